@@ -118,7 +118,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "a nested call is known",
     without: "it waits for its own caller",
-    patches: [core("lock/section.ts", "section.#context === context &&", "section.#context !== context &&")],
+    patches: [core("lock/section.ts", "section.#session === session &&", "section.#session !== session &&")],
     directed: "nested calls",
   },
   {
@@ -311,8 +311,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "lock/extend.ts",
-        'settle({ kind: "extended", end });',
-        'settle({ kind: "extended", end: leaseEnd(readClock(clock), request.ttlMs, options.driftFactor) });',
+        "end: leaseEnd(asked, ttlMs, options.driftFactor)",
+        "end: leaseEnd(readClock(clock), ttlMs, options.driftFactor)",
       ),
     ],
     directed: "slow extension",
@@ -616,13 +616,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "permits: an extension counts from before the request",
     without: "from the answer",
     subject: "permits",
-    patches: [
-      core(
-        "lock/script-lease.ts",
-        "end: leaseEnd(asked, request.ttlMs",
-        "end: leaseEnd(readClock(clock), request.ttlMs",
-      ),
-    ],
+    patches: [core("lock/extend.ts", "end: leaseEnd(asked, ttlMs", "end: leaseEnd(readClock(clock), ttlMs")],
     directed: "slow extension of a writer",
   },
   {

@@ -51,12 +51,13 @@ export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export type { HoldOptions } from "./lock/lease.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
-export { everyPeriod, type Renewable, Renewal, type RenewalPolicy } from "./lock/renewal.ts";
+export { type Renewable, Renewal } from "./lock/renewal.ts";
 export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { plainError } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
-export type { NodeFacts, RedlockProtocol, RefusalFacts, ScriptGrant } from "./redlock/redlock-protocol.ts";
+export type { NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock/redlock-protocol.ts";
+export type { RefusalFacts } from "./rounds/engine.ts";
 export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
@@ -69,7 +70,7 @@ export {
   refusalOf,
   type VoteTally,
 } from "./rules/quorum.ts";
-export { SUSPEND_LOOK_MS } from "./rules/renewal.ts";
+export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { defineScript } from "./rules/script.ts";
 export { asError, messageOf } from "./rules/thrown.ts";

@@ -8,19 +8,15 @@ import { Request } from "../src/rounds/request.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 function batcherOf(node: StubNode): Batcher {
-  const batcher = new Batcher(node, 0, systemClock, {
-    requests: new BatchRequests({
-      isAlone: true,
-      isCluster: false,
-      countsReceivers: true,
-      quarantineMs: 0,
-      grantTtlMs: 1_000,
-      waiterTtlMs: 60_000,
-    }),
+  const requests = new BatchRequests({
+    isAlone: true,
+    isCluster: false,
+    countsReceivers: true,
     quarantineMs: 0,
-    nodeTimeoutMs: 60_000,
-    nodeCount: 1,
+    grantTtlMs: 1_000,
+    waiterTtlMs: 60_000,
   });
+  const batcher = new Batcher(node, 0, systemClock, requests, 60_000);
   onTestFinished(() => batcher.close());
   return batcher;
 }

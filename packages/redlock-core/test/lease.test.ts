@@ -1,8 +1,8 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { Lock, LockLostError } from "../src/index.ts";
-import { everyPeriod } from "../src/lock/renewal.ts";
 import { protocolOf } from "../src/protocol.ts";
+import { everyPeriod } from "../src/rules/renewal.ts";
 import { openRedlock } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 

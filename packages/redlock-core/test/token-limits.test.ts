@@ -93,15 +93,14 @@ it("what a node cannot have given is not told it as the greatest number that it 
   const requests = new BatchRequests({
     isAlone: true,
     isCluster: false,
-    quarantineMs: 0,
+    quarantineMs: 1,
     grantTtlMs: 1_000,
     countsReceivers: true,
     waiterTtlMs: 60_000,
   });
   const of = vi.spyOn(requests, "of");
   const node = new StubNode("connecting");
-  const options = { requests, quarantineMs: 1, nodeTimeoutMs: 1_000, nodeCount: 1 };
-  const batcher = new Batcher(node, 0, systemClock, options);
+  const batcher = new Batcher(node, 0, systemClock, requests, 1_000);
   onTestFinished(() => batcher.close());
   for (const number of [...WRONG.slice(1), "1795000000000000", "90071992547409930"]) batcher.noteNumber(number);
   node.become("ready");

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { quarantineMs } from "../src/rules/quarantine.ts";
-import { renewAfterMs, renewRetryMs, renewTimeoutMs, untilNextPeriodMs } from "../src/rules/renewal.ts";
+import { BY_THIRDS, everyPeriod } from "../src/rules/renewal.ts";
 import { driftMs, elapsedMs, laterEnd, leaseEnd, leaseStart, remainingMs } from "../src/rules/validity.ts";
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
@@ -89,7 +89,7 @@ describe("renewal", () => {
   it("leaves room for at least three tries within one validity", () => {
     fc.assert(
       fc.property(fc.integer({ min: 100, max: 86_400_000 }), (ttlMs) => {
-        const third = renewAfterMs(ttlMs) + 2 * (renewTimeoutMs(ttlMs) + renewRetryMs(ttlMs));
+        const third = BY_THIRDS.dueMs(0, ttlMs) + 2 * (BY_THIRDS.timeoutMs(ttlMs) + BY_THIRDS.retryMs(0, ttlMs));
         expect(third).toBeLessThan(ttlMs - driftMs(ttlMs, 0.01));
       }),
     );
@@ -100,7 +100,7 @@ describe("the next period", () => {
   it("falls between three quarters of the period and all of it, at moments that all leases share", () => {
     fc.assert(
       fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), fc.integer({ min: 4, max: 60_000 }), (now, period) => {
-        const after = untilNextPeriodMs(now, period);
+        const after = everyPeriod(period).dueMs(now, period) - now;
         expect(after).toBeGreaterThanOrEqual(0.75 * period - 1e-3);
         expect(after).toBeLessThanOrEqual(period + 1e-3);
         const grid = period / 4;

@@ -13,17 +13,15 @@
  */
 
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
-import type { RedlockEvents } from "../api/events.ts";
+import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
-import type { Emitter } from "../kit/emitter.ts";
+import { type Deferred, deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
-import type { Refusal, Vote } from "../rules/quorum.ts";
 import { retryDelayMs } from "../rules/retry.ts";
 import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
-import type { Hints } from "../waiting/hints.ts";
-import type { LocalQueue, LocalQueues, LocalWaiter, Refused } from "../waiting/local-queue.ts";
+import type { LocalQueue, LocalWaiter, Refused } from "../waiting/local-queue.ts";
 import { Waiter } from "../waiting/waiter.ts";
 import {
   Attempt,
@@ -33,151 +31,168 @@ import {
   isCorrectable,
   MAX_CORRECTIONS,
   type RefusedAttempt,
+  tellAcquired,
 } from "./attempt.ts";
+import { HeldLease } from "./lease.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
+import type { Session } from "./session.ts";
 
 const MAX_RETRY_DELAY_MS = 1_000;
 
-export interface AcquisitionContext {
-  readonly engine: Engine;
-  readonly hints: Hints;
-  readonly queues: LocalQueues;
-  readonly closed: AbortSignal;
-  /** Makes a lock of a grant. It is called before the next waiter of this process is called. */
-  readonly hold: (grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined) => Lock;
-  /**
-   * Reports the end of an acquisition, once for each that was started: all that it asked for is then granted or taken
-   * back.
-   */
-  readonly onEnd: () => void;
-}
-
-/**
- * Starts an acquisition, which later calls either `resolve` or `reject`. `reject` gets what the caller is to be told,
- * see `Redlock.acquire`.
- * @throws for resources that cannot be locked.
- */
-export function startAcquisition(
-  context: AcquisitionContext,
+/** See `Redlock.acquire`. */
+export function acquire(
+  session: Session,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
-  resolve: (lock: Lock) => void,
-  reject: (reason: unknown) => void,
+): Promise<Lock> {
+  return traces.acquire.isHeard
+    ? traces.acquire.run({ resources }, acquireUntraced.bind(undefined, session, resources, options))
+    : acquireUntraced(session, resources, options);
+}
+
+/** See `Redlock.tryAcquire`. `options` have a timeout of 0. */
+export function tryAcquire(
+  session: Session,
+  resources: readonly string[],
+  options: ResolvedAcquireOptions,
+): Promise<Lock | null> {
+  return traces.acquire.isHeard
+    ? traces.acquire.run({ resources }, tryUntraced.bind(undefined, session, resources, options))
+    : tryUntraced(session, resources, options);
+}
+
+async function tryUntraced(
+  session: Session,
+  resources: readonly string[],
+  options: ResolvedAcquireOptions,
+): Promise<Lock | null> {
+  try {
+    return await acquireUntraced(session, resources, options);
+  } catch (error) {
+    if (error instanceof LockHeldError && error !== options.signal?.reason) return null;
+    throw error;
+  }
+}
+
+/** Acquires with one promise per call, because that is what a lock costs the client. */
+export function acquireUntraced(
+  session: Session,
+  resources: readonly string[],
+  options: ResolvedAcquireOptions,
+): Promise<Lock> {
+  const call = deferred<Lock>();
+  try {
+    session.assertOpen(resources, options.signal);
+    start(session, resources, options, call);
+    session.calls.begin();
+  } catch (error) {
+    call.reject(error);
+  }
+  return call.promise;
+}
+
+/** @throws for resources that cannot be locked. */
+function start(
+  session: Session,
+  resources: readonly string[],
+  options: ResolvedAcquireOptions,
+  call: Deferred<Lock>,
 ): void {
-  const { engine, queues } = context;
+  const { engine, queues } = session;
   const target = engine.targetOf(resources);
   const started = readClock(engine.clock);
   const only = resources.length === 1 && options.timeout > 0 && options.place === undefined ? resources[0] : undefined;
   const queue = only === undefined ? undefined : queues.of(only);
-  const isUsual = queue !== undefined && options.signal === undefined && queue.isIdle;
-  if (isUsual) {
-    const local = queue.enter();
-    try {
-      new FirstAttempt(context, target, options, started, local, resolve, reject).start();
-    } catch (error) {
-      // Without randomness, or with a clock that tells no time: those who come later must not wait for this one.
-      local.leave();
-      throw error;
-    }
+  if (queue === undefined || options.signal !== undefined || !queue.isIdle) {
+    settle(session, new Acquisition(session, target, options, started).run(queue), call);
     return;
   }
-  const acquired = new Acquisition(context, target, options, started).run(queue);
-  settle(context, acquired, resolve, reject);
+  const local = queue.enter();
+  try {
+    new FirstAttempt(session, target, options, started, local, call).start();
+  } catch (error) {
+    // Without randomness, or with a clock that tells no time: those who come later must not wait for this one.
+    local.leave();
+    throw error;
+  }
 }
 
-function settle(
-  context: AcquisitionContext,
-  acquired: Promise<Lock>,
-  resolve: (lock: Lock) => void,
-  reject: (reason: unknown) => void,
-): void {
+function settle(session: Session, acquired: Promise<Lock>, call: Deferred<Lock>): void {
   acquired.then(
-    (lock) => settleLocked(context, lock, resolve, reject),
+    (lock) => settleLocked(session, lock, call),
     (reason: unknown) => {
-      context.onEnd();
-      reject(reason);
+      session.calls.end();
+      call.reject(reason);
     },
   );
 }
 
-function settleLocked(
-  context: AcquisitionContext,
-  lock: Lock,
-  resolve: (lock: Lock) => void,
-  reject: (reason: unknown) => void,
-): void {
-  if (!context.closed.aborted) {
-    context.onEnd();
-    resolve(lock);
+function settleLocked(session: Session, lock: Lock, call: Deferred<Lock>): void {
+  if (!session.closed.aborted) {
+    session.calls.end();
+    call.resolve(lock);
     return;
   }
   void lock.release().then(() => {
-    context.onEnd();
-    reject(new RedlockClosedError(lock.resources));
+    session.calls.end();
+    call.reject(new RedlockClosedError(lock.resources));
   });
 }
 
-/**
- * The usual acquisition is this one object until it is refused. It is of a resource that nobody in this process
- * holds.
- */
+/** Makes a lock of a grant. It is called before the next waiter of this process is called. */
+function hold(
+  { engine, queues, renewal }: Session,
+  grant: Grant,
+  options: ResolvedAcquireOptions,
+  queue: LocalQueue | undefined,
+): Lock {
+  const own = queue === undefined ? grant.target.resources.map((name) => queues.of(name)) : [queue];
+  return new HeldLease(engine, grant, { options, queues: own, renewal }).lock;
+}
+
+/** The usual acquisition, of a resource that nobody in this process holds, is this one object until it is refused. */
 class FirstAttempt extends Attempt {
-  readonly #context: AcquisitionContext;
+  readonly #session: Session;
   readonly #options: ResolvedAcquireOptions;
   readonly #local: LocalWaiter;
-  readonly #resolve: (lock: Lock) => void;
-  readonly #reject: (reason: unknown) => void;
+  readonly #call: Deferred<Lock>;
 
   constructor(
-    context: AcquisitionContext,
+    session: Session,
     target: Target,
     options: ResolvedAcquireOptions,
     asked: Instant,
     local: LocalWaiter,
-    resolve: (lock: Lock) => void,
-    reject: (reason: unknown) => void,
+    call: Deferred<Lock>,
   ) {
-    const { engine } = context;
+    const { engine } = session;
     const timeoutMs = Math.min(engine.options.nodeTimeout, options.timeout);
     super(engine, { target, asked, ttlMs: options.ttl, timeoutMs, note: options.note });
-    this.#context = context;
+    this.#session = session;
     this.#options = options;
     this.#local = local;
-    this.#resolve = resolve;
-    this.#reject = reject;
+    this.#call = call;
   }
 
   protected override onResult(result: AttemptResult): void {
-    const context = this.#context;
+    const session = this.#session;
     const options = this.#options;
     const local = this.#local;
     if (result.kind === "refused") {
-      const acquired = new Acquisition(context, this.target, options, this.asked).run(local.queue, local, result);
-      settle(context, acquired, this.#resolve, this.#reject);
+      const acquired = new Acquisition(session, this.target, options, this.asked).run(local.queue, local, result);
+      settle(session, acquired, this.#call);
       return;
     }
-    const { events } = context.engine;
-    if (events.isHeard("acquire")) tellAcquired(events, this, this.asked);
-    const lock = context.hold(this, options, local.queue);
+    tellAcquired(session.engine.events, this, this.granted.monotonicMs - this.asked.monotonicMs);
+    const lock = hold(session, this, options, local.queue);
     local.leave();
-    settleLocked(context, lock, this.#resolve, this.#reject);
+    settleLocked(session, lock, this.#call);
   }
 }
 
-function tellAcquired(events: Emitter<RedlockEvents>, { target, fencingToken, granted }: Grant, asked: Instant): void {
-  const waitMs = granted.monotonicMs - asked.monotonicMs;
-  events.tell("acquire", () => ({
-    resources: target.resources,
-    attempts: 1,
-    waitMs,
-    outcome: "acquired",
-    fencingToken,
-  }));
-}
-
 class Acquisition {
-  readonly #context: AcquisitionContext;
+  readonly #session: Session;
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #options: ResolvedAcquireOptions;
@@ -192,20 +207,15 @@ class Acquisition {
   #hasStoodInLine = false;
   #attempts = 0;
   #corrections = 0;
-  #isCorrecting = false;
-  /**
-   * Whether the nodes had less time than `nodeTimeout` for the last attempt, because the caller's time was running
-   * out.
-   */
+  /** Whether the caller's time left the nodes less than `nodeTimeout` for the last attempt. */
   #isCutShort = false;
   #failures = 0;
-  #votes: readonly Vote[] = [];
-  #refusal: Refusal = "held";
-  #isNoted = false;
+  /** What the caller is told if its time is over. */
+  #noted: Refused | undefined;
 
-  constructor(context: AcquisitionContext, target: Target, options: ResolvedAcquireOptions, started: Instant) {
-    const { engine } = context;
-    this.#context = context;
+  constructor(session: Session, target: Target, options: ResolvedAcquireOptions, started: Instant) {
+    const { engine } = session;
+    this.#session = session;
     this.#engine = engine;
     this.#target = target;
     this.#options = options;
@@ -215,13 +225,11 @@ class Acquisition {
       startMs: this.#started.monotonicMs,
       timeoutMs: options.timeout,
       signal: options.signal,
-      closed: context.closed,
+      closed: session.closed,
     });
   }
 
-  /**
-   * Runs the acquisition to its end. `first` is a first attempt that was refused, and `at` who made it.
-   */
+  /** Runs the acquisition to its end. `first` is a first attempt that was refused, and `at` who made it. */
   async run(queue: LocalQueue | undefined, at?: LocalWaiter, first?: RefusedAttempt): Promise<Lock> {
     const local = at ?? queue?.enter();
     this.#local = local;
@@ -229,7 +237,7 @@ class Acquisition {
       if (first !== undefined) {
         this.#attempts = 1;
         this.#isCutShort = this.#options.timeout < this.#engine.options.nodeTimeout;
-        if (this.#context.closed.aborted) throw this.#ended("closed");
+        if (this.#session.closed.aborted) throw this.#ended("closed");
         await this.#pause(first);
       }
       if (local?.isFirst === false) await this.#standInLine(this.#deadline.until(local.untilFirst()));
@@ -257,7 +265,7 @@ class Acquisition {
     this.#mayBeEnrolled = false;
     const { fencingToken } = grant;
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "acquired", fencingToken }));
-    return this.#context.hold(grant, this.#options, queue);
+    return hold(this.#session, grant, this.#options, queue);
   }
 
   /**
@@ -265,7 +273,7 @@ class Acquisition {
    * open by then. A few round trips later, a waiter of another process that came after it would have overtaken it.
    */
   async #standInLine(wait: Promise<void>): Promise<void> {
-    const { hints } = this.#context;
+    const { hints } = this.#session;
     void hints.open();
     if (!this.#hasStoodInLine) this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: [] }));
     this.#hasStoodInLine = true;
@@ -275,12 +283,9 @@ class Acquisition {
     this.#waiter = new Waiter(this.#engine, hints, this.#target, this.#place);
   }
 
-  /**
-   * Whether the next attempt is made even when the time is over. That holds for the one attempt of a timeout of 0,
-   * and for every correction.
-   */
+  /** Whether the next attempt is made even when the time is over: the one of a timeout of 0, and every correction. */
   get #isFree(): boolean {
-    return this.#isCorrecting || (this.#attempts === 0 && this.#options.timeout === 0);
+    return this.#corrections > 0 || (this.#attempts === 0 && this.#options.timeout === 0);
   }
 
   /** Makes one attempt. The result is undefined if the caller cancelled while it was under way. */
@@ -307,7 +312,7 @@ class Acquisition {
   async #unlessCancelled(underWay: Promise<AttemptResult>): Promise<AttemptResult | undefined> {
     const { clock } = this.#engine;
     const { signal } = this.#options;
-    const { closed } = this.#context;
+    const { closed } = this.#session;
     const cancellation = new CallDeadline(clock, { timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
     const result = await cancellation.until(underWay);
     cancellation.dispose();
@@ -320,12 +325,10 @@ class Acquisition {
 
   async #pause(refused: RefusedAttempt): Promise<void> {
     this.#note(refused);
-    if (isCorrectable(refused)) {
+    if (isCorrectable(refused) && this.#corrections < MAX_CORRECTIONS) {
       this.#corrections += 1;
-      this.#isCorrecting = this.#corrections <= MAX_CORRECTIONS;
-      if (this.#isCorrecting) return;
+      return;
     }
-    this.#isCorrecting = false;
     this.#corrections = 0;
     if (this.#deadline.reason !== undefined) return;
     this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: refused.votes }));
@@ -345,10 +348,8 @@ class Acquisition {
   #note({ votes, refusal }: RefusedAttempt): void {
     const hasWaited = this.#hasStoodInLine || this.#attempts > 1;
     if (this.#isCutShort && hasWaited && refusal === "unreachable") return;
-    this.#isNoted = true;
-    this.#votes = votes;
-    this.#refusal = refusal;
-    if (this.#local !== undefined) this.#local.queue.noted = { votes, refusal };
+    this.#noted = { votes, refusal };
+    if (this.#local !== undefined) this.#local.queue.noted = this.#noted;
   }
 
   #correctPlace(): void {
@@ -357,7 +358,7 @@ class Acquisition {
   }
 
   async #untilTurn(refused: RefusedAttempt): Promise<void> {
-    const { hints } = this.#context;
+    const { hints } = this.#session;
     if (this.#waiter === undefined) {
       if (!hints.isOpen) await this.#deadline.until(hints.open());
       this.#correctPlace();
@@ -377,45 +378,43 @@ class Acquisition {
       jitterMs: options.retryJitter,
       fraction: random.fraction(),
     });
-    let cancel: () => void = () => undefined;
-    const slept = new Promise<void>((resolve) => {
-      cancel = clock.schedule(pauseMs, resolve, { keepAlive: true });
-    });
-    await this.#deadline.until(slept);
-    cancel();
+    await this.#deadline.untilCalled((wake) => clock.schedule(pauseMs, wake, { keepAlive: true }));
   }
 
   async #untilLocallyFree(queue: LocalQueue): Promise<void> {
     const { clock } = this.#engine;
-    let stop: () => void = () => undefined;
-    let cancel: () => void = () => undefined;
-    const free = new Promise<void>((resolve) => {
-      stop = queue.onFree(resolve);
+    await this.#deadline.untilCalled((wake) => {
+      const stop = queue.onFree(wake);
       // Keeps the process alive for a wait without a timeout.
-      cancel = clock.schedule(queue.holder?.remaining() ?? 0, resolve, { keepAlive: true });
+      const cancel = clock.schedule(queue.holder?.remaining() ?? 0, wake, { keepAlive: true });
+      return () => {
+        stop();
+        cancel();
+      };
     });
-    await this.#deadline.until(free);
-    stop();
-    cancel();
   }
 
   /** Ends the acquisition, and returns what the caller is told. */
   #ended(reason: CallEnd): unknown {
     const { resources } = this.#target;
     if (reason !== "timeout") {
-      this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "cancelled", votes: this.#votes }));
+      this.#engine.events.tell("acquire", () => ({
+        ...this.#facts(),
+        outcome: "cancelled",
+        votes: this.#noted?.votes ?? [],
+      }));
       return reason === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
     }
-    const heldHere = resources.filter((resource) => this.#context.queues.holds(resource));
-    const own = { votes: this.#votes, refusal: this.#refusal };
-    const { votes, refusal } = this.#isNoted || heldHere.length > 0 ? own : (this.#learntInLine() ?? own);
+    const heldHere = resources.filter((resource) => this.#session.queues.holds(resource));
+    const learnt = heldHere.length > 0 ? undefined : this.#learntInLine();
+    const { votes, refusal }: Refused = this.#noted ?? learnt ?? { votes: [], refusal: "held" };
     const facts: AttemptFacts = {
       resources,
       votes,
       nodeCount: this.#engine.nodes.length,
       quorum: this.#engine.quorum,
       attempts: this.#attempts,
-      elapsedMs: this.#engine.clock.monotonicMs() - this.#started.monotonicMs,
+      elapsedMs: this.#facts().waitMs,
       heldHere,
     };
     const outcome = refusal === "unreachable" ? "unreachable" : "held";

@@ -11,8 +11,9 @@
  *   told if it did not refuse. A waiter asks again only when it is told to, so its own key is in nobody's way.
  */
 
+import type { RedlockEvents } from "../api/events.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
-import type { Batcher } from "../rounds/batcher.ts";
+import type { Emitter } from "../kit/emitter.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
@@ -46,10 +47,7 @@ export type AttemptResult =
 
 export type RefusedAttempt = AttemptResult & { readonly kind: "refused" };
 
-/**
- * Corrections of the ballot, and of a script cache that was flushed, do not count as attempts of the caller. This
- * number bounds them.
- */
+/** Corrections of the ballot, and of a flushed script cache, are bounded by this, and are no attempts of the caller. */
 export const MAX_CORRECTIONS = 5;
 
 /** Tells whether nobody else has the lock. If it is asked for again at once, the nodes may grant it. */
@@ -66,9 +64,7 @@ export interface AttemptRequest {
   readonly timeoutMs: number;
   /** The place in the queue; waiters with a greater one are overtaken. It is undefined for a caller that comes now. */
   readonly place?: number | undefined;
-  /**
-   * The name under which a refused attempt is enrolled in the queue. If it is undefined, the attempt is not enrolled.
-   */
+  /** The name under which a refused attempt is enrolled in the queue; without one it is not. */
   readonly enrolment?: Enrolment | undefined;
   /** A text that the nodes keep beside the lock from the grant on. */
   readonly note?: string | undefined;
@@ -88,10 +84,7 @@ export function attempt(engine: Engine, request: AttemptRequest): Promise<Attemp
   return new Promise((resolve) => new PromisedAttempt(engine, request, resolve).start());
 }
 
-/**
- * An attempt is also the grant that it leads to. It is a subclass rather than a function that reports its end,
- * because attempts are made all the time.
- */
+/** An attempt is also the grant that it leads to, and one object with its round: attempts are made all the time. */
 export abstract class Attempt extends Round implements Grant {
   readonly token: string;
   readonly ttlMs: number;
@@ -181,25 +174,30 @@ export abstract class Attempt extends Round implements Grant {
       this.#refused += 1;
       if (isKeyless(vote, answer)) this.#keyless |= 1 << node;
     }
-    this.#ballots ??= [];
-    this.#ballots[node] = { vote, ms: engine.clock.monotonicMs() - this.asked.monotonicMs, answer };
-    if (this.#refused <= engine.nodes.length - engine.quorum && !this.#isLostToSilence()) return false;
+    const ballots = (this.#ballots ??= []);
+    ballots[node] = { vote, ms: engine.clock.monotonicMs() - this.asked.monotonicMs, answer };
+    if (this.#refused <= engine.nodes.length - engine.quorum && !this.#isLostToSilence(ballots)) return false;
     this.#decideLost();
     return true;
   }
 
   /**
-   * Tells whether the attempt is lost because only nodes are left that have been silent for long; those count as
-   * refusals.
+   * Tells whether the attempt is lost because each of the nodes that are left owes answers to older requests for longer
+   * than `nodeTimeout`; those count as failed. A hung node then makes one attempt wait, not each.
+   *
+   * This rule only makes attempts fail early; a node that answers is asked like any other.
    */
-  #isLostToSilence(): boolean {
+  #isLostToSilence(ballots: (Ballot | undefined)[]): boolean {
     const { nodes, quorum, batchers, options } = this.engine;
-    const answered = this.#answeredBy;
-    for (let node = 0; node < batchers.length; node += 1) {
-      if ((answered & (1 << node)) === 0 && (batchers[node] as Batcher).silentMs() < options.nodeTimeout) return false;
+    for (const batcher of batchers) {
+      if (ballots[batcher.index] === undefined && batcher.silentMs() < options.nodeTimeout) return false;
     }
-    this.#ballots ??= [];
-    this.#refused += giveUpOnSilent(this.engine, this.#ballots);
+    for (const batcher of batchers) {
+      if (ballots[batcher.index] !== undefined) continue;
+      const message = `has not answered for ${Math.round(batcher.silentMs())} ms`;
+      ballots[batcher.index] = { vote: "failed", ms: 0, answer: { kind: "error", message, timedOut: true } };
+      this.#refused += 1;
+    }
     return this.#refused > nodes.length - quorum;
   }
 
@@ -209,10 +207,7 @@ export abstract class Attempt extends Round implements Grant {
     else queueMicrotask(() => this.#onRefused(false));
   }
 
-  /**
-   * Follows where the attempt is enrolled. A holder waits no more, so it also leaves the queues of nodes that refused
-   * it.
-   */
+  /** Follows where the attempt is enrolled. A holder also leaves the queues of nodes that refused it. */
   #follow(enrolment: Enrolment, node: number, answer: Answer): void {
     if ((this.#undecided & (1 << node)) !== 0) this.#releaseUnlessRefused(node, answer);
     const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.sent(node);
@@ -277,6 +272,16 @@ class PromisedAttempt extends Attempt {
   }
 }
 
+/** Tells the listeners of a grant that one attempt was enough for. */
+export function tellAcquired(
+  events: Emitter<RedlockEvents>,
+  { target: { resources }, fencingToken }: Grant,
+  waitMs: number,
+): void {
+  if (!events.isHeard("acquire")) return;
+  events.emit("acquire", { resources, attempts: 1, waitMs, outcome: "acquired", fencingToken });
+}
+
 /** Tells whether the node replied that it set no key. In quarantine it sets what it would have granted. */
 function isKeyless(vote: VoteKind, answer: Answer): boolean {
   return answer.kind === "reply" && (vote !== "quarantined" || Array.isArray(answer.value));
@@ -303,32 +308,7 @@ function isHeld(value: unknown): value is readonly unknown[] {
   return Array.isArray(value) && value[0] === 0;
 }
 
-/**
- * Counts the nodes that are left as failed, if each owes answers to older requests for longer than `nodeTimeout`. A
- * hung node then makes one attempt wait, not each.
- *
- * This rule only makes attempts fail early; a node that answers is asked like any other.
- */
-function giveUpOnSilent(engine: Engine, ballots: (Ballot | undefined)[]): number {
-  const { nodeTimeout } = engine.options;
-  const silent: (readonly [node: number, ms: number])[] = [];
-  for (const [node, batcher] of engine.batchers.entries()) {
-    if (ballots[node] !== undefined) continue;
-    const ms = batcher.silentMs();
-    if (ms < nodeTimeout) return 0;
-    silent.push([node, ms]);
-  }
-  for (const [node, ms] of silent) {
-    const message = `has not answered for ${Math.round(ms)} ms`;
-    ballots[node] = { vote: "failed", ms: 0, answer: { kind: "error", message, timedOut: true } };
-  }
-  return silent.length;
-}
-
-/**
- * Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if enough nodes
- * answered.
- */
+/** Learns from refusals what makes the next ballot better. */
 function noteRefusals(
   engine: Engine,
   resources: readonly string[],
@@ -336,15 +316,14 @@ function noteRefusals(
   askedWallMs: number,
 ): void {
   const nodeTimesUs: number[] = [];
+  const storedTokens: number[] = [];
   for (const ballot of ballots) {
     if (ballot?.answer.kind !== "reply") continue;
     const { value, nodeTimeUs } = ballot.answer;
     if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(nodeTimeUs);
-    if (Array.isArray(value) && value[0] === 2) engine.fencingClock.see(resources, Number(value[1]));
+    if (Array.isArray(value) && value[0] === 2) storedTokens.push(Number(value[1]));
   }
-  // As many refusals as end an attempt: of an even number of nodes that is less than a quorum.
-  if (nodeTimesUs.length > engine.nodes.length - engine.quorum)
-    engine.fencingClock.seeNodeTimes(nodeTimesUs, askedWallMs, engine.clock.wallMs());
+  engine.learn(resources, { storedTokens, nodeTimesUs, askedWallMs });
 }
 
 function votesOf(

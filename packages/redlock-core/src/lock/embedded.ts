@@ -12,11 +12,10 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import { type Deadlines, Timed } from "../kit/deadlines.ts";
-import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
 import { embedded, embeddedRun } from "../scripts/embedded.lua.ts";
-import type { Grant } from "./attempt.ts";
+import { type Grant, tellAcquired } from "./attempt.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
 
@@ -46,40 +45,23 @@ export function grantOf(engine: Engine, { resource, token, fencingToken, asked }
   };
 }
 
-/** A lease that a script was asked to release. */
-export interface ReleasedByScript {
-  /** The script has said whether it did; false if it said nothing in time. Is called once for each answer. */
-  releasedByScript(isDeleted: boolean, answer: ScriptAnswer): void;
-}
-
-/** The answer of a script to a release, and of the release to who waits for it. */
+/** Takes the answer of a script to a release, once; false if there is none in time. */
 export class ScriptAnswer extends Timed {
-  /** How long the lock was held until then. */
-  readonly heldMs: number;
-  /** Resolves with what `confirm` is told. */
-  readonly confirmed: Promise<boolean>;
-  /** Was the lock ours until its release? */
-  readonly confirm: (isConfirmed: boolean) => void;
   readonly #deadlines: Deadlines;
-  #lease: ReleasedByScript | undefined;
+  #onSettled: ((isDeleted: boolean) => void) | undefined;
 
-  constructor(deadlines: Deadlines, lease: ReleasedByScript, heldMs: number) {
+  constructor(deadlines: Deadlines, onSettled: (isDeleted: boolean) => void) {
     super();
     this.#deadlines = deadlines;
-    this.#lease = lease;
-    this.heldMs = heldMs;
-    const { promise, resolve } = deferred<boolean>();
-    this.confirmed = promise;
-    this.confirm = resolve;
+    this.#onSettled = onSettled;
     deadlines.start(this);
   }
 
   settle(isDeleted: boolean): void {
-    const lease = this.#lease;
-    if (lease === undefined) return;
-    this.#lease = undefined;
+    const onSettled = this.#onSettled;
+    this.#onSettled = undefined;
     this.#deadlines.stop(this);
-    lease.releasedByScript(isDeleted, this);
+    onSettled?.(isDeleted);
   }
 
   onDeadline(): void {
@@ -116,8 +98,7 @@ export class EmbeddedLocks {
    */
   adopt(granted: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
-    const { fencingToken } = granted;
-    this.note(fencingToken);
+    this.note(granted.fencingToken);
     const grant = grantOf(engine, granted, ttl);
     const now = readClock(engine.clock);
     if (remainingMs(grant.end, now) <= 0) {
@@ -125,13 +106,7 @@ export class EmbeddedLocks {
       return undefined;
     }
     const lock = this.#hold(grant);
-    engine.events.tell("acquire", () => ({
-      resources: grant.target.resources,
-      attempts: 1,
-      waitMs: now.monotonicMs - grant.granted.monotonicMs,
-      outcome: "acquired",
-      fencingToken,
-    }));
+    tellAcquired(engine.events, grant, now.monotonicMs - grant.granted.monotonicMs);
     return lock;
   }
 

@@ -10,11 +10,12 @@
  * A node in quarantine does not count either: counting it let two holders overlap in the simulation.
  */
 
-import { readClock } from "../kit/clock.ts";
+import { type Instant, readClock } from "../kit/clock.ts";
+import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";
 import { type Extension, extendText, repairText } from "../rules/operation.ts";
-import { extensionOutcome, quorumOf, type Vote } from "../rules/quorum.ts";
+import { extensionOutcome, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 
 interface ExtendRequest extends Extension {
@@ -23,10 +24,7 @@ interface ExtendRequest extends Extension {
   /** The end of the current validity. An extension that comes later than this has failed. */
   readonly end: LeaseEnd;
   readonly observe?: Observer | undefined;
-  /**
-   * Tells whether the lock is still held. It is false once the lock was released or lost, and nothing may be set
-   * again then.
-   */
+  /** Tells whether the lock is still held. Once it was released or lost, nothing may be set again. */
   isHeld?(): boolean;
   /** The nodes that are known to have had the key since the grant, as bits. */
   readonly hadKeyOn: number;
@@ -45,23 +43,42 @@ export interface ExtendRound {
   readonly sentTo: number;
 }
 
-export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound {
-  const { clock, options } = engine;
-  const nodeCount = engine.nodes.length;
-  const asked = readClock(clock);
-  const end = leaseEnd(asked, request.ttlMs, options.driftFactor);
-  const tally = { yes: 0, no: 0, taken: 0, forced: 0 };
-  const votes: Vote[] = [];
-  let settle: (result: ExtendResult) => void = () => undefined;
-  const result = new Promise<ExtendResult>((resolve) => {
-    settle = resolve;
-  });
+type Count = (vote: Vote, loss?: "taken" | "forced") => ExtendResult | undefined;
 
+/**
+ * Returns what counts the votes of one extension. It takes a vote, with why another has the lock if the node says so,
+ * and returns the result once it is decided.
+ */
+export function countExtension(
+  engine: Engine,
+  asked: Instant,
+  { ttlMs, end }: Pick<ExtendRequest, "ttlMs" | "end">,
+): Count {
+  const { clock, nodes, options } = engine;
+  const votes: Vote[] = [];
+  const tally = { yes: 0, no: 0, taken: 0, forced: 0 };
+  return (vote, loss) => {
+    votes.push(vote);
+    tally[vote.vote === "granted" ? "yes" : "no"] += 1;
+    if (loss !== undefined) tally.taken += 1;
+    if (loss === "forced") tally.forced += 1;
+    const decided = extensionOutcome(tally, nodes.length);
+    if (decided === "open") return undefined;
+    if (decided === "taken") return { kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes };
+    const isInTime = remainingMs(end, readClock(clock)) > 0;
+    return decided === "won" && isInTime
+      ? { kind: "extended", end: leaseEnd(asked, ttlMs, options.driftFactor) }
+      : { kind: "failed", votes };
+  };
+}
+
+export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound {
+  const { clock } = engine;
   const { target } = request;
-  /**
-   * These nodes have no key and would not set it again. They set it once a quorum has said that the lock is still
-   * ours.
-   */
+  const asked = readClock(clock);
+  const count = countExtension(engine, asked, request);
+  const { promise: result, resolve } = deferred<ExtendResult>();
+  /** The nodes without a key, which set it again once a quorum has said that the lock is still ours. */
   const missingOn = new Set<number>();
   let isExtended = false;
   /** The number of nodes that may have voted for somebody else since the grant. */
@@ -76,51 +93,29 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       onAnswer: () => false,
     });
   };
-  const observe = (node: number, answer: Answer): void => {
-    request.observe?.(node, answer);
-    if (answer.kind !== "reply" || answer.value !== 3) return;
-    missingOn.add(node);
-    if (isExtended) repair();
-  };
   const round = startRound(engine, target, extendText(request), {
     timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
-    observe,
+    observe: (node, answer) => {
+      request.observe?.(node, answer);
+      if (answer.kind !== "reply" || answer.value !== 3) return;
+      missingOn.add(node);
+      if (isExtended) repair();
+    },
     onAnswer: (node, answer) => {
-      const tookMs = Math.round(clock.monotonicMs() - asked.monotonicMs);
-      const name = engine.nodes[node]?.name ?? "";
-      if (answer.kind === "error") {
-        tally.no += 1;
-        votes.push({ node: name, vote: "failed", tookMs, error: answer.message });
-      } else if (answer.quarantineLeftMs > 0) {
-        tally.no += 1;
-        votes.push({ node: name, vote: "quarantined", tookMs, quarantineLeftMs: answer.quarantineLeftMs });
-      } else if (answer.value === 1) {
-        tally.yes += 1;
-        votes.push({ node: name, vote: "granted", tookMs });
-      } else {
-        tally.no += 1;
-        votes.push({ node: name, vote: "held", tookMs });
-        if (Array.isArray(answer.value)) {
-          tally.taken += 1;
-          if (answer.value[2] === 1) tally.forced += 1;
-        }
-      }
-      const isKept =
-        answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : votes.at(-1)?.vote === "granted";
+      const about = {
+        node: engine.nodes[node]?.name ?? "",
+        tookMs: Math.round(clock.monotonicMs() - asked.monotonicMs),
+      };
+      const vote = voteOf(answer);
+      const isKept = answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : vote.vote === "granted";
       if (!isKept) others += 1;
-      const decided = extensionOutcome(tally, nodeCount);
-      if (decided === "open") return false;
-      const isInTime = remainingMs(request.end, readClock(clock)) > 0;
-      if (decided === "taken") settle({ kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes });
-      else if (decided === "won" && isInTime) {
-        isExtended = true;
-        repair();
-        settle({ kind: "extended", end });
-      } else {
-        // Too few nodes for anybody else: what is missing on these was never there.
-        if (others < quorumOf(nodeCount) && isInTime) repair();
-        settle({ kind: "failed", votes });
-      }
+      const decided = count({ ...about, ...vote }, vote.vote === "held" ? lossIn(answer) : undefined);
+      if (decided === undefined) return false;
+      isExtended = decided.kind === "extended";
+      // Too few nodes for anybody else: what is missing on these was never there.
+      const isOurs = others < engine.quorum && remainingMs(request.end, readClock(clock)) > 0;
+      if (isExtended || (decided.kind === "failed" && isOurs)) repair();
+      resolve(decided);
       return true;
     },
   });
@@ -130,4 +125,17 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       return round.sentTo;
     },
   };
+}
+
+function voteOf(answer: Answer): Pick<Vote, "vote" | "error" | "quarantineLeftMs"> {
+  if (answer.kind === "error") return { vote: "failed", error: answer.message };
+  const { value, quarantineLeftMs } = answer;
+  if (answer.quarantineLeftMs > 0) return { vote: "quarantined", quarantineLeftMs };
+  return { vote: value === 1 ? "granted" : "held" };
+}
+
+/** Returns why another has the lock by this answer; undefined if its key is only missing. */
+function lossIn(answer: Answer): "taken" | "forced" | undefined {
+  if (answer.kind === "error" || !Array.isArray(answer.value)) return undefined;
+  return answer.value[2] === 1 ? "forced" : "taken";
 }

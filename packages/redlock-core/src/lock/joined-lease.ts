@@ -2,9 +2,9 @@
 
 import type { LockLossReason, LockLostError } from "../api/errors.ts";
 import type { Instant } from "../kit/clock.ts";
+import type { RenewalPolicy } from "../rules/renewal.ts";
 import type { LocalQueue } from "../waiting/local-queue.ts";
 import type { Lease } from "./lock.ts";
-import type { RenewalPolicy } from "./renewal.ts";
 
 export class JoinedLease implements Lease {
   readonly fencingToken: number;

@@ -8,15 +8,16 @@ import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import type { Vote } from "../rules/quorum.ts";
+import { BY_THIRDS, type RenewalPolicy } from "../rules/renewal.ts";
 import { elapsedMs, type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";
-import { type ReleasedByScript, ScriptAnswer } from "./embedded.ts";
+import { ScriptAnswer } from "./embedded.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
 import { type Lease, Lock } from "./lock.ts";
 import { startRelease } from "./release.ts";
-import { BY_THIRDS, type Renewable, type Renewal, type RenewalPolicy } from "./renewal.ts";
-import { extendByScript, type LeaseScripts, type ReleaseParts, releaseByScript } from "./script-lease.ts";
+import type { Renewable, Renewal } from "./renewal.ts";
+import { extendByScript, type LeaseScripts, type TakenBack } from "./script-lease.ts";
 
 type State =
   | { readonly kind: "held" }
@@ -41,17 +42,16 @@ export interface HoldOptions {
   readonly maxHold: number;
 }
 
-/** The parts of this process that have to know of the lock as long as it is held. */
 interface LeaseContext {
   readonly options: HoldOptions;
   readonly renewal: Renewal<HeldLease>;
-  /** The queues in which callers of this process wait for its resources, without asking a node. */
+  /** The queues in which callers of this process wait for its resources. */
   readonly queues: readonly LocalQueue[];
   /** The scripts of a sibling that granted the lease, in place of this package's own. */
-  readonly own?: (ReleaseParts & { readonly scripts: LeaseScripts }) | undefined;
+  readonly own?: { readonly scripts: LeaseScripts; readonly takenBack: TakenBack } | undefined;
 }
 
-export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScript {
+export class HeldLease implements Lease, LocalHolder, Renewable {
   readonly lock: Lock;
   readonly target: Target;
   readonly token: string;
@@ -67,7 +67,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   readonly #renewal: Renewal<HeldLease>;
   readonly #queues: readonly LocalQueue[];
   readonly #own: LeaseContext["own"];
-  /** The nodes that may hold a key of ours, as bits, without those to which the extension under way is sent. */
+  /** See `mayHoldOn`; without the nodes to which the extension under way is sent. */
   #mayHoldOn: number;
   #isExtended = false;
   #ttlMs: number;
@@ -187,10 +187,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     return this.#release(wasHeld, "released", this.#loss);
   }
 
-  /**
-   * Releases the lock for `Redlock.close()`. What the holder does at once when its signal aborts comes before the
-   * release is sent.
-   */
+  /** Releases the lock for `Redlock.close()`, after what the holder does at once when its signal aborts. */
   close(): Promise<boolean> {
     if (this.remaining() <= 0) return this.release();
     const error = this.lostError("closed");
@@ -205,23 +202,20 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     const wasExtended = this.#underWay !== undefined || this.#isExtended;
     if (this.remaining() <= 0 || wasExtended || this.#own !== undefined || !this.#engine.isEmbeddable)
       return this.release();
-    const answer = new ScriptAnswer(this.#engine.deadlines, this, this.#heldMs());
-    const { confirmed } = answer;
+    const heldMs = this.#heldMs();
+    const { promise: confirmed, resolve } = deferred<boolean>();
+    const end = (isConfirmed: boolean): void => {
+      this.#forget();
+      this.#tellRelease(isConfirmed, heldMs);
+      resolve(isConfirmed);
+    };
+    const answer = new ScriptAnswer(this.#engine.deadlines, (isDeleted) => {
+      if (isDeleted) end(true);
+      else void this.#releaseKeys().then(end);
+    });
     perform(answer);
     this.#state = { kind: "released", confirmed, reason: "released" };
     return confirmed;
-  }
-
-  /** See `ReleasedByScript`. */
-  releasedByScript(isDeleted: boolean, answer: ScriptAnswer): void {
-    if (isDeleted) this.#releasedBy(answer, true);
-    else void this.#releaseKeys().then((isConfirmed) => this.#releasedBy(answer, isConfirmed));
-  }
-
-  #releasedBy(answer: ScriptAnswer, isConfirmed: boolean): void {
-    this.#forget();
-    if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, answer.heldMs);
-    answer.confirm(isConfirmed);
   }
 
   leave(): void {
@@ -246,7 +240,6 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     return new LockLostError({ ...this.#facts, reason, heldMs: this.#heldMs(), votes: this.#votes });
   }
 
-  /** What every event and error says of the lock. */
   get #facts(): { readonly resources: readonly string[]; readonly fencingToken: number } {
     return { resources: this.resources, fencingToken: this.fencingToken };
   }
@@ -262,7 +255,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     const { promise: confirmed, resolve } = deferred<boolean>();
     this.#startRelease(nowMs, (isDeleted) => {
       const isConfirmed = wasHeld && isDeleted;
-      if (this.#engine.events.isHeard("release")) this.#tellRelease(isConfirmed, heldMs);
+      this.#tellRelease(isConfirmed, heldMs);
       resolve(isConfirmed);
     });
     const wasLost = this.#state.kind === "lost";
@@ -329,7 +322,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   }
 
   #tellRelease(confirmed: boolean, heldMs: number): void {
-    this.#engine.events.tell("release", () => ({ ...this.#facts, confirmed, heldMs }));
+    const { events } = this.#engine;
+    if (events.isHeard("release")) events.emit("release", { ...this.#facts, confirmed, heldMs });
   }
 
   /** Forgets the lock, because we no longer hold it, for whatever reason. */
@@ -342,10 +336,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
     return this.#longestTtlMs;
   }
 
-  /**
-   * The nodes that may hold a key of ours, as bits. They include those to which an extension under way is yet to be
-   * sent.
-   */
+  /** The nodes that may hold a key of ours, as bits, with those to which an extension under way is yet to be sent. */
   get mayHoldOn(): number {
     return this.#underWay === undefined ? this.#mayHoldOn : this.#engine.everyNode;
   }
@@ -355,14 +346,9 @@ export class HeldLease implements Lease, LocalHolder, Renewable, ReleasedByScrip
   }
 
   #startRelease(nowMs: number, onEnd: (isDeleted: boolean) => void): void {
-    if (this.#own === undefined) startRelease(this.#engine, this, nowMs, onEnd);
-    else
-      releaseByScript(
-        this.#engine,
-        this.#own.scripts.release(),
-        { ...this.#own, untilMs: nowMs + this.#longestTtlMs },
-        onEnd,
-      );
+    const own = this.#own;
+    if (own === undefined) startRelease(this.#engine, this, nowMs, onEnd);
+    else own.takenBack.release(own.scripts.release(), nowMs + this.#longestTtlMs, onEnd);
   }
 
   #unreachable(result: ExtendResult & { kind: "failed" }, attempts: number, startedMs: number): QuorumUnreachableError {

@@ -14,7 +14,7 @@ import { type LockLossReason, LockLostError } from "../api/errors.ts";
 import { traces } from "../api/events.ts";
 import type { Instant } from "../kit/clock.ts";
 import { number } from "../kit/schema/check.ts";
-import type { RenewalPolicy } from "./renewal.ts";
+import type { RenewalPolicy } from "../rules/renewal.ts";
 
 /**
  * The sibling packages use this symbol to reach what users need not know of a `Redlock` and a `Lock`. It is a
@@ -136,8 +136,7 @@ export class Lock implements AsyncDisposable {
     const leftMs = this.remaining();
     if (leftMs <= 0) throw this.#lease.lostError(this.#lease.lossReason ?? "expired");
     if (leftMs >= minRemaining) return;
-    const { resources, fencingToken } = this;
-    throw new LockLostError({ resources, fencingToken, reason: "too-short", leftMs, neededMs: minRemaining });
+    throw new LockLostError({ ...this.#facts, reason: "too-short", leftMs, neededMs: minRemaining });
   }
 
   /**
@@ -148,7 +147,8 @@ export class Lock implements AsyncDisposable {
    * nodes answered but the old validity still runs.
    */
   extend(ttl?: number): Promise<void> {
-    return traces.extend.isHeard ? this.#extendTraced(ttl) : this.#lease.extend(ttl);
+    const lease = this.#lease;
+    return traces.extend.isHeard ? traces.extend.run(this.#facts, lease.extend.bind(lease, ttl)) : lease.extend(ttl);
   }
 
   /**
@@ -158,18 +158,12 @@ export class Lock implements AsyncDisposable {
    * expired, or too few nodes answered.
    */
   release(): Promise<boolean> {
-    return traces.release.isHeard ? this.#releaseTraced() : this.#lease.release();
+    const lease = this.#lease;
+    return traces.release.isHeard ? traces.release.run(this.#facts, lease.release.bind(lease)) : lease.release();
   }
 
-  /** This and the next are apart: a function with a closure allocates for it when it is called, used or not. */
-  #extendTraced(ttl: number | undefined): Promise<void> {
-    const { resources, fencingToken } = this;
-    return traces.extend.run({ resources, fencingToken }, () => this.#lease.extend(ttl));
-  }
-
-  #releaseTraced(): Promise<boolean> {
-    const { resources, fencingToken } = this;
-    return traces.release.run({ resources, fencingToken }, () => this.#lease.release());
+  get #facts(): { readonly resources: readonly string[]; readonly fencingToken: number } {
+    return { resources: this.resources, fencingToken: this.fencingToken };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -20,10 +20,7 @@ export interface ReleaseRequest {
   readonly observe?: Observer | undefined;
 }
 
-/**
- * Releases the lock. Resolves true as soon as a quorum of nodes confirms that every key held the token until now,
- * else false.
- */
+/** Resolves true as soon as a quorum of nodes confirms that every key held the token until now, else false. */
 export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Promise<boolean> {
   return new Promise((resolve) => startRelease(engine, request, engine.clock.monotonicMs(), resolve));
 }

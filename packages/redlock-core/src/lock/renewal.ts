@@ -3,14 +3,7 @@
  * second. Renewals that are due within the same window are sent in one turn, and so travel in one request per node.
  */
 import type { Clock } from "../kit/clock.ts";
-import {
-  renewAfterMs,
-  renewRetryMs,
-  renewTimeoutMs,
-  renewWindowMs,
-  SUSPEND_LOOK_MS,
-  untilNextPeriodMs,
-} from "../rules/renewal.ts";
+import { SUSPEND_LOOK_MS } from "../rules/renewal.ts";
 
 /** Something that is over at a time, and may be renewed before. */
 export interface Renewable {
@@ -24,41 +17,6 @@ export interface Renewable {
   nextDueMs(): number;
   /** Notices its end, and starts a renewal that is due by `dueMs`. */
   tick(dueMs: number): void;
-}
-
-/**
- * A `RenewalPolicy` says when a lease is renewed and how patiently. It does not say when to give up: that is decided
- * by the clocks, by nodes that answer "not yours", and by the holder.
- */
-export interface RenewalPolicy {
-  /** Returns when the next renewal is due, by the monotonic clock, after a grant or a renewal at `sinceMs`. */
-  dueMs(sinceMs: number, ttlMs: number): number;
-  /** Returns when the next try is due after one that failed at `nowMs`. */
-  retryMs(nowMs: number, ttlMs: number): number;
-  /** Returns how long a node may take to answer, if that is less than `nodeTimeout`. */
-  timeoutMs(ttlMs: number): number;
-  /** See `Renewable`. */
-  windowMs(ttlMs: number): number;
-  /** Tells whether to let a renewal out. */
-  isPaused?(): boolean;
-  /** A renewal succeeded, `tookMs` after it began. */
-  onRenewed?(tookMs: number): void;
-  /** A renewal failed; the next one may succeed. */
-  onFailed?(error: Error): void;
-}
-
-/** A lock is extended after a third of its lease, and at least three times within it. */
-export const BY_THIRDS: RenewalPolicy = {
-  dueMs: (sinceMs, ttlMs) => sinceMs + renewAfterMs(ttlMs),
-  retryMs: (nowMs, ttlMs) => nowMs + renewRetryMs(ttlMs),
-  timeoutMs: renewTimeoutMs,
-  windowMs: renewWindowMs,
-};
-
-/** Returns a policy that renews once per period, whatever comes of it, together with others of that period. */
-export function everyPeriod(periodMs: number): RenewalPolicy {
-  const next = (ms: number): number => ms + untilNextPeriodMs(ms, periodMs);
-  return { dueMs: next, retryMs: next, timeoutMs: (ttlMs) => ttlMs, windowMs: () => 0 };
 }
 
 export class Renewal<Each extends Renewable> {

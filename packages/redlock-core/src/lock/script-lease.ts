@@ -1,7 +1,4 @@
-/**
- * A lease that a sibling's script granted, on one node or on a quorum of several. It is renewed and released by
- * scripts, and is otherwise a lease like any other.
- */
+/** A lease that a sibling's script granted is renewed and released by scripts, and otherwise like any other. */
 
 import { readClock } from "../kit/clock.ts";
 import type { InFlight } from "../kit/in-flight.ts";
@@ -9,9 +6,9 @@ import { sleep } from "../kit/signals.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
-import { extensionOutcome, outcome, type Vote } from "../rules/quorum.ts";
-import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
-import type { ExtendResult, ExtendRound } from "./extend.ts";
+import { outcome, type Vote } from "../rules/quorum.ts";
+import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
+import { countExtension, type ExtendResult, type ExtendRound } from "./extend.ts";
 
 /** What a sibling's lease is renewed and released by, on each node. */
 export interface LeaseScripts {
@@ -33,58 +30,54 @@ export function extendByScript(
   scripts: LeaseScripts,
   request: { readonly ttlMs: number; readonly timeoutMs: number; readonly end: LeaseEnd },
 ): ExtendRound {
-  const { clock, options } = engine;
-  const asked = readClock(clock);
+  const asked = readClock(engine.clock);
   const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
   const call = scripts.extend(request.ttlMs);
+  const count = countExtension(engine, asked, request);
   const result = new Promise<ExtendResult>((resolve) => {
-    const votes: Vote[] = [];
     for (const batcher of engine.batchers) {
       void ask(engine, batcher, call, timeoutMs).then((reply) => {
-        votes.push(voteOf(reply));
-        const [yes, taken] = [countOf(votes, "granted"), countOf(votes, "held")];
-        const decided = extensionOutcome({ yes, no: votes.length - yes, taken }, engine.nodes.length);
-        if (decided === "open") return;
-        const isInTime = remainingMs(request.end, readClock(clock)) > 0;
-        if (decided === "taken") resolve({ kind: "lost", reason: "taken", votes: [...votes] });
-        else if (decided === "won" && isInTime)
-          resolve({ kind: "extended", end: leaseEnd(asked, request.ttlMs, options.driftFactor) });
-        else resolve({ kind: "failed", votes: [...votes] });
+        const vote = voteOf(reply);
+        const decided = count(vote, vote.vote === "held" ? "taken" : undefined);
+        if (decided !== undefined) resolve(decided);
       });
     }
   });
   return { result, sentTo: engine.everyNode };
 }
 
-/** The parts of this process that see to it that a release reaches every node. */
-export interface ReleaseParts {
-  readonly takenBack: readonly TakenBack[];
-  readonly calls: InFlight;
-}
+/** Takes back what calls have asked the nodes for. `close()` waits for the first answers. */
+export class TakenBack {
+  readonly #engine: Engine;
+  readonly #calls: InFlight;
+  readonly #nodes: readonly NodeDebts[];
 
-/**
- * Releases the lease on every node. Calls `onEnd` as soon as a quorum has confirmed it, or cannot. The first answers
- * count among `calls`, for whose end `close()` waits.
- */
-export function releaseByScript(
-  engine: Engine,
-  call: ScriptCall,
-  { takenBack, calls, untilMs }: ReleaseParts & { readonly untilMs: number },
-  onEnd: (isConfirmed: boolean) => void,
-): void {
-  const tally = { yes: 0, no: 0 };
-  let isEnded = false;
-  for (const each of takenBack) {
-    const answer = each.send({ call, untilMs });
-    calls.follow(answer);
-    void answer.then((reply) => {
-      if (reply.ok && reply.value === 1) tally.yes += 1;
-      else tally.no += 1;
-      const verdict = outcome(tally, engine.nodes.length);
-      if (verdict === "open" || isEnded) return;
-      isEnded = true;
-      onEnd(verdict === "won");
-    });
+  constructor(engine: Engine, calls: InFlight, closed: AbortSignal) {
+    this.#engine = engine;
+    this.#calls = calls;
+    this.#nodes = engine.batchers.map((batcher) => new NodeDebts(engine, batcher, closed));
+  }
+
+  /** Sends every node the request, and returns the first answers; without one, it is sent again until `untilMs`. */
+  send(call: ScriptCall, untilMs: number): readonly Promise<NodeReply>[] {
+    const answers = this.#nodes.map((node) => node.send({ call, untilMs }));
+    for (const answer of answers) this.#calls.follow(answer);
+    return answers;
+  }
+
+  /** Releases a lease. Calls `onEnd` as soon as a quorum has confirmed it, or cannot. */
+  release(call: ScriptCall, untilMs: number, onEnd: (isConfirmed: boolean) => void): void {
+    const tally = { yes: 0, no: 0 };
+    let isEnded = false;
+    for (const answer of this.send(call, untilMs)) {
+      void answer.then((reply) => {
+        tally[reply.ok && reply.value === 1 ? "yes" : "no"] += 1;
+        const verdict = outcome(tally, this.#engine.nodes.length);
+        if (verdict === "open" || isEnded) return;
+        isEnded = true;
+        onEnd(verdict === "won");
+      });
+    }
   }
 }
 
@@ -94,11 +87,8 @@ interface Owed {
   readonly untilMs: number;
 }
 
-/**
- * Takes back what calls have asked for on one node, until it answers or it is over there. All share one loop, so an
- * outage with many calls costs one request per `REDELIVERY_MS`.
- */
-export class TakenBack {
+/** What one node still owes an answer. All share one loop, so an outage costs one request per `REDELIVERY_MS`. */
+class NodeDebts {
   readonly #engine: Engine;
   readonly #batcher: Batcher;
   readonly #closed: AbortSignal;
@@ -146,10 +136,6 @@ function ask(
   timeoutMs: number,
 ): Promise<NodeReply> {
   return runOn(engine, batcher, script, { keys, args: args.map(String), timeoutMs });
-}
-
-function countOf(votes: readonly Vote[], vote: Vote["vote"]): number {
-  return votes.filter((each) => each.vote === vote).length;
 }
 
 function voteOf(reply: NodeReply): Vote {

@@ -16,16 +16,16 @@ import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/error
 import type { ResolvedUsingOptions } from "../api/options.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
 import { LocalQueue, type LocalWaiter } from "../waiting/local-queue.ts";
-import type { AcquisitionContext } from "./acquire.ts";
 import { JoinedLease } from "./joined-lease.ts";
 import { Lock, leaseOf } from "./lock.ts";
+import type { Session } from "./session.ts";
 
 /** It costs nothing before the first `run`. */
 const sections = new AsyncLocalStorage<Section>();
 
 interface SectionParts {
   /** The same for all calls of one `Redlock`. */
-  readonly context: AcquisitionContext;
+  readonly session: Session;
   /** The lock that the nodes have granted. */
   readonly granted: Lock;
   /** The section around this one. */
@@ -49,7 +49,7 @@ export interface Lent {
 export class Section {
   /** The lock that the routine gets. */
   readonly lock: Lock;
-  readonly #context: AcquisitionContext;
+  readonly #session: Session;
   readonly #granted: Lock;
   readonly #turn: LocalWaiter | undefined;
   readonly #lent: Lent | undefined;
@@ -58,9 +58,9 @@ export class Section {
   #calls: LocalQueue | undefined;
   #isOver = false;
 
-  constructor({ context, granted, outer, joined, lent }: SectionParts) {
+  constructor({ session, granted, outer, joined, lent }: SectionParts) {
     this.lock = joined?.lock ?? granted;
-    this.#context = context;
+    this.#session = session;
     this.#granted = granted;
     this.#turn = joined?.turn;
     this.#lent = lent;
@@ -76,13 +76,9 @@ export class Section {
    * Returns the section whose lock a call for `resources` would wait for: the innermost one, from `inner` on. A lock
    * that is lost or released is in nobody's way.
    */
-  static inTheWay(
-    inner: Section | undefined,
-    context: AcquisitionContext,
-    resources: readonly string[],
-  ): Section | undefined {
+  static inTheWay(inner: Section | undefined, session: Session, resources: readonly string[]): Section | undefined {
     let section = inner;
-    while (section !== undefined && !(section.#context === context && section.#holdsAnyOf(resources))) {
+    while (section !== undefined && !(section.#session === session && section.#holdsAnyOf(resources))) {
       section.#outer = Section.#open(section.#outer);
       section = section.#outer;
     }
@@ -157,9 +153,9 @@ export class Section {
       const lease = leaseOf(granted);
       if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
       const { fencingToken } = this.#lent ?? granted;
-      const joined = new JoinedLease(lease, fencingToken, this.#context.queues.of(name));
+      const joined = new JoinedLease(lease, fencingToken, this.#session.queues.of(name));
       const lock = new Lock(resources, joined);
-      return new Section({ context: this.#context, granted, outer: inner, joined: { lock, turn } });
+      return new Section({ session: this.#session, granted, outer: inner, joined: { lock, turn } });
     } catch (error) {
       turn.leave();
       throw error;
@@ -171,7 +167,7 @@ export class Section {
     resources: readonly string[],
     { timeout, signal }: ResolvedUsingOptions,
   ): Promise<void> {
-    const { engine, closed } = this.#context;
+    const { engine, closed } = this.#session;
     const { clock, nodes, quorum } = engine;
     const startMs = clock.monotonicMs();
     const deadline = new CallDeadline(clock, { startMs, timeoutMs: timeout, signal, closed });

@@ -8,15 +8,18 @@ import { RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
 import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurnOptions } from "../api/options.ts";
 import type { Clock } from "../kit/clock.ts";
-import type { Emitter } from "../kit/emitter.ts";
+import { callQuietly, type Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
 import { callback, integer, number, text, texts } from "../kit/schema/check.ts";
+import { acquire, acquireUntraced, tryAcquire } from "../lock/acquire.ts";
 import { type EmbeddedGrant, EmbeddedLocks, grantOf } from "../lock/embedded.ts";
 import { HeldLease, type HoldOptions } from "../lock/lease.ts";
 import type { Lock } from "../lock/lock.ts";
 import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
 import { type Lent, Section } from "../lock/section.ts";
+import type { Session } from "../lock/session.ts";
 import { clientNames } from "../rounds/client-name.ts";
+import type { RefusalFacts } from "../rounds/engine.ts";
 import {
   type NodeReply,
   resolveRun,
@@ -29,9 +32,8 @@ import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rule
 import { resolveResource, resolveResources } from "../rules/resources.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
-import { subscribeEverywhere } from "../waiting/subscription.ts";
+import { Subscription } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
-import type { Session } from "./session.ts";
 
 const CHANNEL = text({ min: 1 });
 const NAME = text({ min: 1 });
@@ -55,24 +57,13 @@ export interface NodeFacts {
   readonly hash: string;
 }
 
-/** What nodes told when they refused a ballot, or a lease. */
-export interface RefusalFacts {
-  /** The tokens above which the next ballot has to be. */
-  readonly storedTokens: readonly number[];
-  /** The nodes' clocks, in microseconds. */
-  readonly nodeTimesUs: readonly number[];
-  /** The wall clock of this process when they were asked. */
-  readonly askedWallMs: number;
-}
-
 export class RedlockProtocol {
   readonly #session: Session;
-  readonly #takenBack: readonly TakenBack[];
+  readonly #takenBack: TakenBack;
 
   constructor(session: Session) {
     this.#session = session;
-    const { engine, closed } = session;
-    this.#takenBack = engine.batchers.map((batcher) => new TakenBack(engine, batcher, closed));
+    this.#takenBack = new TakenBack(session.engine, session.calls, session.closed);
   }
 
   /** The clock of the `Redlock`, from which siblings take their time. */
@@ -111,19 +102,22 @@ export class RedlockProtocol {
    */
   async acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
     const resolved = resolvePlacedOptions(options, this.#session.engine.options);
-    return await this.#session.take([resolveResource(resource)], { ...resolved, note: TEXT.of("note", note) });
+    return await acquireUntraced(this.#session, [resolveResource(resource)], {
+      ...resolved,
+      note: TEXT.of("note", note),
+    });
   }
 
   /** Acquires a lock as `Redlock.acquire` does, from the place in line that `options` have. */
   async acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
     const resolved = resolvePlacedOptions(options, this.#session.engine.options);
-    return await this.#session.acquire(resolveResources(resources), resolved);
+    return await acquire(this.#session, resolveResources(resources), resolved);
   }
 
   /** Makes one attempt as `Redlock.tryAcquire` does, from the place in line that `options` have. */
   async tryAcquireAt(resources: readonly string[], options: Omit<PlacedOptions, "timeout">): Promise<Lock | null> {
     const resolved = resolvePlacedTry(options, this.#session.engine.options);
-    return await this.#session.tryAcquire(resolveResources(resources), resolved);
+    return await tryAcquire(this.#session, resolveResources(resources), resolved);
   }
 
   /**
@@ -131,7 +125,7 @@ export class RedlockProtocol {
    * joins it or is refused. The call settles as the routine does, when the last call that joined has ended.
    */
   async inside<Result>(granted: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
-    const section = new Section({ context: this.#session, granted, outer: Section.current(), lent });
+    const section = new Section({ session: this.#session, granted, outer: Section.current(), lent });
     return await section.during(routine);
   }
 
@@ -170,14 +164,8 @@ export class RedlockProtocol {
    * for `leaseMs`, as long as the `Redlock` is open. So it may come twice.
    */
   async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
-    const { engine, calls } = this.#session;
-    calls.begin();
-    try {
-      const untilMs = engine.clock.monotonicMs() + leaseMs;
-      await Promise.all(this.#takenBack.map((takenBack) => takenBack.send({ call, untilMs })));
-    } finally {
-      calls.end();
-    }
+    const untilMs = this.#session.engine.clock.monotonicMs() + leaseMs;
+    await Promise.all(this.#takenBack.send(call, untilMs));
   }
 
   /**
@@ -185,8 +173,8 @@ export class RedlockProtocol {
    * as any other, but by `scripts`.
    */
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
-    const { engine, renewal, calls } = this.#session;
-    const own = { scripts, takenBack: this.#takenBack, calls };
+    const { engine, renewal } = this.#session;
+    const own = { scripts, takenBack: this.#takenBack };
     return new HeldLease(engine, grantOf(engine, grant, grant.ttlMs), { options, queues: [], renewal, own }).lock;
   }
 
@@ -236,12 +224,8 @@ export class RedlockProtocol {
   }
 
   /** Learns from the refusals of several nodes what makes the next ballot and `placeAt` better. */
-  learn(key: string, { storedTokens, nodeTimesUs, askedWallMs }: RefusalFacts): void {
-    const { fencingClock, nodes, quorum, clock } = this.#session.engine;
-    for (const token of storedTokens) fencingClock.see([key], token);
-    // As many refusals as end an attempt.
-    if (nodeTimesUs.length <= nodes.length - quorum) return;
-    fencingClock.seeNodeTimes(nodeTimesUs, askedWallMs, clock.wallMs());
+  learn(key: string, refused: RefusalFacts): void {
+    this.#session.engine.learn([key], refused);
   }
 
   /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
@@ -305,6 +289,10 @@ export class RedlockProtocol {
     CHANNEL.of("channel", channel);
     LISTENER.of("listener", listener);
     this.#session.assertOpen([]);
-    return await subscribeEverywhere(engine, closed, channel, listener);
+    const subscription = new Subscription(engine, closed, channel, {
+      onMessage: (message, node) => callQuietly(() => listener(message, engine.nodes[node]?.name ?? "")),
+    });
+    await subscription.opened;
+    return () => subscription.stop();
   }
 }

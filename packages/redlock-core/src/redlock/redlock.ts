@@ -28,8 +28,10 @@ import {
 import { systemClock } from "../kit/clock.ts";
 import { systemRandom } from "../kit/random.ts";
 import { callback } from "../kit/schema/check.ts";
+import { acquire, tryAcquire } from "../lock/acquire.ts";
 import { type Lock, PROTOCOL } from "../lock/lock.ts";
 import { Section } from "../lock/section.ts";
+import { Session } from "../lock/session.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "../nodes/connect.ts";
 import { check, type Finding } from "../operators/check.ts";
 import { forceRelease } from "../operators/force-release.ts";
@@ -37,7 +39,6 @@ import { type Inspection, inspect } from "../operators/inspect.ts";
 import { Engine, MAX_NODES } from "../rounds/engine.ts";
 import { resolveResource, resolveResources } from "../rules/resources.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
-import { Session } from "./session.ts";
 
 const ROUTINE = callback();
 
@@ -107,7 +108,7 @@ export class Redlock implements AsyncDisposable {
     try {
       const resolved =
         options === undefined ? this.#usual.acquire : resolveAcquireOptions(options, this.#engine.options);
-      return this.#session.acquire(resolveResources(resources), resolved);
+      return acquire(this.#session, resolveResources(resources), resolved);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -121,10 +122,8 @@ export class Redlock implements AsyncDisposable {
     resources: string | readonly string[],
     options?: Omit<AcquireOptions, "timeout">,
   ): Promise<Lock | null> {
-    return await this.#session.tryAcquire(
-      resolveResources(resources),
-      resolveTryOptions(options, this.#engine.options),
-    );
+    const names = resolveResources(resources);
+    return await tryAcquire(this.#session, names, resolveTryOptions(options, this.#engine.options));
   }
 
   /**
@@ -144,9 +143,10 @@ export class Redlock implements AsyncDisposable {
     const names = resolveResources(resources);
     ROUTINE.of("routine", routine);
     const resolved = options === undefined ? this.#usual.using : resolveUsingOptions(options, this.#engine.options);
+    const use = resolved.reentrancy === "wait" ? useLock<Result> : useSection<Result>;
     return await (traces.using.isHeard
-      ? this.#useTraced(names, routine, resolved)
-      : this.#use(names, routine, resolved));
+      ? traces.using.run({ resources: names }, use.bind(undefined, this.#session, names, routine, resolved))
+      : use(this.#session, names, routine, resolved));
   }
 
   /**
@@ -203,51 +203,34 @@ export class Redlock implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
+}
 
-  #use<Result>(
-    names: readonly string[],
-    routine: (lock: Lock) => Result | PromiseLike<Result>,
-    resolved: ResolvedUsingOptions,
-  ): Promise<Result> {
-    return resolved.reentrancy === "wait"
-      ? this.#useLock(names, routine, resolved)
-      : this.#useSection(names, routine, resolved);
+async function useLock<Result>(
+  session: Session,
+  names: readonly string[],
+  routine: (lock: Lock) => Result | PromiseLike<Result>,
+  resolved: ResolvedUsingOptions,
+): Promise<Result> {
+  const lock = await acquire(session, names, resolved);
+  try {
+    return await routine(lock);
+  } finally {
+    await lock.release();
   }
+}
 
-  #useTraced<Result>(
-    names: readonly string[],
-    routine: (lock: Lock) => Result | PromiseLike<Result>,
-    resolved: ResolvedUsingOptions,
-  ): Promise<Result> {
-    return traces.using.run({ resources: names }, () => this.#use(names, routine, resolved));
-  }
-
-  async #useLock<Result>(
-    names: readonly string[],
-    routine: (lock: Lock) => Result | PromiseLike<Result>,
-    resolved: ResolvedUsingOptions,
-  ): Promise<Result> {
-    const lock = await this.#session.acquire(names, resolved);
-    try {
-      return await routine(lock);
-    } finally {
-      await lock.release();
-    }
-  }
-
-  async #useSection<Result>(
-    names: readonly string[],
-    routine: (lock: Lock) => Result | PromiseLike<Result>,
-    resolved: ResolvedUsingOptions,
-  ): Promise<Result> {
-    const context = this.#session;
-    const outer = Section.current();
-    const held = Section.inTheWay(outer, context, names);
-    if (held !== undefined) context.assertOpen(names, resolved.signal);
-    const section =
-      held === undefined
-        ? new Section({ context, granted: await context.acquire(names, resolved), outer })
-        : await held.join(names, outer, resolved);
-    return await section.during(routine);
-  }
+async function useSection<Result>(
+  session: Session,
+  names: readonly string[],
+  routine: (lock: Lock) => Result | PromiseLike<Result>,
+  resolved: ResolvedUsingOptions,
+): Promise<Result> {
+  const outer = Section.current();
+  const held = Section.inTheWay(outer, session, names);
+  if (held !== undefined) session.assertOpen(names, resolved.signal);
+  const section =
+    held === undefined
+      ? new Section({ session, granted: await acquire(session, names, resolved), outer })
+      : await held.join(names, outer, resolved);
+  return await section.during(routine);
 }

@@ -1,16 +1,12 @@
 /** This file writes the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
 import { nodeKeysOf } from "../rules/keys.ts";
-import { digits, type Target } from "../rules/operation.ts";
+import { digits } from "../rules/operation.ts";
+import type { Request } from "./request.ts";
 
 export const NO_NUMBER: string = digits(0);
 
 /** One of the operations of a request. */
-export interface BatchOperation {
-  readonly target: Target;
-  readonly text: string;
-  readonly isAcquisition: boolean;
-  readonly isRelease: boolean;
-}
+export type BatchOperation = Readonly<Pick<Request, "target" | "text" | "isAcquisition" | "isRelease">>;
 
 export interface BatchSender {
   /** Whether the node alone votes, and numbers the grants. */
@@ -27,14 +23,15 @@ interface BatchRequest {
   readonly args: readonly string[];
 }
 
+/** One writer serves all nodes that are alike, so what all of them are asked is written once. */
 export class BatchRequests {
-  readonly #sender: BatchSender;
+  readonly sender: BatchSender;
   readonly #settings: string;
   #lastOperations: readonly BatchOperation[] = [];
   #last: BatchRequest | undefined;
 
   constructor(sender: BatchSender) {
-    this.#sender = sender;
+    this.sender = sender;
     const { quarantineMs, grantTtlMs, countsReceivers, waiterTtlMs } = sender;
     this.#settings = `${quarantineMs} ${grantTtlMs} ${countsReceivers ? 1 : 0} ${waiterTtlMs}`;
   }
@@ -47,7 +44,7 @@ export class BatchRequests {
    * adapters know again.
    */
   of(operations: readonly BatchOperation[], greatestNumber: string = NO_NUMBER): BatchRequest {
-    if (this.#sender.isAlone) return this.#make(operations, greatestNumber);
+    if (this.sender.isAlone) return this.#make(operations, greatestNumber);
     if (this.#last === undefined || !areSame(operations, this.#lastOperations)) {
       this.#lastOperations = operations;
       this.#last = this.#make(operations, greatestNumber);
@@ -56,7 +53,7 @@ export class BatchRequests {
   }
 
   #make(operations: readonly BatchOperation[], greatestNumber: string): BatchRequest {
-    const { isAlone, isCluster, quarantineMs } = this.#sender;
+    const { isAlone, isCluster, quarantineMs } = this.sender;
     const { waiting, hash, lastNumber } = nodeKeysOf(isCluster ? operations[0]?.target.slot : undefined);
     const keys = [waiting];
     const args: string[] = [];

@@ -56,24 +56,13 @@ const REDELIVERY_MS = 250;
 /** The reply of an operation that succeeded, where the node told nothing else. */
 const YES: NodeReply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
 
-interface BatcherOptions {
-  /** The writer of requests for this node and those like it. */
-  readonly requests: BatchRequests;
-  readonly quarantineMs: number;
-  readonly nodeTimeoutMs: number;
-  readonly nodeCount: number;
-}
-
 export class Batcher {
   readonly node: LockNode;
   /** The index of the node among the nodes. */
   readonly index: number;
   readonly #clock: Clock;
   readonly #requests: BatchRequests;
-  readonly #isAlone: boolean;
-  readonly #quarantined: boolean;
   readonly #nodeTimeoutMs: number;
-  readonly #deadConnectionMs: number;
   readonly #fullRequest: number;
   readonly #stopListening: () => void;
   #pending: Request[] = [];
@@ -96,16 +85,13 @@ export class Batcher {
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
-  constructor(node: LockNode, index: number, clock: Clock, options: BatcherOptions) {
+  constructor(node: LockNode, index: number, clock: Clock, requests: BatchRequests, nodeTimeoutMs: number) {
     this.node = node;
     this.index = index;
     this.#clock = clock;
-    this.#quarantined = options.quarantineMs > 0;
-    this.#nodeTimeoutMs = options.nodeTimeoutMs;
-    this.#deadConnectionMs = deadConnectionMs(options.nodeTimeoutMs);
-    this.#fullRequest = options.nodeCount === 1 ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
-    this.#isAlone = options.nodeCount === 1;
-    this.#requests = options.requests;
+    this.#requests = requests;
+    this.#nodeTimeoutMs = nodeTimeoutMs;
+    this.#fullRequest = requests.sender.isAlone ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
   }
@@ -140,22 +126,19 @@ export class Batcher {
     this.#heard += 1;
   }
 
-  /**
-   * Notes that the node did not answer in time. If nothing at all comes from it for long, its connection is replaced.
-   */
+  /** Notes that the node did not answer in time. If nothing comes from it for long, its connection is replaced. */
   suspect(): void {
     if (this.#isClosed || this.node.reconnect === undefined || this.node.state !== "ready") return;
     const heard = this.#heard;
-    this.#cancelWatch ??= this.#clock.schedule(this.#deadConnectionMs, () => {
+    this.#cancelWatch ??= this.#clock.schedule(deadConnectionMs(this.#nodeTimeoutMs), () => {
       this.#cancelWatch = undefined;
       if (this.#heard === heard && this.node.state === "ready") this.node.reconnect?.();
     });
   }
 
   /**
-   * Keeps an operation that was not delivered. It is sent again when the node is ready and may be asked more.
-   *
-   * If the node is ready now, the operation is sent after a pause: a script was busy, or the node refused the write.
+   * Keeps an operation that was not delivered, until the node is ready and may be asked more. If it is ready now, it was
+   * busy or refused the write: the operation is sent after a pause.
    */
   keepUndelivered(operation: Undelivered): void {
     if (this.#isClosed) return;
@@ -212,17 +195,14 @@ export class Batcher {
 
   /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
   #touch(): void {
-    if (this.#quarantined) this.#send([]);
+    if (this.#requests.sender.quarantineMs > 0) this.#send([]);
   }
 
   get #hasToSend(): boolean {
     return this.#pending.length > 0 || (this.#cancelRedelivery === undefined && !this.#undelivered.isEmpty);
   }
 
-  /**
-   * Sends undelivered operations again, but no more than can be sent now. A node that hangs then does not make them
-   * pile up again.
-   */
+  /** Sends undelivered operations again, no more than can be sent now: for a node that hangs they must not pile up. */
   #redeliver(): void {
     if (this.#cancelRedelivery !== undefined || this.#undelivered.isEmpty) return;
     if (this.node.isCluster !== true && !this.#mayAsk(0)) return;
@@ -290,14 +270,11 @@ export class Batcher {
     }
     this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
-      (error: unknown) => this.#onFailure(batch, requestError(error)),
+      (error: unknown) => this.#onAnswer(batch, undefined, requestError(error)),
     );
   }
 
-  /**
-   * Sends the request. The function turns what it throws into a rejection, because an adapter of the user's own may
-   * throw.
-   */
+  /** Sends the request. An adapter of the user's own may throw. */
   #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
     try {
       return this.node.eval(batchScript, keys, args);
@@ -326,19 +303,17 @@ export class Batcher {
     else this.#inFlight.delete(slot);
   }
 
-  #onAnswer(batch: readonly Request[], reply: unknown): void {
+  #onAnswer(batch: readonly Request[], reply: unknown, error?: Error): void {
     this.#answered(batch);
-    if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);
+    if (error !== undefined) this.#fail(batch, error);
+    else if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);
     else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
     else this.#fail(batch, new Error(`${this.node.name}: unexpected reply ${show(reply)}`));
     this.#scheduleFlush();
     this.#tellAnswered();
   }
 
-  /**
-   * Settles a batch of which everything succeeded. The grants of a node alone then have consecutive numbers, the last
-   * of which the node replied.
-   */
+  /** Settles a batch of which everything succeeded. A node alone replies the last of the grants' consecutive numbers. */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
       for (const request of batch) request.onReply(this.index, YES);
@@ -358,7 +333,8 @@ export class Batcher {
     let at = 2;
     for (const request of batch) {
       const value = reply[at++];
-      if (this.#isAlone && request.isAcquisition && typeof value === "number") this.noteNumber(digits(value));
+      if (this.#requests.sender.isAlone && request.isAcquisition && typeof value === "number")
+        this.noteNumber(digits(value));
       request.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
     }
   }
@@ -368,19 +344,9 @@ export class Batcher {
     if (isNumber(number) && number > this.#greatestNumber) this.#greatestNumber = number;
   }
 
-  /**
-   * Notes a number as `noteNumber` does. It becomes text when that is needed: many come to a client that sends nothing
-   * itself.
-   */
+  /** Does the same. The number becomes text when that is needed: many come to a client that sends nothing itself. */
   noteValue(number: number): void {
     if (number > this.#notedValue) this.#notedValue = number;
-  }
-
-  #onFailure(batch: readonly Request[], error: Error): void {
-    this.#answered(batch);
-    this.#fail(batch, error);
-    this.#scheduleFlush();
-    this.#tellAnswered();
   }
 
   #fail(batch: readonly Request[], error: Error): void {

@@ -1,7 +1,4 @@
-/**
- * The engine is what every step of the protocol works with: the nodes, the options, time and randomness, and what was
- * seen so far.
- */
+/** The engine is what every step of the protocol works with: nodes, options, time, randomness, and what was seen. */
 
 import { type RedlockEvents, redlockEvents } from "../api/events.ts";
 import type { ResolvedOptions } from "../api/options.ts";
@@ -16,7 +13,7 @@ import type { Target } from "../rules/operation.ts";
 import { quarantineMs } from "../rules/quarantine.ts";
 import { quorumOf } from "../rules/quorum.ts";
 import { newToken } from "../rules/token.ts";
-import { BatchRequests, type BatchSender } from "./batch-request.ts";
+import { BatchRequests } from "./batch-request.ts";
 import { Batcher } from "./batcher.ts";
 import { ClientName, keepName } from "./client-name.ts";
 import { FencingClock } from "./fencing-clock.ts";
@@ -32,6 +29,16 @@ export const WAITER_TTL_MS = 60_000;
  * of has more than nine.
  */
 export const MAX_NODES = 31;
+
+/** What nodes told when they refused a ballot, or a lease. */
+export interface RefusalFacts {
+  /** The tokens above which the next ballot has to be. */
+  readonly storedTokens: readonly number[];
+  /** The nodes' clocks, in microseconds. */
+  readonly nodeTimesUs: readonly number[];
+  /** The wall clock of this process when they were asked. */
+  readonly askedWallMs: number;
+}
 
 export class Engine {
   readonly nodes: readonly LockNode[];
@@ -67,20 +74,20 @@ export class Engine {
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
     this.quarantineMs = options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0;
     this.isAlone = nodes.length === 1;
-    const requestsOf = requestsFor({
-      isAlone: this.isAlone,
-      quarantineMs: this.quarantineMs,
-      grantTtlMs: GRANT_TTL_MS,
-      waiterTtlMs: WAITER_TTL_MS,
-    });
-    const batcherOptions = {
-      quarantineMs: this.quarantineMs,
-      nodeTimeoutMs: options.nodeTimeout,
-      nodeCount: nodes.length,
-    };
-    this.batchers = nodes.map((node, index) => {
-      return new Batcher(node, index, clock, { ...batcherOptions, requests: requestsOf(node) });
-    });
+    const writer = (isCluster: boolean): BatchRequests =>
+      new BatchRequests({
+        isAlone: this.isAlone,
+        isCluster,
+        quarantineMs: this.quarantineMs,
+        grantTtlMs: GRANT_TTL_MS,
+        countsReceivers: this.countsReceivers,
+        waiterTtlMs: WAITER_TTL_MS,
+      });
+    const [forNodes, forClusters] = [writer(false), writer(true)];
+    this.batchers = nodes.map(
+      (node, index) =>
+        new Batcher(node, index, clock, node.isCluster === true ? forClusters : forNodes, options.nodeTimeout),
+    );
     const { name } = options;
     this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => keepName(this, digits, name));
   }
@@ -91,6 +98,16 @@ export class Engine {
   }
 
   /**
+   * Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if as many
+   * answered as end an attempt. Of an even number of nodes that is less than a quorum.
+   */
+  learn(resources: readonly string[], { storedTokens, nodeTimesUs, askedWallMs }: RefusalFacts): void {
+    for (const token of storedTokens) this.fencingClock.see(resources, token);
+    if (nodeTimesUs.length <= this.nodes.length - this.quorum) return;
+    this.fencingClock.seeNodeTimes(nodeTimesUs, askedWallMs, this.clock.wallMs());
+  }
+
+  /**
    * Whether one node has all the votes and is trusted to forget nothing. A script on it may then take and release
    * locks by itself.
    */
@@ -98,7 +115,7 @@ export class Engine {
     return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
   }
 
-  /** Whether PUBLISH inside a script counts every subscriber, on every node. */
+  /** Whether PUBLISH inside a script counts every subscriber, on every node. A waiter without one is then gone. */
   get countsReceivers(): boolean {
     return this.nodes.every(countsReceivers);
   }
@@ -114,10 +131,7 @@ export class Engine {
     return { resources, keys, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
   }
 
-  /**
-   * Returns where the nodes keep the fencing token of a single resource: in a register of the hash, or in a key of
-   * its own. In a key of its own, `register` is "".
-   */
+  /** Returns where nodes keep the fencing token of a resource: in a register of the hash, or, with "", in a key. */
   fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
     const { hash, lastNumber } = nodeKeysOf(this.isCluster ? slot : undefined);
     return this.isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };
@@ -138,18 +152,6 @@ export class Engine {
     }
     return first;
   }
-}
-
-/** Makes one writer of requests for all nodes that are alike. What all of them are asked is then written once. */
-function requestsFor(common: Omit<BatchSender, "isCluster" | "countsReceivers">): (node: LockNode) => BatchRequests {
-  const known = new Map<string, BatchRequests>();
-  return (node) => {
-    const sender = { ...common, isCluster: node.isCluster === true, countsReceivers: countsReceivers(node) };
-    const kind = `${sender.isCluster} ${sender.countsReceivers}`;
-    const requests = known.get(kind) ?? new BatchRequests(sender);
-    known.set(kind, requests);
-    return requests;
-  };
 }
 
 const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));

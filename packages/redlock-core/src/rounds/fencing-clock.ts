@@ -1,7 +1,4 @@
-/**
- * This file keeps what a client has seen of fencing tokens and of the nodes' clocks. Both only make a ballot's first
- * guess better.
- */
+/** What a client has seen of fencing tokens and of the nodes' clocks, which only makes a ballot's first guess better. */
 
 import type { Random } from "../kit/random.ts";
 import { CLAMP_US, DIGITS_PER_PROCESS, nextBallot } from "../rules/ballot.ts";
@@ -11,10 +8,7 @@ import { median } from "../rules/quorum.ts";
 const MAX_RESOURCES = 10_000;
 
 export class FencingClock {
-  /**
-   * The tokens that nodes stored above our ballots, because a clock somewhere is or was wrong. There are seldom more
-   * than a few.
-   */
+  /** The tokens that nodes stored above our ballots, because a clock somewhere is or was wrong: seldom many. */
   readonly #lastSeen = new Map<string, number>();
   readonly #processDigits: number;
   #offsetUs = 0;
@@ -41,10 +35,7 @@ export class FencingClock {
     return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
   }
 
-  /**
-   * Returns the place in the queue of a caller that comes now: microseconds by the nodes' clock, as well as we know
-   * it.
-   */
+  /** Returns the place in the queue of a caller that comes now: microseconds by the nodes' clock, as far as known. */
   place(wallMs: number): number {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }

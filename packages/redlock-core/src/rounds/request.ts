@@ -1,7 +1,4 @@
-/**
- * A request is what is asked of one node or more in one operation, and what became of it on each. One object serves
- * all nodes, because requests are made all the time.
- */
+/** A request is one operation that nodes are asked for, and what became of it on each: one object for all nodes. */
 import { Timed } from "../kit/deadlines.ts";
 import type { Target } from "../rules/operation.ts";
 

@@ -22,27 +22,20 @@ export type Observer = (node: number, answer: Answer) => void;
 export interface RoundHandlers {
   readonly timeoutMs: number;
   /**
-   * Whether the request is still sent after the round is decided, because a release must reach the node. It is also
-   * sent again if the node had no script. What is not sent at the deadline is undelivered.
+   * Whether the request is sent even after the round is decided, and again if the node had no script. What is not sent
+   * at the deadline is undelivered.
    */
   readonly sendAnyway?: boolean;
   readonly observe?: Observer | undefined;
   readonly only?: (node: number) => boolean;
-  /**
-   * Reports that the request could not be delivered in time, that its connection broke before an answer, or that the
-   * node refused it. It is also called after the end.
-   */
+  /** Reports a node to which nothing was sent in time, which refused, or whose connection broke; also after the end. */
   onUndelivered?(node: number): void;
-  /**
-   * Takes an answer, and returns true when the round is decided: no further answer is then reported. It may be called
-   * before `startRound` returns.
-   */
+  /** Takes an answer, maybe before `startRound` returns. Returns true when the round is decided. */
   onAnswer(node: number, answer: Answer): boolean;
 }
 
 const NOT_ASKED = "not asked: decided before";
 
-/** Tells whether the answer is that of a node to which the request was not sent. */
 export function isNotAsked(answer: Answer): boolean {
   return answer.kind === "error" && answer.message === NOT_ASKED;
 }
@@ -89,7 +82,6 @@ export abstract class Round extends Request {
     return this.engine.everyNode;
   }
 
-  /** Whether `observed` is called. */
   protected get isObserved(): boolean {
     return this.observe !== undefined;
   }

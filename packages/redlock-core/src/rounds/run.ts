@@ -1,7 +1,4 @@
-/**
- * This file runs a script of another package on every node. The sibling packages build their own majority decisions
- * on it.
- */
+/** This file runs a script on every node: those of operators, and those by which siblings decide by majority. */
 
 import type { Clock } from "../kit/clock.ts";
 import { callback, integer, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
@@ -27,19 +24,16 @@ export interface ScriptOptions {
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
 }
 
-/** The nodes that are asked, and the clock that says how long they took. */
 export interface Asked {
   readonly batchers: readonly Batcher[];
   readonly clock: Clock;
 }
 
-/** The keys and arguments with which a script is run. */
 export interface ScriptInput {
   readonly keys: readonly string[];
   readonly args: readonly (string | number)[];
 }
 
-/** A script with what it is run with. */
 export interface ScriptCall extends ScriptInput {
   readonly script: NodeScript;
 }
@@ -48,8 +42,7 @@ interface RunRequest {
   readonly keys: readonly string[];
   readonly args: readonly string[];
   readonly timeoutMs: number;
-  /** Takes all answers so far, after each answer; true ends the round at once. */
-  readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
+  readonly enough?: ScriptOptions["enough"];
 }
 
 const SCRIPT = shaped<NodeScript>("a script of defineScript", ({ name, source, sha1 }) =>

@@ -7,37 +7,44 @@
 export const SUSPEND_LOOK_MS = 1_000;
 
 /**
- * Returns when the first renewal is due: after a third of the lease. With the retries below, at least three tries fit
- * into the lease.
+ * A `RenewalPolicy` says when a lease is renewed and how patiently. It does not say when to give up: that is decided
+ * by the clocks, by nodes that answer "not yours", and by the holder.
  */
-export function renewAfterMs(ttlMs: number): number {
-  return ttlMs / 3;
-}
-
-/** Returns the pause before the next try when a renewal failed. */
-export function renewRetryMs(ttlMs: number): number {
-  return Math.max(ttlMs / 9, 10);
-}
-
-/** Returns how long one try may take, so that a hung quorum does not use up the time of the next two. */
-export function renewTimeoutMs(ttlMs: number): number {
-  return ttlMs / 6;
+export interface RenewalPolicy {
+  /** Returns when the next renewal is due, by the monotonic clock, after a grant or a renewal at `sinceMs`. */
+  dueMs(sinceMs: number, ttlMs: number): number;
+  /** Returns when the next try is due after one that failed at `nowMs`. */
+  retryMs(nowMs: number, ttlMs: number): number;
+  /** Returns how long a node may take to answer, if that is less than `nodeTimeout`. */
+  timeoutMs(ttlMs: number): number;
+  /** Returns the window within which renewals that are due travel together. */
+  windowMs(ttlMs: number): number;
+  /** Tells whether to let a renewal out. */
+  isPaused?(): boolean;
+  /** A renewal succeeded, `tookMs` after it began. */
+  onRenewed?(tookMs: number): void;
+  /** A renewal failed; the next one may succeed. */
+  onFailed?(error: Error): void;
 }
 
 /**
- * Returns the window within which renewals that are due travel together. Many locks then cost a handful of commands
- * per interval.
+ * A lock is extended after a third of its lease. At least three tries fit into the lease, because a hung quorum uses up
+ * a sixth of it at most. Many locks cost a handful of commands per window.
  */
-export function renewWindowMs(ttlMs: number): number {
-  return ttlMs / 12;
-}
+export const BY_THIRDS: RenewalPolicy = {
+  dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs / 3,
+  retryMs: (nowMs, ttlMs) => nowMs + Math.max(ttlMs / 9, 10),
+  timeoutMs: (ttlMs) => ttlMs / 6,
+  windowMs: (ttlMs) => ttlMs / 12,
+};
 
 /**
- * Returns the milliseconds until the next renewal of a lease that is renewed once per `periodMs`. It is between three
- * quarters of the period and all of it, because the renewals of a process lie on a grid. Leases of one period are so
- * renewed in the same turn of the event loop, and share a round trip.
+ * Returns a policy that renews once per period, whatever comes of it. A renewal is due between three quarters of the
+ * period and all of it, because the renewals of a process lie on a grid. Leases of one period are so renewed in the
+ * same turn of the event loop, and share a round trip.
  */
-export function untilNextPeriodMs(monotonicMs: number, periodMs: number): number {
+export function everyPeriod(periodMs: number): RenewalPolicy {
   const gridMs = periodMs / 4;
-  return Math.floor((monotonicMs + periodMs) / gridMs) * gridMs - monotonicMs;
+  const next = (ms: number): number => Math.floor((ms + periodMs) / gridMs) * gridMs;
+  return { dueMs: next, retryMs: next, timeoutMs: (ttlMs) => ttlMs, windowMs: () => 0 };
 }

@@ -1,7 +1,4 @@
-/**
- * The deadline of a call is when it must end. It makes the timeout, the caller's signal and the closing of the
- * `Redlock` one thing to wait for.
- */
+/** The deadline of a call makes its timeout, its signal and the closing of the `Redlock` one thing to wait for. */
 
 import type { Clock } from "../kit/clock.ts";
 import { onAbort } from "../kit/signals.ts";
@@ -52,32 +49,30 @@ export class CallDeadline {
     return this.#endMs - nowMs;
   }
 
-  /**
-   * Resolves when `wait` does, or when the deadline is reached. Nothing of the wait stays behind in the deadline
-   * afterwards, however many waits there are.
-   */
+  /** Resolves when `wait` does, or when the deadline is reached. Nothing of the wait stays behind in the deadline. */
   async until<Result>(wait: Promise<Result>): Promise<Result | undefined> {
-    let stop: () => void = () => undefined;
+    let reached: () => void = () => undefined;
     try {
       return await new Promise<Result | undefined>((resolve, reject) => {
-        stop = this.onReached(() => resolve(undefined));
+        reached = () => resolve(undefined);
+        if (this.reason === undefined) this.#listen(reached);
+        else reached();
         wait.then(resolve, reject);
       });
     } finally {
-      stop();
+      this.#waiting?.delete(reached);
     }
   }
 
-  /** Calls `run` when the deadline is reached, or at once if it already is. Returns a function that stops that. */
-  onReached(run: () => void): () => void {
-    if (this.reason !== undefined) {
-      run();
-      return () => undefined;
-    }
-    this.#waiting ??= new Set();
-    this.#waiting.add(run);
-    if (this.#disarm === undefined) this.#arm();
-    return () => this.#waiting?.delete(run);
+  /** Resolves when `start` calls its argument, or when the deadline is reached; then calls what `start` returned. */
+  async untilCalled(start: (wake: () => void) => () => void): Promise<void> {
+    let stop: () => void = () => undefined;
+    await this.until(
+      new Promise<void>((resolve) => {
+        stop = start(resolve);
+      }),
+    );
+    stop();
   }
 
   dispose(): void {
@@ -87,7 +82,10 @@ export class CallDeadline {
   }
 
   /** Timers and listeners exist from the first wait until `dispose`. */
-  #arm(): void {
+  #listen(reached: () => void): void {
+    this.#waiting ??= new Set();
+    this.#waiting.add(reached);
+    if (this.#disarm !== undefined) return;
     const reach = (): void => {
       for (const run of [...(this.#waiting ?? [])]) run();
     };
@@ -96,15 +94,12 @@ export class CallDeadline {
     this.#armTimer(reach);
   }
 
-  /**
-   * Arms the timer, again if need be. A timer may fire early, and its delay has a maximum, so only the clock decides.
-   */
+  /** A timer may fire early, and its delay has a maximum, so the clock decides. */
   #armTimer(reach: () => void): void {
-    if (!Number.isFinite(this.#endMs)) return;
-    const onTimer = (): void => {
-      if (this.leftMs <= 0) reach();
-      else this.#armTimer(reach);
-    };
-    this.#disarm?.push(this.#clock.schedule(this.leftMs, onTimer, { keepAlive: true }));
+    const { leftMs } = this;
+    if (leftMs <= 0) reach();
+    else if (Number.isFinite(leftMs)) {
+      this.#disarm?.push(this.#clock.schedule(leftMs, () => this.#armTimer(reach), { keepAlive: true }));
+    }
   }
 }

@@ -7,13 +7,12 @@
  * rest of the lease that the waiter was told of.
  */
 
-import { RESUBSCRIBE_MS } from "../nodes/subscriptions.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { lockKeyOf } from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
 import { messageCheckMs } from "../rules/silence.ts";
 import { leaveQueues } from "./leave.ts";
-import { untilEnough } from "./subscription.ts";
+import { Subscription } from "./subscription.ts";
 
 /**
  * This many keys are kept for turns that come too late: about a megabyte. If a key is forgotten, its turn is reserved
@@ -22,14 +21,11 @@ import { untilEnough } from "./subscription.ts";
 const MAX_KEYS = 10_000;
 
 interface HintListener {
-  /** Reports that the resource is free on this node, and reserved for us. */
+  /** The resource is free on this node, and reserved for us. */
   readonly onTurn: (node: number) => void;
-  /**
-   * Reports a gap: the resource may have been free meanwhile, and be another's now, because nobody here received its
-   * messages.
-   */
+  /** The resource may have been free meanwhile, and be another's now, because nobody here received its messages. */
   readonly onGap: (node: number) => void;
-  /** Reports that we are the `position`-th behind the one that has the reservation for a moment. */
+  /** We are the `position`-th behind the one that has the reservation for a moment. */
   readonly onNext: (position: number) => void;
 }
 
@@ -39,40 +35,30 @@ export class Hints {
   readonly #listeners = new Map<string, HintListener>();
   /** The lock keys that were waited for, the oldest first. */
   readonly #waitedFor = new Set<string>();
-  readonly #active: boolean[];
-  /**
-   * The times, by the monotonic clock, at which each node may be asked for a subscription. Infinity means that it has
-   * been asked and has not refused.
-   */
-  readonly #askDueMs: number[];
-  readonly #unsubscribes: (() => void)[] = [];
   readonly #closing = new AbortController();
-  #opening: Promise<void> | undefined;
+  #subscription: Subscription | undefined;
   #cancelCheck: (() => void) | undefined;
   #count = 0;
 
   constructor(engine: Engine, id: string = engine.random.token()) {
     this.#engine = engine;
     this.#channel = `x:redlock:${id}`;
-    this.#active = engine.nodes.map(() => false);
-    this.#askDueMs = engine.nodes.map((node) => (node.subscribe === undefined ? Number.POSITIVE_INFINITY : 0));
   }
 
   /** Whether a quorum of nodes can wake us. */
   get isOpen(): boolean {
-    return this.#active.filter((active) => active).length >= this.#engine.quorum;
+    return this.#subscription?.isOpen === true;
   }
 
-  /**
-   * Opens the channel on every node that can have one and has none yet. Resolves when a quorum has it, after
-   * `nodeTimeout`, or when it is closed; never rejects. A node that refused is asked again, but not before
-   * `RESUBSCRIBE_MS`.
-   */
+  /** Opens the channel on every node that can have one. Resolves as `Subscription.opened` does. */
   async open(): Promise<void> {
-    const now = this.#engine.clock.monotonicMs();
-    const due = [...this.#askDueMs.keys()].filter((node) => (this.#askDueMs[node] ?? 0) <= now);
-    if (due.length > 0) this.#opening = this.#subscribeTo(due);
-    if (!this.isOpen) await this.#opening;
+    this.#subscription ??= new Subscription(this.#engine, this.#closing.signal, this.#channel, {
+      onMessage: (message, node) => this.#onMessage(node, message),
+      onGap: (node) => {
+        for (const { onGap } of [...this.#listeners.values()]) onGap(node);
+      },
+    });
+    if (!this.isOpen) await this.#subscription.opened;
   }
 
   /** Returns a name for a waiter, by which the nodes' scripts find our channel. */
@@ -92,7 +78,6 @@ export class Hints {
     this.#closing.abort();
     this.#listeners.clear();
     this.#cancelCheck?.();
-    for (const unsubscribe of this.#unsubscribes.splice(0)) unsubscribe();
   }
 
   #noteWait(key: string): void {
@@ -102,10 +87,7 @@ export class Hints {
     if (oldest !== undefined) this.#waitedFor.delete(oldest);
   }
 
-  /**
-   * Asks the connections for messages for a sign of life. They are idle, so one that a firewall has forgotten looks
-   * like one on which nobody has a turn.
-   */
+  /** Asks the connections for messages, which are idle, for a sign of life: a firewall may have forgotten them. */
   #check(): void {
     const { nodes, clock, options } = this.#engine;
     if (nodes.every((node) => node.checkMessages === undefined)) return;
@@ -114,35 +96,6 @@ export class Hints {
       this.#cancelCheck = undefined;
       if (this.#listeners.size > 0) this.#check();
     });
-  }
-
-  #subscribeTo(due: readonly number[]): Promise<void> {
-    const { clock, options } = this.#engine;
-    const answers = due.map((node) => this.#subscribe(node));
-    const limits = { timeoutMs: options.nodeTimeout, closed: this.#closing.signal };
-    return untilEnough(clock, limits, answers, () => this.isOpen);
-  }
-
-  /** Resolves when the node has confirmed or refused. */
-  async #subscribe(index: number): Promise<void> {
-    this.#askDueMs[index] = Number.POSITIVE_INFINITY;
-    try {
-      const unsubscribe = await this.#engine.nodes[index]?.subscribe?.(
-        this.#channel,
-        (message) => this.#onMessage(index, message),
-        (isHeard = true) => {
-          if (!isHeard && this.#active[index] === false) return;
-          this.#active[index] = isHeard;
-          for (const { onGap } of [...this.#listeners.values()]) onGap(index);
-        },
-      );
-      if (unsubscribe === undefined) return;
-      if (this.#closing.signal.aborted) unsubscribe();
-      else this.#unsubscribes.push(unsubscribe);
-      this.#active[index] = true;
-    } catch {
-      this.#askDueMs[index] = this.#engine.clock.monotonicMs() + RESUBSCRIBE_MS;
-    }
   }
 
   /**

@@ -7,7 +7,6 @@
  */
 import type { Refusal, Vote } from "../rules/quorum.ts";
 
-/** A refusal says why an attempt was refused. */
 export interface Refused {
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
@@ -15,10 +14,7 @@ export interface Refused {
 
 /** A lock that is held in this process. */
 export interface LocalHolder {
-  /**
-   * Returns for how many milliseconds it still holds the resource, unless it is extended; 0 if it does not hold it
-   * any more.
-   */
+  /** Returns for how many milliseconds it still holds the resource, unless it is extended; 0 if it holds it no more. */
   remaining(): number;
   lose(reason: "forced"): void;
 }
@@ -35,7 +31,6 @@ export class LocalQueues {
     return queue;
   }
 
-  /** Returns the lock of this process on the resource, if there is one. */
   holderOf(resource: string): LocalHolder | undefined {
     return this.#queues.get(resource)?.holder;
   }
@@ -80,7 +75,6 @@ export class LocalQueue {
     return this.#first === undefined && this.#holder === undefined;
   }
 
-  /** Puts the caller in line. */
   enter(): LocalWaiter {
     const waiter = new LocalWaiter(this, this.#last);
     if (this.#last === undefined) this.#first = waiter;
@@ -107,7 +101,6 @@ export class LocalQueue {
     this.noted = undefined;
   }
 
-  /** Notes that the lock is not held any more. */
   free(holder: LocalHolder): void {
     if (this.#holder !== holder) return;
     this.#holder = undefined;
@@ -147,7 +140,6 @@ export class LocalWaiter {
     this.previous = previous;
   }
 
-  /** Whether everybody before has left. */
   get isFirst(): boolean {
     return this.previous === undefined;
   }

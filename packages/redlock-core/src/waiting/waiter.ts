@@ -19,10 +19,7 @@ import type { CallDeadline } from "./call-deadline.ts";
 import type { Hints } from "./hints.ts";
 import { type Enrolment, leaveQueues } from "./leave.ts";
 
-/**
- * After the first node's hint, the others' should follow within a round trip. After this time we ask even if they did
- * not.
- */
+/** After the first node's hint, the others' should follow within a round trip. After this time we ask anyway. */
 const GATHER_MS = 10;
 
 /** Nodes that cannot tell when they are free (a key without expiry, no answer) are asked again after this time. */

@@ -2,21 +2,15 @@
  * A session is what the calls of a `Redlock` share, those of users and those of siblings. It lasts from the constructor
  * to the end of `close()`.
  */
-import { LockHeldError, RedlockClosedError } from "../api/errors.ts";
-import { traces } from "../api/events.ts";
-import type { ResolvedAcquireOptions } from "../api/options.ts";
+import { RedlockClosedError } from "../api/errors.ts";
 import { InFlight } from "../kit/in-flight.ts";
-import { deferred } from "../kit/signals.ts";
-import { type AcquisitionContext, startAcquisition } from "../lock/acquire.ts";
-import type { Grant } from "../lock/attempt.ts";
-import { HeldLease } from "../lock/lease.ts";
-import type { Lock } from "../lock/lock.ts";
-import { Renewal } from "../lock/renewal.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { Hints } from "../waiting/hints.ts";
-import { type LocalQueue, LocalQueues } from "../waiting/local-queue.ts";
+import { LocalQueues } from "../waiting/local-queue.ts";
+import type { HeldLease } from "./lease.ts";
+import { Renewal } from "./renewal.ts";
 
-export class Session implements AcquisitionContext {
+export class Session {
   readonly engine: Engine;
   readonly hints: Hints;
   readonly queues: LocalQueues = new LocalQueues();
@@ -49,57 +43,6 @@ export class Session implements AcquisitionContext {
   assertOpen(resources: readonly string[], signal?: AbortSignal): void {
     if (this.closed.aborted) throw new RedlockClosedError(resources);
     signal?.throwIfAborted();
-  }
-
-  acquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    return traces.acquire.isHeard ? this.#acquireTraced(names, resolved) : this.take(names, resolved);
-  }
-
-  /** This and its siblings are apart: a function with a closure allocates for it when it is called, used or not. */
-  #acquireTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    return traces.acquire.run({ resources: names }, () => this.take(names, resolved));
-  }
-
-  tryAcquire(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
-    return traces.acquire.isHeard ? this.#tryTraced(names, resolved) : this.#try(names, resolved);
-  }
-
-  #tryTraced(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
-    return traces.acquire.run({ resources: names }, () => this.#try(names, resolved));
-  }
-
-  async #try(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock | null> {
-    try {
-      return await this.take(names, resolved);
-    } catch (error) {
-      if (error instanceof LockHeldError && error !== resolved.signal?.reason) return null;
-      throw error;
-    }
-  }
-
-  /**
-   * Acquires a lock untraced. It creates only one promise per acquisition, because that is what a lock costs the
-   * client.
-   */
-  take(names: readonly string[], resolved: ResolvedAcquireOptions): Promise<Lock> {
-    const { promise, resolve, reject } = deferred<Lock>();
-    try {
-      this.assertOpen(names, resolved.signal);
-      startAcquisition(this, names, resolved, resolve, reject);
-      this.calls.begin();
-    } catch (error) {
-      reject(error);
-    }
-    return promise;
-  }
-
-  onEnd(): void {
-    this.calls.end();
-  }
-
-  hold(grant: Grant, options: ResolvedAcquireOptions, queue: LocalQueue | undefined): Lock {
-    const queues = queue === undefined ? grant.target.resources.map((name) => this.queues.of(name)) : [queue];
-    return new HeldLease(this.engine, grant, { options, queues, renewal: this.renewal }).lock;
   }
 
   /** See `Redlock.close`. */
