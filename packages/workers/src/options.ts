@@ -14,6 +14,7 @@ import {
   type ShapeOf,
   show,
   text,
+  validityMs,
 } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "./bullmq/public.ts";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/rules/compose.ts";
@@ -397,9 +398,7 @@ export function resolveOptions<Data, Name extends string>(
       `lockRenewTime must be <= lockDuration / 2 (${lockDuration / 2}), got ${lockRenewTime}: one late renewal would lose the job`,
     );
   }
-  if (redlock !== undefined && ttl > redlock.options.maxTtl) {
-    throw new RangeError(`ttl must be <= maxTtl of redlock (${redlock.options.maxTtl}), got ${ttl}`);
-  }
+  if (redlock !== undefined) checkLeases(redlock, { ttl, lockDuration, lockRenewTime });
   const resourcePrefix = typeof resource === "string" ? resource : undefined;
   return Object.freeze({
     ...own,
@@ -416,6 +415,23 @@ export function resolveOptions<Data, Name extends string>(
     stalledInterval,
     warnings: warningsFor(options, lockDuration),
   });
+}
+
+/** A lease of a large drift may be trusted for hardly half of its time, after which it is renewed by default. */
+function checkLeases(
+  { options: { maxTtl, driftFactor } }: Redlock,
+  {
+    ttl,
+    lockDuration,
+    lockRenewTime = lockDuration / 2,
+  }: Pick<ResolvedExclusiveOptions, "ttl" | "lockDuration"> & { readonly lockRenewTime: number | undefined },
+): void {
+  if (ttl > maxTtl) throw new RangeError(`ttl must be <= maxTtl of redlock (${maxTtl}), got ${ttl}`);
+  const longestMs = validityMs(lockDuration, driftFactor);
+  if (lockRenewTime < longestMs) return;
+  throw new RangeError(
+    `lockRenewTime must be < lockDuration − drift of redlock (${longestMs}), got ${lockRenewTime}: the job would be lost before it is renewed`,
+  );
 }
 
 /**

@@ -139,6 +139,16 @@ describe("options", () => {
     );
   });
 
+  it("refuse to renew a job only when its lease is over by the drift of the given Redlock", async () => {
+    await using redlock = new Redlock(connection, { driftFactor: 0.5 });
+    expect(() => resolve({ redlock })).toThrow(RangeError);
+    expect(() => resolve({ redlock })).toThrow(
+      "lockRenewTime must be < lockDuration − drift of redlock (4998), got 5000",
+    );
+    expect(() => resolve({ redlock, lockRenewTime: 4_998 })).toThrow("(4998), got 4998: the job would be lost");
+    expect(resolve({ redlock, lockRenewTime: 2_000 })).toMatchObject({ lockDuration: 10_000 });
+  });
+
   it("may be given as undefined, as exactOptionalPropertyTypes has it", () => {
     const names = ["resource", "withoutKey", "redlock", "onFailure", "ttl", "timeout", "recheckInterval"] as const;
     const none: Pick<ExclusiveWorkerOptions, (typeof names)[number]> = Object.fromEntries(
