@@ -305,8 +305,9 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Closes the worker as BullMQ's `close` does. The locks of jobs that still run are released when these end; with
-   * `force` the promise does not wait for that.
+   * Closes the worker as BullMQ's `close` does, which waits while the queue's Redis is away. The locks of jobs that
+   * still run are released when these end. With `force` the promise waits for neither, unless `close()` was called
+   * before.
    */
   override async close(force = false): Promise<void> {
     const { closing } = this.#parts;

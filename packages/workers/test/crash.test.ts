@@ -4,7 +4,7 @@ import { spawnChild, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { type CrashPoint, judge, readHistory, type Task } from "./support/history.ts";
-import { finished, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
 
 const child = new URL("./children/worker.ts", import.meta.url);
 const tuned = {
@@ -188,4 +188,22 @@ it("goes on after the queue's Redis was restarted in the middle, with its data",
   expect(new Set(lab.ran.map((run) => run.jobId)).size).toBe(150);
   expect(lab.overlaps()).toEqual([]);
   await until(async () => (await lab.leftovers()).length === 0);
+});
+
+it.each(["kill", "freeze"] as const)("closes by force after a %s of the queue's Redis", async (fault) => {
+  await using lab = await Lab.start();
+  const queue = lab.queue();
+  const ended = gate();
+  const busy = lab.worker(async () => await ended.passed, tuned);
+  const idle = lab.worker(undefined, tuned, "idle");
+  const interrupting = lab.worker(undefined, { ...tuned, whenBusy: "interrupt" }, "interrupting");
+  await queue.addBulk(jobs(1, () => "a"));
+  await until(() => lab.ran.length === 1);
+  await Promise.all([idle.waitUntilReady(), interrupting.waitUntilReady()]);
+  await lab.server[fault]();
+  await Promise.all([busy, idle, interrupting].map(async (worker) => await worker.close(true)));
+  ended.open();
+  await lab.ended(1);
+  if (fault === "freeze") lab.server.thaw();
+  else await lab.server.start();
 });
