@@ -15,8 +15,8 @@ import { sleep } from "@x/redlock-core/protocol";
  */
 const LARGEST_BATCH = 16;
 /**
- * This many batches may be under way while others are gathered: one that the server works on, and one that is on its
- * way.
+ * Once this many batches are under way, others are gathered: one that the server works on, and one that is on its way.
+ * A full batch leaves at once, however many are.
  */
 const MOST_UNDER_WAY = 2;
 
