@@ -130,7 +130,7 @@ describe("the benchmarks", () => {
     expect([...charts.keys()]).toEqual(["leaders-idle.svg", "leaders-resigned.svg", "leaders-crashed.svg"]);
   });
 
-  it("measure a divided queue, busy and idle", { timeout: 60_000 }, async () => {
+  it("measure a divided queue, busy and idle", async () => {
     const layouts = [{ servers: 2, partitions: 4 }];
     const partitions = await measurePartitions({ rounds: 1, jobs: 200, idleMs: 500, layouts });
     expect(partitions.map(({ servers, partitions: count }) => [servers, count])).toEqual([[2, 4]]);
@@ -153,7 +153,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", keys }).markdown).toContain("## Many keys with jobs in line");
   });
 
-  it("serve the quiet tenants beside a hot one", { timeout: 30_000 }, async () => {
+  it("serve the quiet tenants beside a hot one", async () => {
     const fairness = await measureFairness({ rounds: 1, loads: [{ slots: 1, hot: 100, quiet: 10 }] });
     expect(fairness.map(({ system }) => system)).toEqual([
       "BullMQ, no exclusion",
@@ -168,7 +168,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", fairness }).markdown).toContain("## A hot tenant beside quiet ones");
   });
 
-  it("count what many elections of one process cost", { timeout: 60_000 }, async () => {
+  it("count what many elections of one process cost", async () => {
     const durations = { leaseMs: 2_000, retryPeriodMs: 280 };
     const settings = { nodeCounts: [1], rounds: 1, elections: 50, durations, idleMs: 1_000 };
     const elections = await measureMany(settings, ["ours"]);

@@ -323,7 +323,7 @@ describe.each(stores)("the recipe for %s", (_name, locks, open, numRuns = RUNS) 
   let opened: Opened;
   beforeAll(async () => {
     opened = await open();
-  }, 60_000);
+  });
   afterAll(() => opened.close());
 
   it("refuses the older holder that writes before the newer one does", async () => {

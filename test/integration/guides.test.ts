@@ -360,7 +360,7 @@ it("zero-downtime deploys: what runs ends, and nothing is left", async () => {
     "deploy",
     async () => {
       begin();
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await new Promise<void>((resolve) => worker.once("closing", () => resolve()));
       ended.push("job");
     },
     { connection: connectionOf(), key: "k" },

@@ -78,14 +78,14 @@ function run(folder: string, script: string): string {
   });
 }
 
-it("@x/redlock-core can be imported without any Redis client", { timeout: 60_000 }, () => {
+it("@x/redlock-core can be imported without any Redis client", () => {
   const folder = install(["redlock-core"], []);
   expect(run(folder, `const { Redlock } = await import("@x/redlock-core"); console.log(typeof Redlock);`)).toBe(
     "function\n",
   );
 });
 
-it("@x/redlock-core locks with ioredis beside it", { timeout: 60_000 }, () => {
+it("@x/redlock-core locks with ioredis beside it", () => {
   const folder = install(["redlock-core"], ["ioredis"]);
   const script = `
     import { Redlock } from "@x/redlock-core";
@@ -97,7 +97,7 @@ it("@x/redlock-core locks with ioredis beside it", { timeout: 60_000 }, () => {
   expect(run(folder, script)).toBe("null true true\n");
 });
 
-it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from CommonJS", { timeout: 60_000 }, (name) => {
+it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from CommonJS", (name) => {
   const clients = ["ioredis", "bullmq", "@bull-board/api"];
   const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], clients);
   const { exports } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as {
@@ -123,7 +123,7 @@ it.each([
   { nest: 11, format: "esm" },
   { nest: 12, format: "cjs" },
   { nest: 12, format: "esm" },
-] as const)("@x/nestjs works in a service with NestJS $nest, as $format", { timeout: 60_000 }, async (setting) => {
+] as const)("@x/nestjs works in a service with NestJS $nest, as $format", async (setting) => {
   await server.flush();
   const folder = install(["redlock-core", "leader", "workers", "nestjs"], ["ioredis", "bullmq", "reflect-metadata"]);
   const modules = join(folder, "node_modules/@nestjs");
@@ -219,7 +219,7 @@ it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { t
   expect(jest(["/node_modules/"]).stderr).toContain("Must use import to load ES Module");
 });
 
-it("@x/leader leads with its own dependencies alone", { timeout: 60_000 }, () => {
+it("@x/leader leads with its own dependencies alone", () => {
   const folder = install(["redlock-core", "leader"], ["ioredis"]);
   const script = `
     import { LeaderElection } from "@x/leader";
@@ -236,7 +236,7 @@ it("@x/leader leads with its own dependencies alone", { timeout: 60_000 }, () =>
   expect(run(folder, script)).toBe("true\n");
 });
 
-it("@x/workers works with its own dependencies and BullMQ alone", { timeout: 60_000 }, () => {
+it("@x/workers works with its own dependencies and BullMQ alone", () => {
   const folder = install(["redlock-core", "workers"], ["ioredis", "bullmq"]);
   const script = `
     import { ExclusiveWorker } from "@x/workers";
@@ -253,7 +253,7 @@ it("@x/workers works with its own dependencies and BullMQ alone", { timeout: 60_
   expect(run(folder, script)).toBe("true\n");
 });
 
-it("@x/console runs as a command with its own dependencies alone", { timeout: 60_000 }, () => {
+it("@x/console runs as a command with its own dependencies alone", () => {
   const folder = install(["redlock-core", "leader", "workers", "console"], []);
   const bin = join(folder, "node_modules/@x/console", String(manifestOf("console").bin?.["x-console"]));
   const told = spawnSync(process.execPath, [bin, "locks", "inspect", "packed", "--json", "--redis", server.url], {
@@ -264,7 +264,7 @@ it("@x/console runs as a command with its own dependencies alone", { timeout: 60
   expect(told.status).toBe(0);
 });
 
-it("@x/semaphore works with @x/redlock-core and a client alone", { timeout: 60_000 }, () => {
+it("@x/semaphore works with @x/redlock-core and a client alone", () => {
   const folder = install(["redlock-core", "semaphore"], ["ioredis"]);
   const script = `
     import { Redlock } from "@x/redlock-core";
@@ -292,7 +292,7 @@ function exampleOfTesting(): string {
   return transformSync(code, { loader: "ts" }).code;
 }
 
-it("@x/testing works in node:test with its own dependencies alone", { timeout: 60_000 }, () => {
+it("@x/testing works in node:test with its own dependencies alone", () => {
   const folder = install(["redlock-core", "testing"], []);
   writeFileSync(join(folder, "example.test.mjs"), exampleOfTesting().replace('"vitest"', '"node:test"'));
   const told = spawnSync(process.execPath, ["--test", "--test-reporter=tap", "example.test.mjs"], {
@@ -304,7 +304,7 @@ it("@x/testing works in node:test with its own dependencies alone", { timeout: 6
   expect(told.status).toBe(0);
 });
 
-it("@x/otel works with OpenTelemetry's API alone", { timeout: 60_000 }, () => {
+it("@x/otel works with OpenTelemetry's API alone", () => {
   const folder = install(["otel"], ["@opentelemetry/api"]);
   const script = 'import { instrument } from "@x/otel"; instrument()(); console.log("instrumented");';
   writeFileSync(join(folder, "main.mjs"), script);

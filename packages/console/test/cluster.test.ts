@@ -59,7 +59,7 @@ interface RunOptions {
   readonly tell?: (text: string) => void;
 }
 
-it("is asked by the command line, which says who has a lock", { timeout: 60_000 }, async () => {
+it("is asked by the command line, which says who has a lock", async () => {
   const redlock = connected("billing-api");
   const names = ["a", "b", "c", "d"];
   await Promise.all(names.map((name) => redlock.acquire(name, { ttl: 60_000 })));
@@ -75,7 +75,7 @@ it("is asked by the command line, which says who has a lock", { timeout: 60_000 
   await Promise.all(names.map((name) => redlock.forceRelease(name)));
 });
 
-it("is served as a page by the command, with the locks and queues of all masters", { timeout: 60_000 }, async () => {
+it("is served as a page by the command, with the locks and queues of all masters", async () => {
   const redlock = connected();
   const client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
   client.on("error", () => undefined);
@@ -111,7 +111,7 @@ it("is served as a page by the command, with the locks and queues of all masters
   await Promise.all(queues.map((queue) => queue.close()));
 });
 
-it("shows the locks of all masters, and which master does not answer", { timeout: 60_000 }, async () => {
+it("shows the locks of all masters, and which master does not answer", async () => {
   const redlock = connected("billing-api");
   const page = createPage({ redlock, refresh: 200 });
   onTestFinished(() => page.close());

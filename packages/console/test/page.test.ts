@@ -302,7 +302,7 @@ describe("what it shows", () => {
 });
 
 describe("a Redis that is lost", () => {
-  it("is shown as such, and so is that it is back", { timeout: 60_000 }, async () => {
+  it("is shown as such, and so is that it is back", async () => {
     const nodes = await startRedisNodes(3);
     onTestFinished(async () => {
       await Promise.all(nodes.map((node) => node.stop()));
@@ -325,7 +325,7 @@ describe("a Redis that is lost", () => {
     await lock.release();
   });
 
-  it("does not keep the page from showing the others", { timeout: 60_000 }, async () => {
+  it("does not keep the page from showing the others", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.stop());
     const worker = new ExclusiveWorker("lost", null, {
@@ -508,7 +508,7 @@ describe("actions", () => {
     expect((await stateAt(url)).events[0]?.text).toBe("schedule hourly was triggered");
   });
 
-  it("are refused for a queue whose Redis is away, and not done when it is back", { timeout: 60_000 }, async () => {
+  it("are refused for a queue whose Redis is away, and not done when it is back", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.stop());
     const worker = new ExclusiveWorker("away", null, {

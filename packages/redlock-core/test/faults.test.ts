@@ -251,7 +251,7 @@ describe("nodes that forget", () => {
     const values = await Promise.all(servers.map((server) => server.call("GET", "rolling")));
     expect(values.filter((value) => value === lock.token).length).toBeGreaterThanOrEqual(2);
     expect(await lock.release()).toBe(true);
-  }, 60_000);
+  });
 
   it("are not counted in the round that repairs them", async () => {
     const servers = await startNodes(3);

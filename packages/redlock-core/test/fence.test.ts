@@ -219,5 +219,5 @@ describe("in a Redis Cluster", () => {
         await expect(old.get(key)).rejects.toThrow(FencedOffError);
       }
     }
-  }, 60_000);
+  });
 });

@@ -27,7 +27,7 @@ it("follows a master that a sentinel promotes, and the promoted node waits out i
   expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
   expect(String(await replica?.call("ROLE"))).toContain("master");
   expect(await replica?.call("GET", "r")).toBe(next.token);
-}, 60_000);
+});
 
 it.each<[string, typeof Redis]>([
   ["ioredis", Redis],

@@ -15,7 +15,7 @@ beforeAll(async () => {
   cluster = await startCluster();
   client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
   client.on("error", () => undefined);
-}, 60_000);
+});
 
 afterAll(async () => {
   client.disconnect();
@@ -69,7 +69,7 @@ describe("on a Cluster", () => {
         expect(order).toEqual(["both", "one"]);
       }),
     );
-  }, 60_000);
+  });
 
   it("never has more permits out than there are, under contention", async () => {
     const processes = [openRedlock(), openRedlock(), openRedlock()];
@@ -91,7 +91,7 @@ describe("on a Cluster", () => {
         expect(held).toBe(0);
       }),
     );
-  }, 60_000);
+  });
 
   it("a read-write lock keeps writers alone, and no reader overtakes one", async () => {
     const [here, there] = [openRedlock(), openRedlock()];
@@ -109,7 +109,7 @@ describe("on a Cluster", () => {
         expect(order).toEqual(["writer", "reader"]);
       }),
     );
-  }, 60_000);
+  });
 
   it("a latch wakes who waits on any master", async () => {
     const [here, there] = [openRedlock(), openRedlock()];
@@ -122,7 +122,7 @@ describe("on a Cluster", () => {
         await opened;
       }),
     );
-  }, 60_000);
+  });
 
   it("goes on with the names of the other masters while one hangs", async () => {
     const redlock = openRedlock({ nodeTimeout: 500 });
@@ -144,5 +144,5 @@ describe("on a Cluster", () => {
     for (const semaphore of kept ?? []) {
       await expect.poll(async () => (await semaphore.tryAcquire())?.isHeld(), { timeout: 20_000 }).toBe(true);
     }
-  }, 60_000);
+  });
 });

@@ -102,7 +102,7 @@ describe("ExclusiveQueueAdapter", () => {
 });
 
 describe.skipIf(isWithoutBrowser("Bull Board in a browser"))("in a browser", () => {
-  it("a job that waits for its key is waiting, with its key and who has it", { timeout: 90_000 }, async () => {
+  it("a job that waits for its key is waiting, with its key and who has it", async () => {
     const { adapter } = await busyQueue("payments");
     const board = new ExpressAdapter();
     createBullBoard({ queues: [adapter], serverAdapter: board });

@@ -68,7 +68,7 @@ describe.concurrent("the jobs of a key", () => {
     expect(lab.inversions()).toEqual([]);
   });
 
-  it("are removed page by page", { timeout: 60_000 }, async () => {
+  it("are removed page by page", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();

@@ -19,7 +19,7 @@ async function startsUntil(lab: Lab, key: string, isOver: () => Promise<boolean>
     const isDone = await isOver();
     for (const start of await countedStarts(lab, key)) seen.add(start);
     return isDone;
-  }, 60_000);
+  });
   return [...seen].toSorted((a, b) => a - b);
 }
 

@@ -163,4 +163,4 @@ it("never runs more than may, in two processes of which one after the other is k
   expect(new Set(events.map(({ jobId }) => jobId)).size).toBe(120);
   expect(mostAtOnce(events, deaths)).toBe(3);
   await until(async () => (await lab.leftovers()).length === 0);
-}, 90_000);
+});

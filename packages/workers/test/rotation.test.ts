@@ -214,4 +214,4 @@ it("finds quiet keys behind a hot one, and serves each in turn, in two processes
   // Ten pages of look-ahead, and one start in each of three rounds; some more for what was run again.
   expect(last).toBeLessThan(60 + 40);
   await until(async () => (await lab.leftovers()).length === 0);
-}, 90_000);
+});

@@ -196,7 +196,7 @@ async function runIdOf(): Promise<string> {
 }
 
 describe("the simulated Redis", () => {
-  it("answers sequences of the lock's scripts as a real one does", { timeout: 60_000 }, async () => {
+  it("answers sequences of the lock's scripts as a real one does", async () => {
     const random = new SeededRandom("conformance");
     const channels = new Set(["x:redlock:p", "x:redlock:q"]);
     const received: string[] = [];
@@ -317,7 +317,7 @@ describe("the simulated Redis", () => {
     expect(simulated).toEqual(real);
   });
 
-  it("answers sequences of the leader's scripts as a real one does", { timeout: 60_000 }, async () => {
+  it("answers sequences of the leader's scripts as a real one does", async () => {
     const random = new SeededRandom("leader");
     const pair = new Pair(await runIdOf(), new Set());
     const term = (): string => String(random.integer(1, 6));

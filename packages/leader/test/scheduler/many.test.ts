@@ -82,7 +82,7 @@ function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readon
 }
 
 describe("many schedules", () => {
-  it("take less than 1.3 kB each, of a leader too", { timeout: 90_000 }, async () => {
+  it("take less than 1.3 kB each, of a leader too", async () => {
     await using nodes = await startNodes(1);
     await using child = spawnChild(new URL("../children/many-schedules.ts", import.meta.url), {
       args: [...nodes.paths],

@@ -1,7 +1,7 @@
 /** Overlap, timeouts, places, and what many schedules cost. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
-import { type Clock, type Redlock, RedlockClosedError, systemClock } from "@x/redlock-core";
+import { type Clock, type Redlock, RedlockClosedError, type RedlockOptions, systemClock } from "@x/redlock-core";
 import { systemRandom } from "@x/redlock-core/protocol";
 import type { RedisServer } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
@@ -35,7 +35,7 @@ describe("schedules", () => {
   function scheduler(
     name: string,
     options: Partial<SchedulerOptions> = {},
-    election = new LeaderElection(nodes.redlock(), { name, ...LEASE }),
+    election = new LeaderElection(patient(), { name, ...LONG_LEASE }),
   ): LeaderScheduler {
     const own = new LeaderScheduler({ election, drainTimeout: 2_000, ...options });
     ends.push(async () => {
@@ -46,8 +46,8 @@ describe("schedules", () => {
   }
 
   /** On a slow machine, too, no term ends by itself, and no request is given up. */
-  function patient(clock: Clock = systemClock): Redlock {
-    return nodes.redlock({ clock, nodeTimeout: 5_000, ttl: 20_000, maxTtl: 20_000 });
+  function patient(options: RedlockOptions = {}): Redlock {
+    return nodes.redlock({ ...options, nodeTimeout: 5_000, ttl: 20_000, maxTtl: 20_000 });
   }
 
   /** A handler that ends when told, or when its signal aborts, and keeps count of itself. */
@@ -99,7 +99,7 @@ describe("schedules", () => {
   /** A scheduler of whose one schedule, once it leads, a tick runs until released and the next one waits. */
   function buffering(name: string) {
     const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
-    const election = new LeaderElection(nodes.redlock(), { name, ...LEASE });
+    const election = new LeaderElection(patient(), { name, ...LONG_LEASE });
     const first = new LeaderScheduler({ election });
     const skipped = skips(first);
     const own = slow();
@@ -244,7 +244,7 @@ describe("schedules", () => {
   });
 
   it("end with stop() in a term that is somebody else's, which goes on", async () => {
-    const election = new LeaderElection(nodes.redlock(), { name: "beside", ...LEASE });
+    const election = new LeaderElection(patient(), { name: "beside", ...LONG_LEASE });
     const own = new LeaderScheduler({ election });
     let ticks = 0;
     own.every("s", 50, () => (ticks += 1));
@@ -262,7 +262,7 @@ describe("schedules", () => {
   });
 
   it("are one scheduler's in a term, unless each has a keyPrefix of its own, until that has ended", async () => {
-    const election = new LeaderElection(nodes.redlock(), { name: "two", ...LEASE });
+    const election = new LeaderElection(patient(), { name: "two", ...LONG_LEASE });
     const ran = new Set<LeaderScheduler>();
     const own = (keyPrefix?: string): LeaderScheduler => {
       const made = new LeaderScheduler({ election, keyPrefix });
@@ -349,7 +349,7 @@ describe("schedules", () => {
   it("run once for each trigger, also of replicas whose Redlocks draw the same each time", async () => {
     const random = { ...systemRandom, fraction: () => 0 };
     const [one, two] = [1, 2].map(() =>
-      scheduler("constant", {}, new LeaderElection(nodes.redlock({ random }), { name: "constant", ...LEASE })),
+      scheduler("constant", {}, new LeaderElection(patient({ random }), { name: "constant", ...LONG_LEASE })),
     );
     let ticks = 0;
     for (const own of [one, two]) own?.every("s", 86_400_000, () => (ticks += 1));
@@ -362,7 +362,7 @@ describe("schedules", () => {
 
   it("count no attempt for a tick that waits when the nodes are silent until the term is lost", async () => {
     const name = "silent";
-    const own = scheduler(name);
+    const own = scheduler(name, {}, new LeaderElection(nodes.redlock(), { name, ...LEASE }));
     const { handler, ticks, release } = slow();
     const skipped = skips(own);
     own.every("s", 100, handler, { overlap: "bufferOne", delivery: "at-least-once" });
@@ -447,7 +447,7 @@ describe("schedules", () => {
   });
 
   it("are not started beside another run of the election", async () => {
-    const election = new LeaderElection(nodes.redlock(), { name: "twice", ...LEASE });
+    const election = new LeaderElection(patient(), { name: "twice", ...LONG_LEASE });
     const running = election.run(() => undefined);
     const own = new LeaderScheduler({ election });
     expect(() => own.start()).toThrow(/already takes part \(running\)/);
@@ -457,7 +457,7 @@ describe("schedules", () => {
   });
 
   it("are started again, or refused, when their run has ended", async () => {
-    const stopped = new LeaderElection(nodes.redlock(), { name: "over", ...LEASE });
+    const stopped = new LeaderElection(patient(), { name: "over", ...LONG_LEASE });
     const refused = new LeaderScheduler({ election: stopped });
     refused.start();
     refused.start();
@@ -530,7 +530,7 @@ describe("schedules", () => {
   it("are restored on nodes that lost their data in turn, also rare ones and those that the leader lacks", async () => {
     const key = "{leader:foreign}:register";
     // Nodes are looked at every few seconds.
-    const redlock = patient(clockOf(5));
+    const redlock = patient({ clock: clockOf(5) });
     const [other, leader] = [1, 2].map(() =>
       scheduler("foreign", {}, new LeaderElection(redlock, { name: "foreign", ...LONG_LEASE })),
     ) as [LeaderScheduler, LeaderScheduler];

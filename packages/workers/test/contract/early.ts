@@ -265,7 +265,8 @@ export function testLostAnswers(key: Key): void {
         const [completed, failed] = [queue.toKey("completed"), queue.toKey("failed")];
         return (await lab.redis.zcard(completed)) + (await lab.redis.zcard(failed));
       };
-      await until(async () => (await ended()) === COUNT, 40_000);
+      for (let before = await ended(); before !== COUNT; before = await ended())
+        await until(async () => (await ended()) !== before, 40_000);
       expect(lab.overlaps()).toEqual([]);
       expect((await queue.getFailed()).map(({ failedReason }) => failedReason)).toEqual([]);
       expect(await queue.getCompletedCount()).toBe(COUNT);
