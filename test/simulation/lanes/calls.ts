@@ -181,13 +181,17 @@ async function standing(run: LaneRun, key: string, most: number): Promise<readon
   return found;
 }
 
-/** The next job of the queue, which nobody has looked at, does not wait for this key. */
-async function checkNoneWaits({ world, model, setting }: LaneRun, key: string): Promise<void> {
+/**
+ * The next job of the queue, which nobody has looked at, does not wait for this key. One that stands in line was looked
+ * at: its timer has brought it back, and the call may not have it.
+ */
+async function checkNoneWaits(run: LaneRun, key: string): Promise<void> {
+  const { world, model, setting } = run;
   const { path } = setting.rules;
   // Its key may have to be computed first, or its line be full.
   if (path === undefined || model.lineOf(key) !== undefined) return;
   const id = await world.eyes.lindex(`${PREFIX}wait`, -1);
   const job = id === null ? undefined : model.open.get(id);
-  if (job?.keys.join() !== key) return;
+  if (job?.keys.join() !== key || (await placesIn(run, key)).has(job.id)) return;
   throw new LaneViolation("merge", `${job.id} waits for ${key}, and nobody has looked at it`);
 }
