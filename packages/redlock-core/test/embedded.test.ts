@@ -1,5 +1,4 @@
 /** Locks that a script takes and releases on the node itself. */
-import { setTimeout as delay } from "node:timers/promises";
 import { ManualClock, type RedisServer, startRedis } from "@x/test-support";
 import fc from "fast-check";
 import { Redis } from "ioredis";
@@ -258,11 +257,13 @@ describe("an embedded lock", () => {
   it("does not wake those who wait in this process for a lock that a script releases before it has run", async () => {
     const redlock = openRedlock([server]);
     const held = await redlock.acquire("r");
+    const isWaiting = new Promise((resolve) => redlock.on("wait", resolve));
     const waiting = redlock.acquire("r", { timeout: 5_000 });
-    await delay(20);
+    await isWaiting;
     let answer: { settle(isDeleted: boolean): void } | undefined;
     const released = protocolOf(held).releaseBy((given) => (answer = given));
-    await delay(50);
+    // Nothing overtakes on a connection.
+    await redlock.inspect("another");
     expect(await redis.exists("{r}:waiters")).toBe(0);
     await redis.del("r");
     answer?.settle(true);
@@ -302,7 +303,7 @@ describe("an embedded lock", () => {
     expect(await redis.exists("r")).toBe(0);
     const next = await taken(redlock, "r");
     answer?.settle(false);
-    await delay(50);
+    await redlock.inspect("another");
     expect(await redis.get("r")).toBe(next.token);
   });
 

@@ -1,6 +1,6 @@
 /** Fencing tokens under everything at once: the order of grants is judged by a register that every holder writes to. */
 import { setTimeout as delay } from "node:timers/promises";
-import { spawnChild } from "@x/test-support";
+import { spawnChild, until } from "@x/test-support";
 import { expect, it } from "vitest";
 import { startNodes } from "./support/nodes.ts";
 
@@ -26,12 +26,17 @@ it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, wh
     }),
   );
   let isOver = false;
+  /** Every grant is a request to the register. */
+  const granted = async (): Promise<number> =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await register[0]?.call("INFO", "commandstats")))?.[1] ?? 0);
   const faults = (async () => {
     for (let round = 0; !isOver; round += 1) {
       const server = servers[round % servers.length];
       await server?.kill();
-      await delay(400);
+      const before = await granted();
+      await until(async () => isOver || (await granted()) > before + 20);
       await server?.start();
+      // The quarantine of the one that forgot, which is a lease of a second, and then some.
       await delay(1_600);
     }
   })();

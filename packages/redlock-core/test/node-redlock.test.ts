@@ -2,7 +2,7 @@
  * node-redlock 5's own test cases (those of one and of several instances, of mike-marcacci/node-redlock), then its known
  * defects, each of which must be gone (B1 to B8 as its reports and its source have them), then what is ours.
  */
-import { setTimeout as delay } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as immediate } from "node:timers/promises";
 import { type RedisServer, startCluster, startProxy, startRedis, startRedisNodes } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
@@ -197,6 +197,7 @@ describe.each([
       async (signal: RedlockAbortSignal) => {
         const lockValue = await redis.get("{redlock}x");
         expect(typeof lockValue).toBe("string");
+        // Longer than the lease that it was acquired with.
         await delay(2_600);
         expect(signal.aborted).toBe(false);
         expect(signal.error).toBeUndefined();
@@ -215,6 +216,7 @@ describe.each([
       expect(locked).toBe(false);
       locked = true;
       const lockValue = await redis.get("{redlock}y");
+      // Longer than the lease that it was acquired with.
       await delay(1_300);
       expect(signal.error).toBeUndefined();
       expect(signal.aborted).toBe(false);
@@ -426,13 +428,17 @@ describe("node-redlock's defects are gone", () => {
     const client = clientOf({ host: proxy.host, port: proxy.port });
     const redlock = open([client], { nodeTimeout: 5_000 });
     let seen: RedlockAbortSignal | undefined;
+    const scripts = async (): Promise<number> =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await servers[0]?.call("INFO", "commandstats")))?.[1]);
     await redlock.using(["b5"], 2_000, { automaticExtensionThreshold: 1_900 }, async (signal) => {
       seen = signal;
       // The first extension is under way when the routine ends.
-      proxy.delay(300);
-      await delay(150);
+      const sent = await scripts();
+      proxy.delay(300, "down");
+      await expect.poll(scripts).toBeGreaterThan(sent);
     });
     proxy.delay(0);
+    // Longer than the lease, whose end would abort it.
     await delay(2_200);
     expect(seen?.aborted).toBe(false);
     expect(await servers[0]?.call("GET", "b5")).toBeNull();
@@ -509,7 +515,7 @@ describe("node-redlock's defects are gone", () => {
         return errors.mock.calls.length;
       })
       .toBeGreaterThan(0);
-    await delay(20);
+    await immediate();
     expect(unhandled).not.toHaveBeenCalled();
   });
 
@@ -882,6 +888,7 @@ describe("the node-redlock entry on this engine", () => {
     const { servers, clients } = await nodes(3);
     const last = servers.at(-1);
     await open(clients).using(["later"], 5_000, { automaticExtensionThreshold: 4_500 }, async () => {
+      // Longer than the lease that it was acquired with.
       await delay(5_500);
       await last?.call("CONFIG", "SET", "min-replicas-to-write", "1");
     });
@@ -907,6 +914,7 @@ describe("the node-redlock entry on this engine", () => {
     proxy.drop();
     await extended;
     await Promise.all([shortened, unanswered].map((lock) => executionErrorOf(lock.release())));
+    // Longer than the lease of the one that was acquired, and shorter than what was asked for later.
     await delay(1_500);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "unanswered")).toBe(0);

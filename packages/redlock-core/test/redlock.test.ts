@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import type { RedisServer } from "@x/test-support";
-import { startRedisNodes } from "@x/test-support";
+import { ManualClock, type RedisServer, startRedisNodes } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import {
   LockHeldError,
@@ -95,7 +94,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const both = two.acquire(["x", "y"]);
     await inLine(one, "x");
     await x.release();
-    await delay(50);
+    await inLine(one, "y");
     await y.release();
     const lock = await both;
     expect(await one.tryAcquire("x")).toBeNull();
@@ -171,17 +170,20 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   });
 
   it("notices a lost lease in the first check after a blocked event loop, before any timer ran", async () => {
-    const lock = await openRedlock(servers).acquire("blocked", { ttl: 1_000 });
+    let blockedMs = 0;
+    const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + blockedMs };
+    const lock = await openRedlock(servers, { clock }).acquire("blocked", { ttl: 20_000 });
     const { signal } = lock;
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, lock.remaining() + 50);
+    blockedMs = 20_000;
     expect(signal.aborted).toBe(false);
     expect(lock.isHeld()).toBe(false);
     expect(signal.aborted).toBe(true);
   });
 
   it.each(["before", "after"])("shows that it was lost if its signal is first read %s the release", async (when) => {
-    const lock = await openRedlock(servers).acquire(`lost ${when}`, { ttl: 100 });
-    await delay(150);
+    const clock = new ManualClock();
+    const lock = await openRedlock(servers, { clock }).acquire(`lost ${when}`, { ttl: 1_000 });
+    await clock.advance(1_000);
     if (when === "before") expect(lock.signal.aborted).toBe(true);
     expect(await lock.release()).toBe(false);
     expect(lock.signal.aborted).toBe(true);
@@ -253,6 +255,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() - 60_000 };
     const [redlock, behind] = [openRedlock(servers, ofOneSecond), openRedlock(servers, { ...ofOneSecond, clock })];
     const lock = await redlock.acquire("long", { autoExtend: true });
+    // Two leases and a half of the nodes' own time, which is what they remember tokens by.
     await delay(2_500);
     await lock.release();
     expect((await behind.acquire("long")).fencingToken).toBeGreaterThan(lock.fencingToken);

@@ -1,6 +1,6 @@
 /** `using` inside `using` of the same resource, in one asynchronous context. */
 import { once } from "node:events";
-import { setTimeout as delay } from "node:timers/promises";
+import { setImmediate as immediate } from "node:timers/promises";
 import type { RedisServer } from "@x/test-support";
 import { startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
@@ -72,11 +72,12 @@ describe("using inside using", () => {
   it("is not refused for another resource, or when it is called from elsewhere", async () => {
     redlock = open();
     const inside = deferred<void>();
+    const isWaiting = new Promise((resolve) => redlock.on("wait", resolve));
     const order: string[] = [];
     const outer = redlock.using("busy", async () => {
       await redlock.using("free", () => order.push("inner"));
       inside.resolve();
-      await delay(20);
+      await isWaiting;
       order.push("outer");
     });
     await inside.promise;
@@ -170,7 +171,7 @@ describe("a joined call", () => {
     await redlock.using("turns", async () => {
       const increment = async (): Promise<void> => {
         const read = count;
-        await delay(1);
+        await immediate();
         count = read + 1;
         // One inside of it is no neighbour.
         await redlock.using("turns", () => undefined, joining);

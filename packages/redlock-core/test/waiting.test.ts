@@ -1,5 +1,5 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
+import { setTimeout as delay, setImmediate as immediate } from "node:timers/promises";
+import { ManualClock, type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
 import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -13,23 +13,13 @@ import {
 } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
-import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
+import { errorOf, everyNodeAnswers, openRedlock, pass, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** Commands that clients sent to the server, without those that scripts call. */
 async function requests(server: RedisServer): Promise<number> {
   const stats = String(await server.call("INFO", "commandstats"));
   return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
-}
-
-/** Nothing has come for a while: who waits has asked, and is in line. */
-async function quiet(server: RedisServer): Promise<number> {
-  for (let seen = await requests(server); ; ) {
-    await delay(300);
-    const now = await requests(server);
-    if (now === seen) return now;
-    seen = now;
-  }
 }
 
 /** So many wait in line on a quorum of the nodes. */
@@ -62,6 +52,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
           await lock?.release();
         })(),
       );
+      // So far apart, no client mistakes the order by what it is wrong about the node's clock.
       await delay(20);
     }
     await holder?.release();
@@ -76,7 +67,9 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       const lock = await clients[index % 2]?.acquire("cost", { timeout: 30_000, ttl: 30_000 });
       await lock?.release();
     });
-    const before = await quiet(servers[0] as RedisServer);
+    // Those of the holder's own process wait in it, and those of the other stand behind its first.
+    await inLine(clients[0] as Redlock, "cost", 1);
+    const before = await requests(servers[0] as RedisServer);
     await holder?.release();
     await Promise.all(waiters);
     const spent = (await requests(servers[0] as RedisServer)) - before;
@@ -84,13 +77,20 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
   });
 
   it("sends nothing while it waits", async () => {
-    const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
+    const clock = new ManualClock();
+    const [holding, waiting] = [openRedlock(servers), openRedlock(servers, { clock })];
     const lock = await holding.acquire("quiet", { ttl: 30_000 });
     const next = waiting.acquire("quiet", { timeout: 20_000 });
     await inLine(holding, "quiet", 1);
-    const before = await quiet(servers[0] as RedisServer);
-    await delay(1_000);
-    expect(await requests(servers[0] as RedisServer)).toBe(before);
+    for (const server of servers) await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:*")).toHaveLength(1);
+    /** What comes of its own accord in so many steps of time, each of which is answered on its connections. */
+    const sentIn = async (steps: number): Promise<number> => {
+      const before = await requests(servers[0] as RedisServer);
+      await pass(waiting, clock, { steps, stepMs: 100 });
+      return (await requests(servers[0] as RedisServer)) - before - steps;
+    };
+    await expect.poll(() => sentIn(1)).toBe(0);
+    expect(await sentIn(50)).toBe(0);
     await lock.release();
     await (await next).release();
   });
@@ -171,7 +171,8 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       const before = await granted();
       for (const server of servers) server.freeze();
       const cancelled = errorOf(redlock.acquire("late", { signal: controller.signal, timeout }));
-      await delay(50);
+      // Sent is what was asked for in a turn of the event loop: the frozen nodes have it.
+      for (let turn = 0; turn < 5; turn += 1) await immediate();
       controller.abort(new Error("cancelled"));
       expect(await cancelled).toBe(controller.signal.reason);
       const closed = redlock.close();
@@ -311,7 +312,8 @@ describe("a waiter", () => {
 
   it("is not told that it is its turn while a quorum is held, though one node is free", async () => {
     const servers = await startNodes(3);
-    const [holding, queued] = [openRedlock(servers), openRedlock(servers)];
+    const clock = new ManualClock();
+    const [holding, queued] = [openRedlock(servers), openRedlock(servers, { clock })];
     const states = async (): Promise<unknown[]> =>
       (await holding.inspect("minority")).nodes.map((node) => node.state ?? node.error);
     await expect.poll(states).toEqual(["free", "free", "free"]);
@@ -325,7 +327,7 @@ describe("a waiter", () => {
     await expect
       .poll(async () => (await holding.inspect("minority")).nodes.map((node) => node.waiters))
       .toEqual([1, 1, 0]);
-    await delay(200);
+    await pass(queued, clock, { steps: 10, stepMs: 100 });
     expect(turns).toEqual([]);
     await lock.release();
     await turn;
@@ -407,7 +409,7 @@ describe("a waiter", () => {
     const lock = await redlock.acquire("told");
     const waiting = [1, 2].map(async () => {
       const next = await redlock.acquire("told");
-      await delay(20);
+      await redlock.inspect("told");
       await next.release();
     });
     expect(waits).toHaveLength(2);

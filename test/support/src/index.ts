@@ -13,4 +13,5 @@ export { RedisServer, type RedisServerOptions, startRedis, startRedisNodes } fro
 export { redisBinary, sinceRedis7 } from "./redis-binary.ts";
 export { placesOf } from "./secrets.ts";
 export { type Track, type TrackBar, type TrackDot, type Tracks, tracksSvg } from "./tracks.ts";
+export { until } from "./until.ts";
 export { temporaryFolder } from "./watchdog.ts";

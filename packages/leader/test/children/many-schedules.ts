@@ -1,6 +1,7 @@
 /** Adds thousands of schedules of different expressions, leads with them, and tells its parent what they cost. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
+import { until } from "@x/test-support";
 import { connect } from "../support/redis.ts";
 
 const COUNT = 4_000;
@@ -38,7 +39,7 @@ const isLed = async (): Promise<boolean> => {
   const [info] = await scheduler.list();
   return info?.owner?.self === true && info.last === null;
 };
-while (!(await isLed())) await new Promise((resolve) => setTimeout(resolve, 50));
+await until(isLed);
 // The first states are on their way to the node, as one text.
 let led = Number.POSITIVE_INFINITY;
 for (let look = 0; look < 10; look += 1) {

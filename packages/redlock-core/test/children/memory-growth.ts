@@ -26,7 +26,7 @@ async function pairs(count: number): Promise<void> {
   for (let index = 0; index < 200; index += 1) {
     const controller = new AbortController();
     const cancelled = redlock.acquire("contended", { signal: controller.signal }).catch(() => undefined);
-    if (index % 10 === 0) await delay(1);
+    if (index % 10 === 0) await redlock.inspect("contended");
     controller.abort();
     await cancelled;
   }
