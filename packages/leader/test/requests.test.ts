@@ -259,7 +259,7 @@ it("all observers of a process that look in one turn of the event loop send one 
   await Promise.all(ledgers.map((ledger) => ledger.look(5)));
   expect(runs).toBe(2);
   const first = ledgers[0]?.look(5);
-  await new Promise((resolve) => setTimeout(resolve, 0));
+  await turn();
   await Promise.all([first, ledgers[1]?.look(5), ledgers[1]?.look(6)]);
   expect(runs).toBe(5);
 });

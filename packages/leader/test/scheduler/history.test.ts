@@ -231,7 +231,7 @@ describe("the history of a scheduler", () => {
 
   it("keeps so many ticks of a schedule, and one line of those that are skipped alike", async () => {
     const scheduler = seldom(replica("kept", "a", { history: 2 }), () => undefined);
-    scheduler.every("busy", 20, () => new Promise((resolve) => setTimeout(resolve, 10_000).unref()));
+    scheduler.every("busy", 20, ({ signal }) => new Promise((resolve) => signal.addEventListener("abort", resolve)));
     scheduler.start();
     for (let count = 1; count <= 4; count += 1) {
       const last = (await scheduler.history("s"))[0]?.id;

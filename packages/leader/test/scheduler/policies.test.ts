@@ -4,7 +4,7 @@ import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/sch
 import { type Clock, type Redlock, RedlockClosedError, type RedlockOptions, systemClock } from "@x/redlock-core";
 import { systemRandom } from "@x/redlock-core/protocol";
 import type { RedisServer } from "@x/test-support";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
 import { untilAborted } from "../support/lab.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
@@ -245,18 +245,20 @@ describe("schedules", () => {
 
   it("end with stop() in a term that is somebody else's, which goes on", async () => {
     const election = new LeaderElection(patient(), { name: "beside", ...LONG_LEASE });
-    const own = new LeaderScheduler({ election });
-    let ticks = 0;
+    const [own, other] = [new LeaderScheduler({ election }), new LeaderScheduler({ election, keyPrefix: "other" })];
+    let [ticks, others] = [0, 0];
     own.every("s", 50, () => (ticks += 1));
+    other.every("s", 50, () => (others += 1));
     const running = election.run(async (term) => {
-      await own.lead(term);
+      await Promise.all([own.lead(term), other.lead(term)]);
       await untilAborted(term);
     });
     await expect.poll(() => ticks).toBeGreaterThan(2);
     await own.stop();
-    const stopped = ticks;
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    const [stopped, before] = [ticks, others];
+    await expect.poll(() => others).toBeGreaterThan(before + 5);
     expect([ticks, election.isLeader()]).toEqual([stopped, true]);
+    await other.stop();
     await election.stop();
     await running;
   });
@@ -354,7 +356,9 @@ describe("schedules", () => {
     let ticks = 0;
     for (const own of [one, two]) own?.every("s", 86_400_000, () => (ticks += 1));
     await one?.trigger("s");
-    await new Promise((resolve) => setTimeout(resolve, 2));
+    // What tells the two apart is their time.
+    const firstMs = Date.now();
+    await vi.waitUntil(() => Date.now() > firstMs, { interval: 1 });
     await two?.trigger("s");
     one?.start();
     await expect.poll(() => ticks).toBe(2);

@@ -1,7 +1,8 @@
 /** One term of the scheduler, against a store that the test answers for. */
+import { setImmediate as immediate } from "node:timers/promises";
 import { systemClock } from "@x/redlock-core";
 import { Emitter, onAbort } from "@x/redlock-core/protocol";
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { LeadershipLostError } from "../../src/errors.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
@@ -13,8 +14,15 @@ import type { Entry } from "../../src/scheduler/timetable.ts";
 import type { LeaderTerm } from "../../src/term/term.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 
+const PERIOD_MS = 20;
 /** Until now; what is due from here on is claimed. */
 const upToNow = (): readonly [string, string] => ["s", `${Date.now()} 0 0`];
+/** Resolves when more ticks than so many have fallen due: a session that had them would have begun them. */
+async function dueMoreThan(count: number): Promise<void> {
+  const fromMs = Date.now();
+  await vi.waitUntil(() => Date.now() > fromMs + count * PERIOD_MS, { interval: 5 });
+  await immediate();
+}
 const mentions = ({ fields }: Write, field: string): boolean => fields.includes(field);
 
 describe("a session", () => {
@@ -52,7 +60,7 @@ describe("a session", () => {
     } as unknown as LeaderTerm;
     const entry: Entry = {
       name: "s",
-      calendar: everyCalendar(20, 0),
+      calendar: everyCalendar(PERIOD_MS, 0),
       handler: (tick) => {
         ticks.push(tick);
         return handler?.(tick);
@@ -96,8 +104,7 @@ describe("a session", () => {
     store.before = async () => {
       if (store.writes.length > 0) return;
       store.mail.set("t:r", `${Date.now()} 0 s`);
-      // Long enough for a tick to fall due.
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await dueMoreThan(2);
       beStopped();
     };
     await session(store).run();
@@ -244,7 +251,7 @@ describe("a session", () => {
     const store = new MemoryStore([["r:s@1000", "1"]]);
     const begun: number[] = [];
     store.before = async () => {
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await dueMoreThan(1);
       begun.push(ticks.length);
     };
     await runAWhile(session(store, { delivery: "at-least-once" }));
@@ -261,7 +268,7 @@ describe("a session", () => {
     };
     const running = session(store).run();
     await expect.poll(() => asked).toBe(2);
-    await new Promise((resolve) => setTimeout(resolve, 150));
+    await dueMoreThan(5);
     expect([asked, ticks]).toEqual([2, []]);
     lose();
     await running;
@@ -313,7 +320,8 @@ describe("a session", () => {
     ).run();
     await expect.poll(() => ticks.length).toBe(1);
     beStopped();
-    setTimeout(() => end(), 50);
+    await dueMoreThan(2);
+    end();
     await running;
     expect(order).toEqual(["handler ends", "finished"]);
     expect([...store.fields.keys()]).toEqual(["s"]);
@@ -382,7 +390,7 @@ describe("a session", () => {
       let resumedMs = Number.POSITIVE_INFINITY;
       store.before = async ({ fields }) => {
         if (resumedMs < Number.POSITIVE_INFINITY || !fields.some((field) => field.startsWith("r:"))) return;
-        await new Promise((resolve) => setTimeout(resolve, 50));
+        await dueMoreThan(2);
         resumedMs = Math.floor(Date.now());
         store.mail.set("p:s", `7 0 ${resumedMs}`);
       };
