@@ -31,7 +31,8 @@ describe("with plain code and other queues", () => {
       if (inside.has(key)) clashes.push(key);
       inside.add(key);
       tokens.set(key, [...(tokens.get(key) ?? []), fencingToken]);
-      await delay(1);
+      // Whoever is let in beside it is told so by then.
+      await lab.redis.ping();
       inside.delete(key);
     };
     const body = async (job: Job<Data>, _signal: AbortSignal, lock: { fencingToken: number }): Promise<void> =>
@@ -306,6 +307,7 @@ describe.each(["its own Redlock", "the option redlock"])("a processor that asks 
   it("joins: the same token, and the key is kept until the call has ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
+    const ended = gate();
     const joined: { readonly fencingToken: number; readonly isHeld: boolean }[] = [];
     const order: string[] = [];
     const worker = lab.worker(
@@ -314,7 +316,8 @@ describe.each(["its own Redlock", "the option redlock"])("a processor that asks 
         const call = worker.redlock.using(
           "a",
           async ({ fencingToken }) => {
-            await delay(20);
+            await ended.passed;
+            await lab.redis.ping();
             joined.push({ fencingToken, isHeld: lock.isHeld() });
             order.push(`call of ${job.id} ends`);
           },
@@ -324,6 +327,7 @@ describe.each(["its own Redlock", "the option redlock"])("a processor that asks 
         if (job.id === "2") await call;
         else void call.catch((error: unknown) => order.push(String(error)));
         expect(lock.isHeld()).toBe(true);
+        ended.open();
       },
       optionsOn(lab, "join"),
     );
@@ -453,7 +457,8 @@ describe("when a lock is lost", () => {
     await queue.addBulk(jobs(3, () => "a"));
     await until(() => reasons.length === 1);
     await until(async () => (await queue.getJob("1"))?.stalledCounter === 1);
-    await delay(500);
+    // It was taken again, and waits for the lock of its key.
+    await until(async () => (await lab.redis.zscore("bull:q:delayed", "1")) !== null);
     expect(lab.ran).toHaveLength(1);
     ending.open();
     await finished(queue, 3);
@@ -547,6 +552,7 @@ describe("when a lock is lost", () => {
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getActiveCount()) === 1);
     await lab.redis.del("bull:q:1:lock");
+    // With what has passed before, longer than a lease at its end may be renewed.
     await delay(700);
     await held.release();
     await until(() => stale.length === 1);
@@ -562,6 +568,7 @@ describe("when a lock is lost", () => {
     lab.worker(undefined, { lockDuration: 4_000, ttl: 2_000, timeout: 10_000 });
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getActiveCount()) === 1);
+    // Longer than half of the lease.
     await delay(2_400);
     await held.release();
     await finished(queue, 1);
@@ -575,7 +582,7 @@ describe("drop-in", () => {
     const queue = lab.queue();
     const reasons: unknown[] = [];
     const worker = lab.worker(async (job, signal) => {
-      setTimeout(() => worker.cancelJob(String(job.id), "changed my mind"), 5);
+      setImmediate(() => worker.cancelJob(String(job.id), "changed my mind"));
       await until(() => signal.aborted);
       reasons.push(signal.reason);
     });
@@ -606,7 +613,7 @@ describe("drop-in", () => {
     await queue.addBulk([...jobs(3, (i) => `k${i}`), ...jobs(10, (i) => `other${i}`)]);
     await until(async () => (await queue.getJobCounts("delayed", "completed"))["delayed"] === 3);
     await until(async () => (await queue.getCompletedCount()) >= 2);
-    await delay(100);
+    await lab.anotherRuns();
     expect(await queue.getJobCounts("waiting", "active", "delayed", "completed")).toEqual({
       waiting: 8,
       active: 0,

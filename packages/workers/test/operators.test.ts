@@ -1,6 +1,5 @@
 /** What operators see and do: pure meaning of the lane's replies, and the real thing. */
 
-import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { parseExplanation, parseKeys } from "../src/operators/rules/replies.ts";
 import { finished, gate, jobs, Lab, redlockOn, SHORT_MS, until } from "./support/lab.ts";
@@ -281,7 +280,7 @@ describe("a running queue", () => {
       );
       const isChosen = how.startsWith("was chosen");
       if (isChosen) await worker.pauseKey("a");
-      const options = { attempts: 2, backoff: { type: "fixed", delay: 150 } };
+      const options = { attempts: 2, backoff: { type: "fixed", delay: 1_500 } };
       await queue.addBulk(jobs(3, () => "a").map((job) => ({ ...job, opts: options })));
       if (isChosen) {
         await until(async () => (await queue.getDelayedCount()) === 3);
@@ -302,7 +301,7 @@ describe("a running queue", () => {
       busy.open();
       await held?.release();
       await until(async () => (await worker.explain(has))?.message === 'key "a" is paused: migration');
-      await delay(100);
+      await lab.anotherRuns();
       expect(lab.ran.slice(started).filter(({ key }) => key === "a")).toEqual([]);
       await worker.resumeKey("a");
       await finished(queue, isChosen ? 5 : 3);

@@ -261,7 +261,7 @@ it("runs on a Redis Cluster with a hash-tagged prefix", async () => {
         if (running.has(key)) clashes.push(key);
         running.add(key);
         starts.set(key, [...(starts.get(key) ?? []), job.data.i]);
-        await new Promise((resolve) => setTimeout(resolve, 1));
+        await lab.redis.ping();
         running.delete(key);
       },
       { connection: forWorkers, prefix: "{bull}", key: "k", concurrency: 10 },

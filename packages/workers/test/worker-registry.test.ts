@@ -1,5 +1,5 @@
 /** Whether the workers of a queue notice that they do not agree. */
-import { setTimeout as delay } from "node:timers/promises";
+import { setImmediate as immediate } from "node:timers/promises";
 import type { Clock } from "@x/redlock-core";
 import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
@@ -137,7 +137,7 @@ describe("a look every minute", () => {
     });
     const minute = async (): Promise<void> => {
       timers.shift()?.();
-      await delay(1);
+      await immediate();
     };
     return { registry, found, looks, minute, pending: () => timers.length };
   }
@@ -152,7 +152,7 @@ describe("a look every minute", () => {
     ]);
     registry.join();
     registry.join();
-    await delay(1);
+    await immediate();
     for (let n = 0; n < 4; n++) await minute();
     expect(found.map(({ subjects }) => subjects)).toEqual([["1"], ["3"]]);
   });
@@ -169,7 +169,7 @@ describe("a look every minute", () => {
       others({ key: "y" }),
     ]);
     registry.join();
-    await delay(1);
+    await immediate();
     for (let n = 0; n < 3; n++) await minute();
     expect(found.map(({ subjects, message }) => [subjects, message.slice(0, 15)])).toEqual([
       [["b:2"], 'key of b:2: "x"'],
@@ -182,7 +182,7 @@ describe("a look every minute", () => {
     registry.join();
     registry.leave();
     registry.leave();
-    await delay(1);
+    await immediate();
     expect(found).toEqual([]);
     expect(pending()).toBe(0);
     expect(looks).toEqual([expect.stringContaining('"key":"k"'), ""]);

@@ -1,5 +1,4 @@
 /** BullMQ's own features with keyed jobs: counts and events, pause, limiter, flows, schedulers, deduplication, removal, close. */
-import { setTimeout as delay } from "node:timers/promises";
 import { DelayedError, FlowProducer, QueueEvents, RateLimitError, WaitingChildrenError } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { finished, gate, jobs, Lab, until } from "../support/lab.ts";
@@ -108,7 +107,7 @@ export function testFeatures(key: Key): void {
       await queue.pause();
       await until(async () => (await queue.getActiveCount()) === 0);
       const before = lab.ran.length;
-      await delay(500);
+      await lab.anotherRuns();
       expect(lab.ran).toHaveLength(before);
       await queue.resume();
       await finished(queue, 60);
@@ -150,7 +149,7 @@ export function testFeatures(key: Key): void {
         async () => {
           inside += 1;
           most = Math.max(most, inside);
-          await delay(3);
+          await lab.redis.ping();
           inside -= 1;
         },
         { key },

@@ -1,5 +1,4 @@
 /** One job of a key at a time, in the order in which they were added, and what changes that order. */
-import { setTimeout as delay } from "node:timers/promises";
 import { MixedFleetError } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
@@ -179,7 +178,7 @@ export function testOrder(key: Key): void {
             held.set(each, 1);
             order.set(each, [...(order.get(each) ?? []), job.data.i]);
           }
-          await delay(1);
+          await lab.redis.ping();
           for (const each of keys) held.set(each, 0);
         },
         { key, concurrency: 10 },

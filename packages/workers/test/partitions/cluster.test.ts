@@ -1,6 +1,6 @@
 /** A queue in partitions on a real Redis Cluster: a master that is killed, slots that move, and a server that hangs. */
-import { setTimeout as delay } from "node:timers/promises";
-import { moveSlot, spawnChild, startCluster, startRedis } from "@x/test-support";
+import { setImmediate as immediate } from "node:timers/promises";
+import { moveSlot, spawnChild, startCluster, startRedis, until as untilSo } from "@x/test-support";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
 import { Cluster } from "ioredis";
 import { expect, it } from "vitest";
@@ -46,7 +46,7 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
   const size = 100;
   let added = 0;
   const add = async (to: number): Promise<void> => {
-    while (added < to) {
+    await untilSo(async () => {
       const batch = Array.from({ length: size }, (_, n) => ({
         name: "job",
         data: { k: `key${(added + n) % KEYS}`, i: added + n },
@@ -58,8 +58,8 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
         () => false,
       );
       if (isAdded) added += size;
-      else await delay(100);
-    }
+      return added >= to;
+    });
   };
   await add(JOBS / 2);
   await until(async () => (await lab.redis.llen("history")) > JOBS / 4, 60_000);
@@ -102,7 +102,7 @@ it("moves the slots of a paused queue while producers go on, and of one whose jo
           () => true,
           () => false,
         );
-      while (!(await add()) && !isOver) await delay(20);
+      await untilSo(async () => (await add()) || isOver);
     }
   })();
   lab.defer(async () => {
@@ -206,7 +206,7 @@ it("goes on with the other partitions while the server of one hangs", async () =
   const worker = new PartitionedWorker<Data>(
     "q",
     async (job) => {
-      await delay(1);
+      await immediate();
       ran.push(String(job.data.k));
     },
     { partitions: 4, key: "k", connection, concurrency: 2 },

@@ -125,13 +125,13 @@ describe("a queue in partitions", () => {
     await worker.waitUntilReady();
     await worker.pause();
     await queue.addBulk(jobs(20, (i) => `key${i}`));
-    await delay(100);
+    await lab.anotherRuns();
     expect(lab.ran).toEqual([]);
     await worker.resume();
     await lab.ended(20);
     await worker.close();
     await queue.add("job", { k: "late", i: 0 });
-    await delay(100);
+    await lab.anotherRuns();
     expect(lab.ran).toHaveLength(20);
   });
 

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, type RedisServerOptions, startRedis } from "@x/test-support";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/workers";
-import { type Job, Queue, type QueueOptions } from "bullmq";
+import { type Job, Queue, type QueueOptions, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { vi } from "vitest";
 import { connectTo, type LabConnection } from "./connections.ts";
@@ -112,13 +112,31 @@ export class Lab implements AsyncDisposable {
     return worker;
   }
 
+  /**
+   * Resolves when a job of another queue on the same server, which is added now, has been taken and has run. Whatever was free to run
+   * before has begun by then.
+   */
+  async anotherRuns(): Promise<void> {
+    const connection = this.connection;
+    const [name, ran] = [`another-${this.#closers.length}`, gate()];
+    const worker = new Worker(name, async () => ran.open(), { connection });
+    worker.on("error", () => {});
+    const queue = new Queue(name, { connection });
+    queue.on("error", () => {});
+    await worker.waitUntilReady();
+    await queue.add("job", {});
+    await ran.passed;
+    await Promise.all([worker.close(), queue.close()]);
+  }
+
   defer(close: () => Promise<unknown>): void {
     this.#closers.push(close);
   }
 
-  /** Resolves when `count` runs have ended, without asking Redis: `finished` does, by a script. */
+  /** Resolves when `count` runs have ended, without asking Redis: `finished` does, by a script. Its timeout begins anew, too. */
   async ended(count: number): Promise<void> {
-    await until(() => this.ran.filter((run) => run.endedMs !== undefined).length === count);
+    const ended = (): number => this.ran.filter((run) => run.endedMs !== undefined).length;
+    for (let before = ended(); before !== count; before = ended()) await until(() => ended() !== before);
   }
 
   /** Pairs of runs of one key that overlapped in time. */
