@@ -99,7 +99,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     const enter = async (index: number, release: Release): Promise<void> => {
       inside += 1;
       if (inside > 1) overlaps += 1;
-      await delay(1);
+      await servers[0]?.call("PING");
       inside -= 1;
       grants[index] = (grants[index] ?? 0) + 1;
       await release();
@@ -124,7 +124,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
 describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redis is not there", (name) => {
   async function open(
     options: Pick<RedisOptions, "maxRetriesPerRequest" | "enableOfflineQueue"> = {},
-  ): Promise<{ readonly server: RedisServer; readonly peer: Redlock5 }> {
+  ): Promise<{ readonly server: RedisServer; readonly client: Redis; readonly peer: Redlock5 }> {
     const server = await startRedis();
     const client = new Redis({ port: server.port, ...options });
     client.on("error", () => undefined);
@@ -138,17 +138,18 @@ describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redi
     const Class = name === "node-redlock 5" ? NodeRedlock5 : (CompatRedlock as unknown as typeof NodeRedlock5);
     const peer = new Class([client], { retryCount: 0 });
     peer.on("error", () => undefined);
-    return { server, peer };
+    return { server, client, peer };
   }
 
   it("waits for it, without any retry of its own", async () => {
-    const { server, peer } = await open();
+    const { server, client, peer } = await open();
     let isSettled = false;
     const waiting = peer.acquire(["later"], 20_000).finally(() => {
       isSettled = true;
     });
     waiting.catch(() => undefined);
-    await delay(300);
+    // It has tried to reach it, twice.
+    for (let times = 0; times < 2; times += 1) await new Promise((resolve) => client.once("reconnecting", resolve));
     expect(isSettled).toBe(false);
     await server.restart();
     await (await waiting).release();

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
+import { setImmediate as immediate } from "node:timers/promises";
 import { Controller, Get, Global, Inject, Injectable, Module } from "@nestjs/common";
 import { Test } from "@nestjs/testing";
 import type { LeaderTerm } from "@x/leader";
@@ -220,7 +220,7 @@ describe("an application", () => {
       imports: [ConfigModule],
       inject: [URL_TOKEN],
       useFactory: async (url: string) => {
-        await delay(1);
+        await immediate();
         return { redlock: new Redlock(url) };
       },
     });
