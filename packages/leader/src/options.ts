@@ -43,8 +43,8 @@ export interface LeaderElectionOptions {
    */
   readonly renewDeadline?: number | undefined;
   /**
-   * The time between renewals, and between tries after a failed one. Default 2/15 of the lease. At least two tries must
-   * fit before the deadline.
+   * The time from the beginning of a renewal to that of the next, also of one that failed. Default 2/15 of the lease.
+   * At least two tries must fit before the deadline.
    */
   readonly retryPeriod?: number | undefined;
   /** The spread of the pauses between tries and of cooldowns, 0 to 1. Default 0.2. */

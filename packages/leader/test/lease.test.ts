@@ -51,7 +51,7 @@ describe("a lease", () => {
 
   it("is renewed by its lock once per period, also after a failure", async () => {
     (await acquire()).keep(SILENT);
-    expect(policies.map((policy) => [policy.dueMs(8_000, 15_000), policy.retryMs(8_000, 15_000)])).toEqual([
+    expect(policies.map((policy) => [policy.dueMs(8_000, 15_000), policy.retryMs(8_000, 9_000, 15_000)])).toEqual([
       [10_000, 10_000],
     ]);
   });

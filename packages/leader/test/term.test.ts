@@ -1,7 +1,9 @@
 /** How a term begins and ends, and who has the next one. */
 import { ElectionStoppedError, LeaderElection, LeadershipLostError, type TermLossReason } from "@x/leader";
+import { Redlock } from "@x/redlock-core";
 import { defineScript, protocolOf } from "@x/redlock-core/protocol";
-import { beforeEach, describe, expect, it } from "vitest";
+import { memoryNodes, VirtualClock } from "@x/testing";
+import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { untilAborted } from "./support/lab.ts";
 import { VirtualLab } from "./support/virtual-lab.ts";
 
@@ -161,5 +163,23 @@ describe("an election", () => {
     await using again = await lab.clock.until(election.tryCampaign());
     await lab.clock.advance(500);
     expect(again?.isCurrent()).toBe(true);
+  });
+
+  it("outlives a renewal that repaired one node while another hung: the next one begins a period after it", async () => {
+    const clock = new VirtualClock();
+    const nodes = memoryNodes(3, { clock });
+    const redlock = new Redlock(nodes, { clock, ttl: 15_000, nodeTimeout: 3_000, quarantine: false });
+    onTestFinished(() => clock.until(redlock.close()));
+    const durations = { leaseDuration: 15_000, renewDeadline: 8_500, retryPeriod: 4_000 };
+    const election = new LeaderElection(redlock, { name: "repaired", ...durations });
+    const term = await clock.until(election.campaign());
+    const told: string[] = [];
+    election.on("renewed", () => told.push("renewed"));
+    election.on("renewFailed", () => told.push("failed"));
+    nodes[0]?.flush();
+    nodes[1]?.partition(7_100);
+    await clock.advance(8_400);
+    expect([told, term.isCurrent()]).toEqual([["failed", "renewed"], true]);
+    await clock.until(term.resign());
   });
 });

@@ -89,7 +89,7 @@ describe("renewal", () => {
   it("leaves room for at least three tries within one validity", () => {
     fc.assert(
       fc.property(fc.integer({ min: 100, max: 86_400_000 }), (ttlMs) => {
-        const third = BY_THIRDS.dueMs(0, ttlMs) + 2 * (BY_THIRDS.timeoutMs(ttlMs) + BY_THIRDS.retryMs(0, ttlMs));
+        const third = BY_THIRDS.dueMs(0, ttlMs) + 2 * (BY_THIRDS.timeoutMs(ttlMs) + BY_THIRDS.retryMs(0, 0, ttlMs));
         expect(third).toBeLessThan(ttlMs - driftMs(ttlMs, 0.01));
       }),
     );

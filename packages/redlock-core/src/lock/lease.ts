@@ -156,7 +156,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const policy = this.#policy;
     if (policy === undefined || this.#isExtending || this.#renewAtMs > dueMs) return;
     const ttlMs = this.#ttlMs;
-    if (policy.isPaused?.() === true) this.#renewAtMs = policy.retryMs(this.#engine.clock.monotonicMs(), ttlMs);
+    const nowMs = this.#engine.clock.monotonicMs();
+    if (policy.isPaused?.() === true) this.#renewAtMs = policy.retryMs(nowMs, nowMs, ttlMs);
     else void this.#extendOnce(ttlMs, Math.min(this.#engine.options.nodeTimeout, policy.timeoutMs(ttlMs)));
   }
 
@@ -306,7 +307,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       this.#end = laterEnd(this.#end, result.end);
       this.#renewAtMs = policy.dueMs(startedMs, ttlMs);
     } else {
-      this.#renewAtMs = policy.retryMs(clock.monotonicMs(), this.#ttlMs);
+      this.#renewAtMs = policy.retryMs(startedMs, clock.monotonicMs(), this.#ttlMs);
     }
     const tookMs = clock.monotonicMs() - startedMs;
     events.tell("extend", () => ({

@@ -13,8 +13,8 @@ export const SUSPEND_LOOK_MS = 1_000;
 export interface RenewalPolicy {
   /** Returns when the next renewal is due, by the monotonic clock, after a grant or a renewal at `sinceMs`. */
   dueMs(sinceMs: number, ttlMs: number): number;
-  /** Returns when the next try is due after one that failed at `nowMs`. */
-  retryMs(nowMs: number, ttlMs: number): number;
+  /** Returns when the next try is due after one that began at `startedMs` and failed at `nowMs`. */
+  retryMs(startedMs: number, nowMs: number, ttlMs: number): number;
   /** Returns how long a node may take to answer, if that is less than `nodeTimeout`. */
   timeoutMs(ttlMs: number): number;
   /** Returns the window within which renewals that are due travel together. */
@@ -33,15 +33,15 @@ export interface RenewalPolicy {
  */
 export const BY_THIRDS: RenewalPolicy = {
   dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs / 3,
-  retryMs: (nowMs, ttlMs) => nowMs + Math.max(ttlMs / 9, 10),
+  retryMs: (_startedMs, nowMs, ttlMs) => nowMs + Math.max(ttlMs / 9, 10),
   timeoutMs: (ttlMs) => ttlMs / 6,
   windowMs: (ttlMs) => ttlMs / 12,
 };
 
 /**
- * Returns a policy that renews once per period, whatever comes of it. A renewal is due between three quarters of the
- * period and all of it, because the renewals of a process lie on a grid. Leases of one period are so renewed in the
- * same turn of the event loop, and share a round trip.
+ * Returns a policy that begins a renewal once per period, whatever comes of the last and however long that took. One is
+ * due between three quarters of the period and all of it, because the renewals of a process lie on a grid. Leases of one
+ * period are so renewed in the same turn of the event loop, and share a round trip.
  */
 export function everyPeriod(periodMs: number): RenewalPolicy {
   const gridMs = periodMs / 4;
