@@ -18,4 +18,4 @@ export type { LeaderLogger, LeaderMessages, LeaderTraces } from "./kit/diagnosti
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./rules/record.ts";
 export type { ElectionState } from "./rules/state.ts";
-export type { LeaderTerm } from "./term/term.ts";
+export type { LeaderTerm } from "./term/leader-term.ts";

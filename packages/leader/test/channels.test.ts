@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from "vitest";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../src/events/events.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
 import type { Tick } from "../src/scheduler/tick.ts";
-import type { LeaderTerm } from "../src/term/term.ts";
+import type { LeaderTerm } from "../src/term/leader-term.ts";
 
 /** Keeps what is published as `x.leader.` and each of these names. */
 function published(names: readonly string[]): Map<string, unknown> {
@@ -69,7 +69,7 @@ it("an event of an election that tells all there is to tell has its channel", ()
   const error = new Error("broken");
   const events = new Emitter<LeaderEvents>(LEADER_EVENTS);
   const messages = published(["drainTimeout", "nodeDown", "quarantined", "taskError", "error"]);
-  publishEvents(events, { election: "jobs", id: "me" });
+  publishEvents(events, { election: "jobs", id: "me" }, 1_000);
   events.emit("drainTimeout", { term: 7 });
   events.emit("nodeDown", { node: "a", error });
   events.emit("quarantined", { quarantineLeftMs: 5 });

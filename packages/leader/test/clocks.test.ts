@@ -129,6 +129,19 @@ describe("a term", () => {
     await election.stop();
   });
 
+  it("is not told of as lost when it was over before it was elected", async () => {
+    const own = skewed();
+    const redlock = nodes.redlock({ clock: own.clock });
+    const election = new LeaderElection(redlock, { name: "late", ...LEASE });
+    const told: string[] = [];
+    election.on("lost", () => told.push("lost"));
+    election.on("elected", () => told.push("elected"));
+    redlock.on("acquire", () => (own.wallMs += LEASE.renewDeadline));
+    expect(await election.tryCampaign()).toBeUndefined();
+    expect(told).toEqual([]);
+    await election.stop();
+  });
+
   it("outlives a wall clock that is stepped back by an hour", async () => {
     const own = skewed();
     const { election, losses } = candidate("back", own);

@@ -1,7 +1,9 @@
 /** What a candidate, a term and an observer ask of the nodes, and when. */
 import { type Clock, LockHeldError, type Redlock, type Vote } from "@x/redlock-core";
-import { PROTOCOL, readClock } from "@x/redlock-core/protocol";
+import { Emitter, PROTOCOL, readClock } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
+import type { Standing } from "../src/election/standing.ts";
+import { LEADER_EVENTS, type LeaderEvents } from "../src/events/events.ts";
 import { resolveOptions } from "../src/options.ts";
 import { Ledger, type RecordToWrite } from "../src/record/ledger.ts";
 import { type Lease, localLeases, type RenewalListener } from "../src/term/lease.ts";
@@ -70,19 +72,18 @@ describe("a term", () => {
         return Promise.resolve(() => log.push("unlisten"));
       },
     } as unknown as Ledger;
-    const term = new HeldTerm({
-      lease,
+    const standing = {
       ledger,
       options,
       clock,
       instance: "a#1",
-      listener: {
-        renewed: () => undefined,
-        renewFailed: () => undefined,
-        over: () => undefined,
-        ending: () => undefined,
-        failed: (error) => log.push(String(error)),
-      },
+      events: new Emitter<LeaderEvents>(LEADER_EVENTS),
+      move: () => undefined,
+      report: (error: unknown) => log.push(String(error)),
+    } as unknown as Standing<HeldTerm>;
+    const term = new HeldTerm({
+      standing,
+      lease,
       isEligible: () => Promise.resolve(true),
       cool: () => undefined,
     });

@@ -12,12 +12,12 @@ import type { ResolvedOptions } from "../options.ts";
 import { endedCleanly } from "../rules/record.ts";
 import { cooldownMs, jitteredMs } from "../rules/timings.ts";
 import type { Lease, LeaseSource } from "../term/lease.ts";
-import { HeldTerm, type TermListener } from "../term/term.ts";
+import { HeldTerm } from "../term/term.ts";
 import type { NodeWatch } from "./node-watch.ts";
 import type { Standing } from "./standing.ts";
 
 interface CandidateParts {
-  readonly standing: Standing;
+  readonly standing: Standing<HeldTerm>;
   readonly leases: LeaseSource;
   readonly nodes: NodeWatch;
   /** Returns how long there has been no leader, if that was seen. */
@@ -34,7 +34,7 @@ export function leadsOnGrant({ lockDelay, eligible }: ResolvedOptions): boolean 
 
 export class CandidateRun {
   readonly #parts: CandidateParts;
-  readonly #standing: Standing;
+  readonly #standing: Standing<HeldTerm>;
   #coolUntilMs = 0;
 
   constructor(parts: CandidateParts) {
@@ -116,14 +116,10 @@ export class CandidateRun {
   /** Goes from the lock to the leadership. Resolves undefined without the lock, or if it was lost meanwhile. */
   async #takeOffice(lease: Lease | undefined, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
     if (lease === undefined) return undefined;
-    const { clock, events, instance, ledger, options, redlock } = this.#standing;
+    const { clock, events, options, redlock } = this.#standing;
     const term = new HeldTerm({
+      standing: this.#standing,
       lease,
-      ledger,
-      options,
-      clock,
-      instance,
-      listener: this.#termListener(lease.fencingToken),
       isEligible: () => this.#isEligible(),
       cool: (ms) => this.cool(ms),
     });
@@ -179,39 +175,5 @@ export class CandidateRun {
       }
       await sleep(clock, Math.ceil(options.retryPeriod / 4), term.signal);
     }
-  }
-
-  #termListener(number: number): TermListener {
-    const standing = this.#standing;
-    const { clock, events, options } = standing;
-    const own = { election: options.name, id: options.id, term: number };
-    const startedMs = clock.monotonicMs();
-    let endingSinceMs: number | undefined;
-    return {
-      renewed: ({ tookMs, remainingMs }) => {
-        standing.lastError = undefined;
-        publish("x.leader.renewed", () => ({ ...own, tookMs, remainingMs, deadlineMs: options.renewDeadline }));
-        events.emit("renewed", { term: number, tookMs, remainingMs });
-      },
-      renewFailed: ({ error, remainingMs }) => {
-        standing.lastError = asError(error);
-        publish("x.leader.renewFailed", () => ({ ...own, error, remainingMs, deadlineMs: options.renewDeadline }));
-        events.emit("renewFailed", { term: number, error, remainingMs });
-      },
-      ending: (reason) => {
-        endingSinceMs = clock.monotonicMs();
-        standing.move({ type: "drain", reason });
-      },
-      over: (reason) => {
-        const heldMs = clock.monotonicMs() - startedMs;
-        const drainMs = endingSinceMs === undefined ? undefined : clock.monotonicMs() - endingSinceMs;
-        const wasElected = standing.state.name !== "candidate";
-        if (standing.term?.term === number) standing.move({ type: "ended" });
-        if (!wasElected) return;
-        publish("x.leader.lost", () => ({ ...own, reason, heldMs, drainMs }));
-        events.emit("lost", { term: number, reason, heldMs });
-      },
-      failed: (error) => standing.report(error),
-    };
   }
 }

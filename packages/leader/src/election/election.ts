@@ -28,8 +28,9 @@ import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { claimOf, type LeaderInfo } from "../rules/record.ts";
 import type { ElectionState } from "../rules/state.ts";
 import { durationOrNoneMs } from "../rules/values.ts";
+import type { LeaderTerm } from "../term/leader-term.ts";
 import { type LeaseSource, localLeases } from "../term/lease.ts";
-import type { HeldTerm, LeaderTerm } from "../term/term.ts";
+import type { HeldTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
 import { CandidateRun, leadsOnGrant } from "./candidate-run.ts";
 import { LIMIT_DRAIN } from "./drain.ts";
@@ -79,7 +80,7 @@ export class LeaderElection implements AsyncDisposable {
   readonly #leases: LeaseSource;
   readonly #observer: Observer;
   readonly #nodes: NodeWatch;
-  readonly #standing: Standing;
+  readonly #standing: Standing<HeldTerm>;
   readonly #candidate: CandidateRun;
   readonly #leader: LeaderRun;
   readonly #stop = new AbortController();
@@ -97,7 +98,7 @@ export class LeaderElection implements AsyncDisposable {
     const resolved = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
     const { id, name, resource, value, worker } = resolved;
     protocolOf(redlock).checkResource(resource);
-    const standing = new Standing(redlock, resolved);
+    const standing = new Standing<HeldTerm>(redlock, resolved);
     const note = leadsOnGrant(resolved) ? claimOf({ id, instance: standing.instance, value }) : "";
     this.name = name;
     this.id = id;
@@ -273,7 +274,8 @@ export class LeaderElection implements AsyncDisposable {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);
     const { term } = this.#standing;
     if (this.#work !== undefined) throw new ElectionBusyError(this.name, "busy");
-    if (term !== undefined && !(name === "run" && term.isAbandoned)) throw new ElectionBusyError(this.name, this.state);
+    if (term !== undefined && !(name === "run" && term.status === "abandoned"))
+      throw new ElectionBusyError(this.name, this.state);
     const ended = deferred<void>();
     this.#work = { name, ended: ended.promise };
     const undo = [this.#nodes.start(), keepAlive(this.#standing.clock)];

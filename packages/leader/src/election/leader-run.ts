@@ -5,9 +5,10 @@
  * lock runs out instead. The task never overlaps itself, also when it outlasts its run: the next run waits for its end.
  */
 import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
-import { publish, traces } from "../kit/diagnostics.ts";
+import { traces } from "../kit/diagnostics.ts";
 import { cooldownMs, hasRecovered } from "../rules/timings.ts";
-import type { HeldTerm, LeaderTerm } from "../term/term.ts";
+import type { LeaderTerm } from "../term/leader-term.ts";
+import type { HeldTerm } from "../term/term.ts";
 import type { CandidateRun } from "./candidate-run.ts";
 import { DrainLimit } from "./drain.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, type ResolvedTaskOptions } from "./options.ts";
@@ -50,14 +51,14 @@ type Next =
 const NONE: TaskState = { name: "none" };
 
 export class LeaderRun {
-  readonly #standing: Standing;
+  readonly #standing: Standing<HeldTerm>;
   readonly #candidate: CandidateRun;
   readonly #drain: DrainLimit;
   /** The failures of the task in a row, which are kept from term to term. */
   #failures = 0;
   #task: TaskState = NONE;
 
-  constructor(standing: Standing, candidate: CandidateRun) {
+  constructor(standing: Standing<HeldTerm>, candidate: CandidateRun) {
     this.#standing = standing;
     this.#candidate = candidate;
     this.#drain = new DrainLimit(standing.clock);
@@ -124,8 +125,9 @@ export class LeaderRun {
     const untie = onAbort(stop, end);
     try {
       let next: Next = "restart";
-      while (next === "restart" && term.isCurrent() && !term.isEnding) next = await this.#perform(term, work);
-      if (term.isEnding && term.reason !== "resigned") this.#candidate.cool(cooldownMs(cooldown, this.#failures));
+      while (next === "restart" && term.isCurrent() && term.status !== "ending") next = await this.#perform(term, work);
+      if (term.status === "ending" && term.reason !== "resigned")
+        this.#candidate.cool(cooldownMs(cooldown, this.#failures));
       if (next !== "leave") await term.finish();
       return next === "stop" || stop.aborted;
     } finally {
@@ -144,7 +146,7 @@ export class LeaderRun {
       this.#failures += 1;
       events.emit("taskError", { term: term.term, error: end.error });
     }
-    if (!term.isCurrent() || term.isEnding) return "resign";
+    if (!term.isCurrent() || term.status === "ending") return "resign";
     const isReturn = end.type === "returned";
     const policy = isReturn ? work.options.onTaskEnd : work.options.onTaskError;
     if (policy === "restart") {
@@ -192,7 +194,7 @@ export class LeaderRun {
     const late = deferred<"timeout">();
     let cancel: (() => void) | undefined;
     const startTimer = (): void => {
-      if (term.isEnding || stop.aborted)
+      if (term.status === "ending" || stop.aborted)
         cancel ??= this.#drain.start(options.drainTimeout, () => late.resolve("timeout"));
     };
     startTimer();
@@ -225,8 +227,7 @@ export class LeaderRun {
     if (name === "overrun") this.#tellOverrun(term, overrunMs);
   }
 
-  #tellOverrun({ election, id, term }: HeldTerm, overrunMs: number): void {
-    publish("x.leader.overrun", () => ({ election, id, term, overrunMs }));
+  #tellOverrun({ term }: HeldTerm, overrunMs: number): void {
     this.#standing.events.emit("overrun", { term, overrunMs });
   }
 }

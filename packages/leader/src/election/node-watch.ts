@@ -12,11 +12,11 @@ import type { Standing } from "./standing.ts";
 const SAME_QUARANTINE_MS = 1_000;
 
 export class NodeWatch {
-  readonly #standing: Standing;
+  readonly #standing: Standing<unknown>;
   readonly #down = new Set<string>();
   #quarantineEndMs = Number.NEGATIVE_INFINITY;
 
-  constructor(standing: Standing) {
+  constructor(standing: Standing<unknown>) {
     this.#standing = standing;
   }
 

@@ -28,14 +28,14 @@ const SHORTEST_PAUSE_MS = 20;
 const MOST_WAITING = 1_000;
 
 export class Observer {
-  readonly #standing: Standing;
+  readonly #standing: Standing<unknown>;
   readonly #listeners = new Set<ObserverListener>();
   #running: LinkedSignal | undefined;
   #isClosed = false;
   #vacantSinceMs: number | undefined;
   #last: { readonly info: LeaderInfo | null; readonly term: number; readonly revision: number } | undefined;
 
-  constructor(standing: Standing) {
+  constructor(standing: Standing<unknown>) {
     this.#standing = standing;
   }
 

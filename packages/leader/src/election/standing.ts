@@ -6,9 +6,8 @@ import { logEvents } from "../events/log.ts";
 import type { ResolvedOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
 import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "../rules/state.ts";
-import type { HeldTerm } from "../term/term.ts";
 
-export class Standing {
+export class Standing<Term> {
   readonly redlock: Redlock;
   readonly options: ResolvedOptions;
   readonly clock: Clock;
@@ -18,7 +17,7 @@ export class Standing {
   readonly instance: string;
   /** Why a node, an attempt or a renewal failed last, unless a quorum has answered since. */
   lastError: Error | undefined;
-  #state: ElectionState<HeldTerm> = IDLE;
+  #state: ElectionState<Term> = IDLE;
 
   constructor(redlock: Redlock, options: ResolvedOptions) {
     const { id, name, resource } = options;
@@ -28,15 +27,15 @@ export class Standing {
     this.events = new Emitter<LeaderEvents>(LEADER_EVENTS);
     this.ledger = new Ledger(redlock, name, resource);
     this.instance = `${id}#${Math.floor(this.random() * 2 ** 48).toString(36)}`;
-    publishEvents(this.events, { election: name, id });
+    publishEvents(this.events, { election: name, id }, options.renewDeadline);
     logEvents(this.events, this.clock, options);
   }
 
-  get state(): ElectionState<HeldTerm> {
+  get state(): ElectionState<Term> {
     return this.#state;
   }
 
-  get term(): HeldTerm | undefined {
+  get term(): Term | undefined {
     return termOf(this.#state);
   }
 
@@ -45,7 +44,7 @@ export class Standing {
     return protocolOf(this.redlock).random.fraction();
   }
 
-  move(event: ElectionEvent<HeldTerm>): void {
+  move(event: ElectionEvent<Term>): void {
     this.#state = nextState(this.#state, event);
   }
 

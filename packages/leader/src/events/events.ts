@@ -2,7 +2,7 @@ import type { Emitter, Known } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
 import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
 import type { LeaderInfo } from "../rules/record.ts";
-import type { LeaderTerm } from "../term/term.ts";
+import type { LeaderTerm } from "../term/leader-term.ts";
 
 /** The events of an election. All durations are in milliseconds. */
 export interface LeaderEvents {
@@ -55,8 +55,14 @@ export const LEADER_EVENTS: Known<LeaderEvents> = {
   error: true,
 };
 
-/** Publishes what needs nothing beside the event. The others have more to tell, and are published where they happen. */
-export function publishEvents(events: Emitter<LeaderEvents>, own: AboutCandidate): void {
+/**
+ * Publishes what the events have to tell. The messages of a term's begin and end, and of an observed change, have more,
+ * and are published where that happens.
+ */
+export function publishEvents(events: Emitter<LeaderEvents>, own: AboutCandidate, deadlineMs: number): void {
+  events.on("renewed", (facts) => publish("x.leader.renewed", () => ({ ...own, ...facts, deadlineMs })));
+  events.on("renewFailed", (facts) => publish("x.leader.renewFailed", () => ({ ...own, ...facts, deadlineMs })));
+  events.on("overrun", (facts) => publish("x.leader.overrun", () => ({ ...own, ...facts })));
   events.on("drainTimeout", (facts) => publish("x.leader.drainTimeout", () => ({ ...own, ...facts })));
   events.on("nodeDown", (facts) => publish("x.leader.nodeDown", () => ({ ...own, ...facts })));
   events.on("quarantined", (facts) => publish("x.leader.quarantined", () => ({ ...own, ...facts })));

@@ -11,7 +11,7 @@ import { type Emitter, linkSignals } from "@x/redlock-core/protocol";
 import PQueue from "p-queue";
 import { traces } from "../kit/diagnostics.ts";
 import { dateOf } from "../rules/values.ts";
-import type { LeaderTerm } from "../term/term.ts";
+import type { LeaderTerm } from "../term/leader-term.ts";
 import { aboutTick, type SchedulerEvents, type SkipReason, tellSkipped } from "./events.ts";
 import type { Trigger } from "./rules/lines.ts";
 import type { OverlapDecision } from "./rules/overlap.ts";

@@ -30,7 +30,7 @@ import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
 import { Ledger } from "../record/ledger.ts";
 import { dateOf, durationOrNoneMs, name as NAME } from "../rules/values.ts";
-import type { LeaderTerm } from "../term/term.ts";
+import type { LeaderTerm } from "../term/leader-term.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {

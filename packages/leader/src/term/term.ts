@@ -9,76 +9,29 @@
  * it writes is refused only by a store that checks `fencingToken`.
  */
 import { setMaxListeners } from "node:events";
-import { type Clock, QuorumUnreachableError } from "@x/redlock-core";
-import { elapsedMs, type Instant, onAbort, readClock, Schema, SUSPEND_LOOK_MS } from "@x/redlock-core/protocol";
+import { QuorumUnreachableError } from "@x/redlock-core";
+import {
+  asError,
+  elapsedMs,
+  type Instant,
+  onAbort,
+  readClock,
+  Schema,
+  SUSPEND_LOOK_MS,
+} from "@x/redlock-core/protocol";
+import type { Standing } from "../election/standing.ts";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
-import type { ResolvedOptions } from "../options.ts";
-import type { Ledger, Written } from "../record/ledger.ts";
+import { publish } from "../kit/diagnostics.ts";
+import type { Written } from "../record/ledger.ts";
 import { reasonOfDeadline } from "../rules/deadline.ts";
-import { isHeldBy, type TermRecord } from "../rules/record.ts";
+import { isHeldBy, type NodeView, type TermRecord } from "../rules/record.ts";
 import { dateOf, durationOrNoneMs, proclaimedValue } from "../rules/values.ts";
+import type { LeaderTerm } from "./leader-term.ts";
 import type { Lease } from "./lease.ts";
 
-export interface LeaderTerm extends AsyncDisposable {
-  readonly election: string;
-  readonly id: string;
-  /** The number of the term, which increases strictly over all terms of this election. */
-  readonly term: number;
-  /** The same number: pass it to every store that can refuse an older one. */
-  readonly fencingToken: number;
-  readonly acquiredAt: Date;
-  /**
-   * Aborts with `LeadershipLostError` when the term ends, at the latest at its deadline, or when it is asked to end
-   * (its `reason` says which). After a freeze, timers may run before it aborts: ask `isCurrent()` before anything that
-   * matters.
-   */
-  readonly signal: AbortSignal;
-  /**
-   * Reads the clocks now. True also while the term was asked to end and its task comes to an end: the lease is still
-   * held.
-   */
-  isCurrent(): boolean;
-  /** @throws LeadershipLostError if the term is over */
-  assertCurrent(): void;
-  /** Milliseconds until the deadline, unless a renewal moves it; 0 when the term is over. */
-  remaining(): number;
-  /**
-   * Asks the nodes: is the lock still this term's on a quorum? For rare, expensive side effects.
-   * @throws QuorumUnreachableError if too few nodes answer
-   */
-  verify(): Promise<boolean>;
-  /**
-   * Changes the value that observers see. Of values that follow each other closely they may see the last only.
-   * @throws LeadershipLostError, QuorumUnreachableError (the value may then show later, with the next renewal)
-   */
-  proclaim(value: string): Promise<void>;
-  /**
-   * Ends the term and hands the lock to the next candidate. End your work first: the signal aborts, then the lock is
-   * free. Safe to repeat. `cooldown`: how long this candidate stays out, in ms; default the election's
-   * `cooldown.initial`. In the task of `run()` it asks for the end and resolves at once: the lock is released when the
-   * task has ended.
-   */
-  resign(options?: { readonly cooldown?: number | undefined }): Promise<void>;
-}
-
-/** What a term tells its election. */
-export interface TermListener {
-  renewed(facts: { readonly tookMs: number; readonly remainingMs: number }): void;
-  renewFailed(facts: { readonly error: unknown; readonly remainingMs: number }): void;
-  /** Is called once; the lease is no longer renewed. */
-  over(reason: TermLossReason): void;
-  /** Is called once, unless the term is over before: the signal aborts, the lease is still renewed. */
-  ending(reason: TermLossReason): void;
-  failed(error: unknown): void;
-}
-
 interface TermParts {
+  readonly standing: Standing<HeldTerm>;
   readonly lease: Lease;
-  readonly ledger: Ledger;
-  readonly options: ResolvedOptions;
-  readonly clock: Clock;
-  readonly instance: string;
-  readonly listener: TermListener;
   /** Is called with each renewal. */
   readonly isEligible: () => Promise<boolean>;
   /** Keeps the candidate out for so long, after a resignation by the owner of the term. */
@@ -102,13 +55,18 @@ export class HeldTerm implements LeaderTerm {
   readonly fencingToken: number;
   readonly acquiredAt: Date;
   readonly signal: AbortSignal;
+  readonly #standing: Standing<HeldTerm>;
+  readonly #lease: Lease;
   readonly #parts: TermParts;
   readonly #controller = new AbortController();
+  readonly #startedMs: number;
   #status: Status = { name: "current" };
   #value: string | undefined;
   #revision = 0;
   #isTending = false;
   #isAdopted = false;
+  #isElected = false;
+  #endingSinceMs: number | undefined;
   /** The time for which its owner, who resigned, has the candidate stay out. */
   #cooldownMs: number | undefined;
   #finishing: Promise<void> | undefined;
@@ -120,8 +78,12 @@ export class HeldTerm implements LeaderTerm {
   #recordDueMs: number = Number.POSITIVE_INFINITY;
 
   constructor(parts: TermParts) {
-    const { lease, options, clock } = parts;
+    const { lease, standing } = parts;
+    const { options, clock } = standing;
     this.#parts = parts;
+    this.#standing = standing;
+    this.#lease = lease;
+    this.#startedMs = clock.monotonicMs();
     this.election = options.name;
     this.id = options.id;
     this.term = lease.fencingToken;
@@ -139,21 +101,16 @@ export class HeldTerm implements LeaderTerm {
     });
   }
 
+  get status(): Status["name"] {
+    return this.#status.name;
+  }
+
   get reason(): TermLossReason | undefined {
     return this.#status.name === "current" ? undefined : this.#status.reason;
   }
 
-  get isEnding(): boolean {
-    return this.#status.name === "ending";
-  }
-
-  get isAbandoned(): boolean {
-    return this.#status.name === "abandoned";
-  }
-
   get sinceRenewalMs(): number {
-    const { clock, lease } = this.#parts;
-    return elapsedMs(lease.start, readClock(clock));
+    return elapsedMs(this.#lease.start, readClock(this.#standing.clock));
   }
 
   /** The number of renewals that failed in a row. */
@@ -163,11 +120,12 @@ export class HeldTerm implements LeaderTerm {
 
   isCurrent(): boolean {
     if (this.#status.name === "over") return false;
-    const { lease, options, clock } = this.#parts;
+    const { options, clock } = this.#standing;
     const now = readClock(clock);
     if (this.#remainingAt(now) > 0) return true;
-    const isLate = elapsedMs(lease.start, now) >= options.renewDeadline;
-    this.#endNow(isLate ? reasonOfDeadline(lease.start, options.renewDeadline, now) : "taken");
+    const { start } = this.#lease;
+    const isLate = elapsedMs(start, now) >= options.renewDeadline;
+    this.#endNow(isLate ? reasonOfDeadline(start, options.renewDeadline, now) : "taken");
     return false;
   }
 
@@ -176,14 +134,14 @@ export class HeldTerm implements LeaderTerm {
   }
 
   remaining(): number {
-    return this.isCurrent() ? Math.max(0, this.#remainingAt(readClock(this.#parts.clock))) : 0;
+    return this.isCurrent() ? Math.max(0, this.#remainingAt(readClock(this.#standing.clock))) : 0;
   }
 
   async verify(): Promise<boolean> {
     if (!this.isCurrent()) return false;
-    const { lease, ledger } = this.#parts;
-    const views = await ledger.read(this.term, (soFar) => isHeldBy(soFar, lease.token, ledger.quorum));
-    return isHeldBy(views, lease.token, ledger.quorum) && this.isCurrent();
+    const { ledger } = this.#standing;
+    const isHeld = (views: readonly NodeView[]): boolean => isHeldBy(views, this.#lease.token, ledger.quorum);
+    return isHeld(await ledger.read(this.term, isHeld)) && this.isCurrent();
   }
 
   async proclaim(value: string): Promise<void> {
@@ -196,7 +154,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async resign(options: { readonly cooldown?: number | undefined } = {}): Promise<void> {
-    const { cooldown = this.#parts.options.cooldown.initial } = RESIGN.resolve(options);
+    const { cooldown = this.#standing.options.cooldown.initial } = RESIGN.resolve(options);
     this.#cooldownMs ??= cooldown;
     this.beginEnd("resigned");
     if (!this.#isAdopted) await this.finish();
@@ -208,7 +166,7 @@ export class HeldTerm implements LeaderTerm {
 
   /** Writes the record of this term to the nodes. @throws QuorumUnreachableError */
   async announce(): Promise<void> {
-    const { options, clock } = this.#parts;
+    const { options, clock } = this.#standing;
     this.#recordDueMs = clock.monotonicMs() + options.leaseDuration - options.retryPeriod;
     const written = await this.#write(false).catch((error: unknown) => {
       this.#recordDueMs = 0;
@@ -222,7 +180,8 @@ export class HeldTerm implements LeaderTerm {
   beginEnd(reason: TermLossReason): void {
     if (this.#status.name !== "current" || !this.isCurrent()) return;
     this.#status = { name: "ending", reason };
-    this.#parts.listener.ending(reason);
+    this.#endingSinceMs = this.#standing.clock.monotonicMs();
+    this.#standing.move({ type: "drain", reason });
     this.#controller.abort(this.#lostError());
   }
 
@@ -232,10 +191,11 @@ export class HeldTerm implements LeaderTerm {
    * grant, and before whatever the work asks them. Nobody waits for that, since the grant itself has told who leads.
    */
   enter(closed: AbortSignal): void {
+    this.#isElected = true;
     this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
     if (!this.#isAnnounced) void this.announce().catch((error: unknown) => this.#onNotWritten(error));
     // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
-    this.#stopListening = this.#parts.clock.schedule(0, () => this.#listen());
+    this.#stopListening = this.#standing.clock.schedule(0, () => this.#listen());
   }
 
   /** From now on somebody else releases the lock, when the work under this term has ended. */
@@ -257,15 +217,15 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async #finish(): Promise<void> {
-    const { cool, lease, listener } = this.#parts;
-    if (this.#cooldownMs !== undefined) cool(this.#cooldownMs);
+    if (this.#cooldownMs !== undefined) this.#parts.cool(this.#cooldownMs);
     if (this.#status.name === "over") return;
     this.#endNow(this.reason ?? "resigned");
-    const marking = this.#isAnnounced ? this.#write(true).catch((error: unknown) => listener.failed(error)) : undefined;
+    const failed = (error: unknown): void => this.#standing.report(error);
+    const marking = this.#isAnnounced ? this.#write(true).catch(failed) : undefined;
     // On one connection the mark is there before the lock is free. One that is late costs the next leader its
     // `lockDelay`.
-    if (!lease.isInOrder) await marking;
-    await Promise.all([marking, lease.release()]);
+    if (!this.#lease.isInOrder) await marking;
+    await Promise.all([marking, this.#lease.release()]);
   }
 
   get #isAnnounced(): boolean {
@@ -273,7 +233,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   #write(ended: boolean): Promise<Written> {
-    const { instance, ledger, lease } = this.#parts;
+    const { instance, ledger } = this.#standing;
     const record: TermRecord = {
       term: this.term,
       id: this.id,
@@ -281,12 +241,12 @@ export class HeldTerm implements LeaderTerm {
       sinceMs: this.acquiredAt.getTime(),
       ...(this.#value === undefined ? {} : { value: this.#value }),
     };
-    return ledger.write({ record, revision: this.#revision, token: lease.token, ended });
+    return ledger.write({ record, revision: this.#revision, token: this.#lease.token, ended });
   }
 
   #remainingAt(now: Instant): number {
-    const { lease, options } = this.#parts;
-    return Math.min(options.renewDeadline - elapsedMs(lease.start, now), lease.remaining());
+    const untilDeadlineMs = this.#standing.options.renewDeadline - elapsedMs(this.#lease.start, now);
+    return Math.min(untilDeadlineMs, this.#lease.remaining());
   }
 
   /**
@@ -294,8 +254,8 @@ export class HeldTerm implements LeaderTerm {
    * does that because timers stand still while the machine is suspended, so none is due when it has slept through one.
    */
   #armDeadline(): void {
-    const afterMs = Math.max(0, Math.min(this.#remainingAt(readClock(this.#parts.clock)), SUSPEND_LOOK_MS));
-    this.#cancelDeadline = this.#parts.clock.schedule(Math.ceil(afterMs), () => {
+    const afterMs = Math.max(0, Math.min(this.#remainingAt(readClock(this.#standing.clock)), SUSPEND_LOOK_MS));
+    this.#cancelDeadline = this.#standing.clock.schedule(Math.ceil(afterMs), () => {
       if (this.isCurrent()) this.#armDeadline();
     });
   }
@@ -306,26 +266,41 @@ export class HeldTerm implements LeaderTerm {
     this.#cancelDeadline();
     this.#letGo();
     if (!this.signal.aborted) this.#controller.abort(this.#lostError());
-    this.#parts.listener.over(reason);
+    this.#tellOver(reason);
+  }
+
+  #tellOver(reason: TermLossReason): void {
+    const { clock, events, term: known } = this.#standing;
+    const { election, id, term } = this;
+    const now = clock.monotonicMs();
+    const heldMs = now - this.#startedMs;
+    const drainMs = this.#endingSinceMs === undefined ? undefined : now - this.#endingSinceMs;
+    if (known === this) this.#standing.move({ type: "ended" });
+    if (!this.#isElected) return;
+    publish("x.leader.lost", () => ({ election, id, term, reason, heldMs, drainMs }));
+    events.emit("lost", { term, reason, heldMs });
   }
 
   #letGo(): void {
-    this.#parts.lease.leave();
+    this.#lease.leave();
     this.#untieFromRedlock();
     // After the release of the lock, which need not wait for that.
-    this.#parts.clock.schedule(0, () => this.#stopListening());
+    this.#standing.clock.schedule(0, () => this.#stopListening());
   }
 
   #onRenewed(tookMs: number): void {
     if (!this.isCurrent()) return;
     this.#renewFailures = 0;
-    this.#parts.listener.renewed({ tookMs, remainingMs: this.remaining() });
+    this.#standing.lastError = undefined;
+    this.#standing.events.emit("renewed", { term: this.term, tookMs, remainingMs: this.remaining() });
     this.#tendSoon();
   }
 
   #onRenewFailed(error: unknown): void {
     this.#renewFailures += 1;
-    this.#parts.listener.renewFailed({ error, remainingMs: this.remaining() });
+    const remainingMs = this.remaining();
+    this.#standing.lastError = asError(error);
+    this.#standing.events.emit("renewFailed", { term: this.term, error, remainingMs });
     this.#tendSoon();
   }
 
@@ -341,7 +316,7 @@ export class HeldTerm implements LeaderTerm {
   /** To write the record restores it where a node lost it, and shows requests to resign whose message was lost. */
   async #tend(): Promise<void> {
     try {
-      if (this.#parts.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
+      if (this.#standing.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
       if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
     } catch (error) {
       this.#onNotWritten(error);
@@ -350,26 +325,21 @@ export class HeldTerm implements LeaderTerm {
 
   /** Reports why the record was not written, unless too few nodes answered: the next renewal repeats it. */
   #onNotWritten(error: unknown): void {
-    if (!(error instanceof QuorumUnreachableError)) this.#parts.listener.failed(error);
+    if (!(error instanceof QuorumUnreachableError)) this.#standing.report(error);
   }
 
   /** A request to resign is seen at once if the message arrives, and with the next record if not. */
   #listen(): void {
-    const { ledger, listener } = this.#parts;
-    const listening = ledger.listen((news) => {
+    const listening = this.#standing.ledger.listen((news) => {
       if (news !== "resign") return;
       this.#recordDueMs = 0;
       this.#tendSoon();
     });
-    listening.catch((error: unknown) => listener.failed(error));
+    listening.catch((error: unknown) => this.#standing.report(error));
     this.#stopListening = () => void listening.then((stop) => stop()).catch(() => undefined);
   }
 
   #lostError(): LeadershipLostError {
-    return new LeadershipLostError({
-      election: this.election,
-      term: this.term,
-      reason: this.reason ?? "taken",
-    });
+    return new LeadershipLostError({ election: this.election, term: this.term, reason: this.reason ?? "taken" });
   }
 }

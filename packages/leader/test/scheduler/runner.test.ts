@@ -8,7 +8,7 @@ import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
 import { type ClaimedTick, Runner } from "../../src/scheduler/runner.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Entry, type Track, trackOf } from "../../src/scheduler/timetable.ts";
-import type { LeaderTerm } from "../../src/term/term.ts";
+import type { LeaderTerm } from "../../src/term/leader-term.ts";
 
 describe("a runner", () => {
   let term: AbortController;

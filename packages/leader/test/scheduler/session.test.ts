@@ -11,7 +11,7 @@ import { Session } from "../../src/scheduler/session.ts";
 import type { Write } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
 import type { Entry } from "../../src/scheduler/timetable.ts";
-import type { LeaderTerm } from "../../src/term/term.ts";
+import type { LeaderTerm } from "../../src/term/leader-term.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 
 const PERIOD_MS = 20;
