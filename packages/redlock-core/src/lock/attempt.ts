@@ -182,8 +182,8 @@ export abstract class Attempt extends Round implements Grant {
   }
 
   /**
-   * Tells whether the attempt is lost because each of the nodes that are left owes answers to older requests for longer
-   * than `nodeTimeout`; those count as failed. A hung node then makes one attempt wait, not each.
+   * Tells whether the attempt is lost because the nodes that are left have been silent for longer than `nodeTimeout`.
+   * Those count as failed. A hung node then makes one attempt wait, not each.
    *
    * This rule only makes attempts fail early; a node that answers is asked like any other.
    */

@@ -137,8 +137,8 @@ export class Batcher {
   }
 
   /**
-   * Keeps an operation that was not delivered, until the node is ready and may be asked more. If it is ready now, it was
-   * busy or refused the write: the operation is sent after a pause.
+   * Keeps an operation that was not delivered, until the node is ready and may be asked more. If it is ready now, it
+   * was busy or refused the write: the operation is sent after a pause.
    */
   keepUndelivered(operation: Undelivered): void {
     if (this.#isClosed) return;
@@ -313,7 +313,7 @@ export class Batcher {
     this.#tellAnswered();
   }
 
-  /** Settles a batch of which everything succeeded. A node alone replies the last of the grants' consecutive numbers. */
+  /** Settles a batch of which everything succeeded. A node alone replies the last of the grants' numbers in a row. */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
       for (const request of batch) request.onReply(this.index, YES);

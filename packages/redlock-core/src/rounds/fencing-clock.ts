@@ -1,4 +1,4 @@
-/** What a client has seen of fencing tokens and of the nodes' clocks, which only makes a ballot's first guess better. */
+/** What a client has seen of fencing tokens and of the nodes' clocks. It only makes a ballot's first guess better. */
 
 import type { Random } from "../kit/random.ts";
 import { CLAMP_US, DIGITS_PER_PROCESS, nextBallot } from "../rules/ballot.ts";

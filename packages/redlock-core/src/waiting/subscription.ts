@@ -18,8 +18,8 @@ interface Listener {
 
 export class Subscription {
   /**
-   * Resolves when a quorum of nodes has confirmed, when all have answered, after `nodeTimeout`, or when `closed` aborts.
-   * A client that never connected may leave it without an answer for ever.
+   * Resolves when a quorum of nodes has confirmed, all have answered, after `nodeTimeout`, or when `closed` aborts. A
+   * client that never connected may leave it without an answer for ever.
    */
   readonly opened: Promise<void>;
   readonly #channels: readonly NodeChannel[];
