@@ -8,7 +8,6 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import {
-  Attempt,
   type AttemptRequest,
   type AttemptResult,
   type Grant,
@@ -16,9 +15,9 @@ import {
   isGrant,
   MAX_CORRECTIONS,
   type RefusedAttempt,
+  startAttempt,
 } from "../lock/attempt.ts";
 import { releaseEverywhere } from "../lock/release.ts";
-import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
@@ -177,9 +176,9 @@ export class Acquisition {
       observe: votes.observe,
     };
     return new Promise((resolve) => {
-      new CountedAttempt(engine, request, votes, (result) =>
-        resolve(this.#conclude(result, request.asked, votes)),
-      ).start();
+      startAttempt(engine, request, (result) =>
+        votes.whenSettled(() => resolve(this.#conclude(result, request.asked, votes))),
+      );
     });
   }
 
@@ -190,21 +189,6 @@ export class Acquisition {
     if (remainingMs(end, readClock(engine.clock)) > 0) return { kind: "granted", grant: result.grant, end, stats };
     void releaseEverywhere(engine, result.grant);
     return { kind: "refused", refused: TOO_LATE, stats };
-  }
-}
-
-class CountedAttempt extends Attempt {
-  readonly #votes: VoteCount;
-  readonly #onSettled: (result: AttemptResult) => void;
-
-  constructor(engine: Engine, request: AttemptRequest, votes: VoteCount, onSettled: (result: AttemptResult) => void) {
-    super(engine, request);
-    this.#votes = votes;
-    this.#onSettled = onSettled;
-  }
-
-  protected override onResult(result: AttemptResult): void {
-    this.#votes.whenSettled(() => this.#onSettled(result));
   }
 }
 

@@ -45,6 +45,8 @@ export type AttemptResult =
       readonly freeInMs: readonly number[];
     };
 
+type OnResult = (result: AttemptResult) => void;
+
 export type RefusedAttempt = AttemptResult & { readonly kind: "refused" };
 
 /** Corrections of the ballot, and of a flushed script cache, are bounded by this, and are no attempts of the caller. */
@@ -81,7 +83,12 @@ interface Ballot {
 }
 
 export function attempt(engine: Engine, request: AttemptRequest): Promise<AttemptResult> {
-  return new Promise((resolve) => new PromisedAttempt(engine, request, resolve).start());
+  return new Promise((resolve) => startAttempt(engine, request, resolve));
+}
+
+/** Makes an attempt, which calls `onResult` in the step that decides it. */
+export function startAttempt(engine: Engine, request: AttemptRequest, onResult: OnResult): void {
+  new ReportedAttempt(engine, request, onResult).start();
 }
 
 /** An attempt is also the grant that it leads to, and one object with its round: attempts are made all the time. */
@@ -259,16 +266,12 @@ export abstract class Attempt extends Round implements Grant {
   }
 }
 
-class PromisedAttempt extends Attempt {
-  readonly #resolve: (result: AttemptResult) => void;
+class ReportedAttempt extends Attempt {
+  protected override readonly onResult: OnResult;
 
-  constructor(engine: Engine, request: AttemptRequest, resolve: (result: AttemptResult) => void) {
+  constructor(engine: Engine, request: AttemptRequest, onResult: OnResult) {
     super(engine, request);
-    this.#resolve = resolve;
-  }
-
-  protected override onResult(result: AttemptResult): void {
-    this.#resolve(result);
+    this.onResult = onResult;
   }
 }
 
