@@ -40,8 +40,8 @@ export const BY_THIRDS: RenewalPolicy = {
 
 /**
  * Returns a policy that begins a renewal once per period, whatever comes of the last and however long that took. One is
- * due between three quarters of the period and all of it, because the renewals of a process lie on a grid. Leases of one
- * period are so renewed in the same turn of the event loop, and share a round trip.
+ * due between three quarters of the period and all of it, because the renewals of a process lie on a grid. Leases of
+ * one period are so renewed in the same turn of the event loop, and share a round trip.
  */
 export function everyPeriod(periodMs: number): RenewalPolicy {
   const gridMs = periodMs / 4;
