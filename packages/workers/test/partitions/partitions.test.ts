@@ -118,6 +118,29 @@ describe("a queue in partitions", () => {
     await until(() => lab.ran.some(({ key }) => key === short));
   });
 
+  it("starts no job when it is paused while a partition waits for a slot", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const end = gate();
+    const keys = Array.from({ length: 99 }, (_, i) => `k${i}`);
+    const [first, second] = [0, 1].map((partition) => keys.find((key) => partitionOf(key, PARTITIONS) === partition));
+    const worker = workerOf(lab, { concurrency: 1 }, async () => await end.passed);
+    lab.defer(async () => end.open());
+    const wakeUps = async (): Promise<number> => (await lab.redis.keys("*:marker")).length;
+    await queue.add("job", { k: first, i: 0 });
+    await until(() => lab.ran.length === 1);
+    await queue.add("job", { k: second, i: 0 });
+    // The worker of the other partition passes its wake-up on, and waits for the slot.
+    await until(async () => (await wakeUps()) > 0);
+    await worker.pause(true);
+    end.open();
+    await lab.ended(1);
+    await lab.anotherRuns();
+    expect(lab.ran.map(({ key }) => key)).toEqual([first]);
+    await worker.resume();
+    await lab.ended(2);
+  });
+
   it("is paused, resumed, and closed as one", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
