@@ -245,11 +245,10 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   ): Promise<Lock | undefined> {
     JOB.of("job", job);
     const { timeout = this.#options.timeout } = LOCK_JOB.resolve(options);
-    const taken = this.#parts.arrivals.of(job);
-    const keys = this.#parts.arrivals.keysOf(job, taken);
-    if (keys.length === 0) return undefined;
+    const { arrivals } = this.#parts;
+    const { resources } = arrivals.namesOf(job, arrivals.of(job));
+    if (resources.length === 0) return undefined;
     const { ttl } = this.#options;
-    const resources = this.#parts.arrivals.resourcesOf(job, keys, taken);
     return await this.redlock.acquire(resources, { ttl, timeout, autoExtend: true });
   }
 

@@ -11,8 +11,7 @@ import { type Tell, tellBy } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
 import { startSweep } from "./lane/sweep.ts";
-import type { KeyLocks } from "./locks/key-locks.ts";
-import { RedlockLocks } from "./locks/redlock-locks.ts";
+import { KeyLocks } from "./locks/key-locks.ts";
 import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
@@ -119,7 +118,7 @@ export function wire(
   const ofLocks = { redlock, inFlight, ttl, timeout };
   // Jobs that are run by hand have locks of their own: see `lockJob`.
   const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(ofLocks, options);
-  const locks = scriptLocks ?? new RedlockLocks(ofLocks);
+  const locks = scriptLocks ?? new KeyLocks(ofLocks);
   const startsAtOnce = rules.startsAtOnce && !isSandboxed && worker.opts.telemetry === undefined;
   const lane = new Lane({
     scripts: composeScripts(plan.scripts, { ...rules, startsAtOnce }, scriptLocks?.rules),

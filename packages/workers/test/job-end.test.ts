@@ -86,7 +86,7 @@ it("tells limits that were changed since the last end", async () => {
         "t:1",
         12,
       );
-      return JSON.parse((end as JobEnd).options);
+      return JSON.parse((end as JobEnd).facts.options);
     };
     expect(told()).toMatchObject({ limiter: { max: 3, duration: 9 }, keepJobs: { count: 5 } });
     limiter.max = 4;
@@ -115,13 +115,13 @@ describe.each(Object.entries(versions))("the end of a job in BullMQ %s", (_versi
         value,
         state,
         fetch,
-        ours.options,
+        ours.facts.options,
         token,
         ...last,
       ]);
-      const told = Object.entries(JSON.parse(ours.options) as object).filter(([, fact]) => fact !== null);
+      const told = Object.entries(JSON.parse(ours.facts.options) as object).filter(([, fact]) => fact !== null);
       expect(Object.fromEntries(told)).toEqual(Object.fromEntries(known));
-      expect(ours.prefix).toBe(prefix);
+      expect(ours.facts.prefix).toBe(prefix);
       expect(ours[15]).toBe(theirs[15]);
     });
   });

@@ -83,7 +83,7 @@ function watch(): {
         token: "t",
         keys: [],
         resources: [],
-        order: undefined,
+        place: undefined,
         lockDurationMs: 1_000,
         driftFactor: 0.01,
       };
@@ -148,7 +148,8 @@ it("watches a run again that Redis confirmed when its lease seemed to be over", 
   const late = run("late", 0);
   watchdog.add(late);
   at(1_500);
-  watchdog.confirmed(late, instantAt(1_400), 1_000);
+  late.regained();
+  watchdog.renewed(late, instantAt(1_400), 1_000);
   at(10_000);
   expect(lost).toEqual([
     ["late", 988],

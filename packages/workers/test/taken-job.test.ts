@@ -21,7 +21,7 @@ describe("a job that was taken", () => {
       parked: 2,
       fencingToken: 11,
       unknown: [],
-      order: 3,
+      place: 3,
       isFollowed: true,
       following: undefined,
       slots: [1],

@@ -31,7 +31,7 @@ function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
     token,
     keys: ["a"],
     resources: ["a"],
-    order: undefined,
+    place: undefined,
     lockDurationMs: 1_000,
     driftFactor: 0.01,
     sent,

@@ -145,7 +145,7 @@ export function startAlone<Data>(
     async (batch) => {
       const [first] = batch;
       if (first === undefined) return [];
-      const args: unknown[] = [...queueKeys(first.end.prefix), first.end.prefix];
+      const args: unknown[] = [...queueKeys(first.end.facts.prefix), first.end.facts.prefix];
       for (const { end, last } of batch) args.push(...end.toldWith("", last));
       return parseEnds(await runScript(first.client, scripts.finish, args));
     },
@@ -153,8 +153,8 @@ export function startAlone<Data>(
 
   const finish = async (client: BullClient, end: JobEnd): Promise<unknown> => {
     const token = hasKeys ? newToken() : "";
-    const grant = grants.get(end.jobId);
-    grants.delete(end.jobId);
+    const grant = grants.get(end.facts.jobId);
+    grants.delete(end.facts.jobId);
     const sentMs = performance.now();
     return taken(await ends.add({ client, end, last: `${grant?.token} ${token} ${grant?.key}` }), token, sentMs);
   };

@@ -174,7 +174,7 @@ async function standing(run: LaneRun, key: string, most: number): Promise<readon
     const [own, isOver] = await run.world.eyes.hmget(PREFIX + id, "ls", "defa");
     const isThere = job !== undefined && Number(own ?? "x") === place;
     if (!isThere) continue;
-    const mayNot = job.keys.length > 1 || job.order !== undefined || job.outcome !== undefined || isOver !== null;
+    const mayNot = job.keys.length > 1 || job.lockPlace !== undefined || job.outcome !== undefined || isOver !== null;
     if (mayNot || found.length === most) break;
     found.push(job);
   }

@@ -59,7 +59,7 @@ export class LaneViolation extends Error {
 export interface HandOut {
   readonly id: string;
   readonly keys: readonly string[];
-  readonly order: number | undefined;
+  readonly lockPlace: number | undefined;
   readonly attemptsStarted: number;
   /** The number of its slot of each key. */
   readonly slots: readonly number[];
@@ -70,10 +70,10 @@ export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapsho
   for (const name of job.keys) checkKey(model, job, name, nowMs);
   for (const [index, name] of handOut.keys.entries()) checkSlot(model, job, name, handOut.slots[index]);
   checkFront(model, job, before, nowMs);
-  if (handOut.order !== job.order || handOut.keys.join() !== job.keys.toSorted().join()) {
+  if (handOut.lockPlace !== job.lockPlace || handOut.keys.join() !== job.keys.toSorted().join()) {
     throw new LaneViolation(
       "facts",
-      `${job.id} came with keys ${handOut.keys.join()} and order ${handOut.order ?? "none"}`,
+      `${job.id} came with keys ${handOut.keys.join()} and place ${handOut.lockPlace ?? "none"}`,
     );
   }
 }
@@ -112,8 +112,8 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
     // It was handed out before, and waits for its lock, which plain code holds: in its slot, or in front of the line, if
     // it has given that up because the key was closed. Whoever was handed out behind it goes on meanwhile, also if it
     // had to wait for its lock, too.
-    const wasHandedOut = owners.has(job.id) || job.order !== undefined;
-    if (owners.has(other.id) || (other.order !== undefined && wasHandedOut)) continue;
+    const wasHandedOut = owners.has(job.id) || job.lockPlace !== undefined;
+    if (owners.has(other.id) || (other.lockPlace !== undefined && wasHandedOut)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
     if (isPassed) throw new LaneViolation("order", `${job.id} of ${name} began before ${other.id}`);
   }

@@ -1,6 +1,6 @@
 /** The run of a job that begins with the end of the one before, as the lane sees it. */
 import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
-import type { EarlyClaim, EarlyStart } from "../../../packages/workers/src/lane/early-start.ts";
+import type { EarlyStart } from "../../../packages/workers/src/job-run/early-run.ts";
 
 export class StepEarly implements EarlyStart {
   /** The job whose end it begins with. */
@@ -43,7 +43,7 @@ export class StepEarly implements EarlyStart {
     this.state = "refused";
   }
 
-  claim(): EarlyClaim | undefined {
+  claim(): undefined {
     throw new Error("the lane ends no runs");
   }
 

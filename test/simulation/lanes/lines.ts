@@ -88,7 +88,7 @@ export async function drop(
   }
   const job = checkOnce(run.model, handOut, run.time.nowMs);
   // If it comes back, it waits for its locks behind all others.
-  job.order = undefined;
+  job.lockPlace = undefined;
   // Its end may bring another one that was told in the same step.
   if (as === "backlog") await noteLeaving(run);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);

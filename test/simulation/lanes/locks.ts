@@ -129,13 +129,17 @@ export class StepLocks implements LaneLocks {
   }
 
   /** A job was handed out: did its key's lock come with it, if and only if it was free and the job has not begun already? */
-  checkGrant({ id, keys, order, slots }: HandOut, taken: TakenJob | undefined, hasBegun: boolean): string | undefined {
+  checkGrant(
+    { id, keys, lockPlace, slots }: HandOut,
+    taken: TakenJob | undefined,
+    hasBegun: boolean,
+  ): string | undefined {
     const token = taken?.claimLock() ?? "";
     const granted = token === "" ? undefined : { token, fencingToken: taken?.fencingToken ?? 0 };
     const [slot = 0] = slots;
     const key = `${keys[0] ?? ""}${slot === 0 ? "" : SEPARATOR + slot}`;
     const isFree = !this.#holders.has(key) && !this.#waited.has(key);
-    const isExpected = this.#isOn && keys.length === 1 && order === undefined && isFree && !hasBegun;
+    const isExpected = this.#isOn && keys.length === 1 && lockPlace === undefined && isFree && !hasBegun;
     if (isExpected !== (granted !== undefined)) {
       throw new LaneViolation("lock", `${id} came with${isExpected ? "out" : ""} the lock of ${keys.join()}`);
     }

@@ -27,7 +27,7 @@ export interface ModelJob {
   /** The number of its slot of each key, while it has them. */
   slots: readonly number[];
   /** Its place in line for its locks, to be told when it comes back. */
-  order: number | undefined;
+  lockPlace: number | undefined;
   /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
   behind: readonly ModelJob[];
   /** Keys in whose line its place is not known: it was lost or chosen by hand, or is that of a delayed or LIFO job. */
@@ -188,7 +188,7 @@ export class LaneModel {
       dueMs: 0,
       starts: 0,
       slots: [],
-      order: undefined,
+      lockPlace: undefined,
       behind: [],
       displaced: inherited,
       isSuperseded: false,
@@ -226,7 +226,7 @@ export class LaneModel {
     job.phase = "running";
     job.slots = slots;
     job.starts += 1;
-    job.order = undefined;
+    job.lockPlace = undefined;
     job.behind = [];
     job.isParked = false;
     if (job.newestBefore === Number.POSITIVE_INFINITY) job.newestBefore = this.#added;
@@ -279,10 +279,10 @@ export class LaneModel {
   }
 
   /** Back to `delayed` with its keys, until its lock is free: nothing is counted. */
-  yieldTo(job: ModelJob, order: number, dueMs: number): void {
+  yieldTo(job: ModelJob, place: number, dueMs: number): void {
     job.phase = "delayed";
     job.dueMs = dueMs;
-    job.order = order;
+    job.lockPlace = place;
     job.starts -= 1;
     for (const name of job.keys) {
       const { starts } = this.key(name);

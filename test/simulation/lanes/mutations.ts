@@ -1435,7 +1435,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a place in line for a lock is used",
     without: "the lock comes with the job",
-    patches: [judge("reply[7] = not order and lockOf(pin, TOKEN, reply[12])", "reply[7] = lockOf(pin, TOKEN)")],
+    patches: [judge("reply[7] = not place and lockOf(pin, TOKEN, reply[12])", "reply[7] = lockOf(pin, TOKEN)")],
     focus: contendedLocks,
   },
   {
@@ -1527,7 +1527,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a run counts only if its job was handed out",
     without: "whatever was handed out",
-    patches: [laneClient("taken.jobId === jobId && taken.fencingToken === fencingToken", "taken.jobId !== ''")],
+    patches: [laneClient("taken?.jobId === jobId && taken.fencingToken === fencingToken", "taken !== undefined")],
     focus: earlyContended,
   },
   {

@@ -81,11 +81,11 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
   if (await endUnrun(run, taken)) return;
   const { job, token, member } = taken;
   const id = String(job.id);
-  const order = run.random.integer(1, 1_000_000);
+  const place = run.random.integer(1, 1_000_000);
   const dueMs = run.time.nowMs + 20 * NEAR_MS;
   run.note(`yield ${id}`);
-  await member.lane.yielding({ jobId: id, token, order }, async () => await job.moveToDelayed(dueMs, token));
-  run.model.yieldTo(run.model.job(id), order, dueMs);
+  await member.lane.leaving({ jobId: id, token }, { place }, async () => await job.moveToDelayed(dueMs, token));
+  run.model.yieldTo(run.model.job(id), place, dueMs);
 }
 
 /** The processor leaves its keys alone for a while: back to the head of their lines. */
@@ -98,7 +98,11 @@ export async function backOff(run: LaneRun): Promise<void> {
   const ms = run.random.pick(PAUSES_MS);
   const { nowMs } = run.time;
   run.note(`back off ${id} for ${ms} ms`);
-  await member.lane.backingOff({ jobId: id, token, ms }, async () => await job.moveToDelayed(nowMs + ms, token));
+  await member.lane.leaving(
+    { jobId: id, token },
+    { backOffMs: ms },
+    async () => await job.moveToDelayed(nowMs + ms, token),
+  );
   run.model.backOff(run.model.job(id), nowMs + ms, run.before.holders);
 }
 
@@ -111,7 +115,7 @@ export async function wake(run: LaneRun): Promise<void> {
   const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
   const hasKeys = job.keys.every((key) => run.before.holders.get(key)?.has(job.id) === true);
   // One that has lost its key, or given its slot up because a key of it was closed, may have been given it again.
-  if (isWoken !== (job.order !== undefined && hasKeys)) {
+  if (isWoken !== (job.lockPlace !== undefined && hasKeys)) {
     throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
   }
   if (isWoken) run.model.hurry(job, run.time.nowMs, true);
@@ -196,7 +200,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   const inSlots = arrival?.slots === undefined ? "" : ` in slots ${arrival.slots.join(", ")}`;
   run.note(`fetch ${id} of ${keys.join(", ")}${inSlots}`);
   const slots = arrival?.slots ?? keys.map(() => 0);
-  const handOut = { id, keys, order: arrival?.order, attemptsStarted: job.attemptsStarted, slots };
+  const handOut = { id, keys, lockPlace: arrival?.place, attemptsStarted: job.attemptsStarted, slots };
   if (arrival?.pin.kind === "dropped") {
     run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
     const dropped = { ...slot, job, lockToken: undefined, following: undefined };

@@ -262,7 +262,7 @@ export class JobReply {
   /** Jobs that wait, whose keys are to be computed. */
   readonly unknown: readonly UnknownKeyJob[];
   /** Its place in line for its locks, if it waited for them before. */
-  readonly order: number | undefined;
+  readonly place: number | undefined;
   /** Whether its end is likely to bring the next job of its one key. */
   readonly isFollowed: boolean;
   /** The job that may begin when this one has succeeded, if the worker starts such jobs at once. */
@@ -280,7 +280,7 @@ export class JobReply {
     this.parked = Number(raw[5] ?? 0);
     this.fencingToken = numberOf(raw[6]);
     this.unknown = Array.isArray(raw[7]) ? parseJobs(raw[7]) : NO_JOBS;
-    this.order = numberOf(raw[8]);
+    this.place = numberOf(raw[8]);
     this.isFollowed = raw[9] === 1 || raw[9] === true;
     this.following = Array.isArray(raw[10]) ? parseFollowing(raw[10]) : undefined;
     this.slots = textOf(raw[11])?.split(",").map(Number);

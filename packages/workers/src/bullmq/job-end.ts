@@ -6,8 +6,7 @@
  */
 import { UnsupportedBullMQError } from "../errors.ts";
 
-/** A `JobEnd` stands in place of the array of arguments of BullMQ's `moveToFinished`. */
-export class JobEnd {
+interface EndFacts {
   /** The job, as whoever ends it has it. */
   readonly job: object;
   readonly jobId: string;
@@ -17,70 +16,44 @@ export class JobEnd {
   readonly token: string;
   /** The JSON of what BullMQ packs, without the token. */
   readonly options: string;
-  /** Whether the job has completed, and the next one is fetched. */
-  readonly isFollowed: boolean;
-  readonly #endedMs: number;
-  readonly #property: string;
-  readonly #value: string;
-  readonly #state: "completed" | "failed";
-  readonly #doesFetch: 0 | 1;
+  readonly endedMs: number;
+  readonly property: string;
+  readonly value: string;
+  readonly state: "completed" | "failed";
+  readonly doesFetch: 0 | 1;
   /** The names and values of fields of the job to be set. */
-  readonly #fields: readonly string[];
+  readonly fields: readonly string[];
+}
 
-  constructor(facts: {
-    readonly job: object;
-    readonly jobId: string;
-    readonly prefix: string;
-    readonly token: string;
-    readonly options: string;
-    readonly endedMs: number;
-    readonly property: string;
-    readonly value: string;
-    readonly state: "completed" | "failed";
-    readonly doesFetch: 0 | 1;
-    readonly fields: readonly string[];
-  }) {
-    this.job = facts.job;
-    this.jobId = facts.jobId;
-    this.prefix = facts.prefix;
-    this.token = facts.token;
-    this.options = facts.options;
-    this.isFollowed = facts.state === "completed" && facts.doesFetch === 1;
-    this.#endedMs = facts.endedMs;
-    this.#property = facts.property;
-    this.#value = facts.value;
-    this.#state = facts.state;
-    this.#doesFetch = facts.doesFetch;
-    this.#fields = facts.fields;
+/** A `JobEnd` stands in place of the array of arguments of BullMQ's `moveToFinished`. */
+export class JobEnd {
+  readonly facts: EndFacts;
+
+  constructor(facts: EndFacts) {
+    this.facts = facts;
   }
 
   /** BullMQ reads here when the job has ended, behind 14 keys and the id. */
   get 15(): number {
-    return this.#endedMs;
+    return this.facts.endedMs;
+  }
+
+  /** Whether the job has completed, and the next one is fetched. */
+  get isFollowed(): boolean {
+    return this.facts.state === "completed" && this.facts.doesFetch === 1;
   }
 
   /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; `finish` has the last two arguments, too. */
   toldWith(keys: string, last: string): (string | number)[] {
-    const fields = this.#fields;
-    const told = [
-      this.jobId,
-      this.#endedMs,
-      this.#property,
-      this.#value,
-      this.#state,
-      this.#doesFetch,
-      this.options,
-      this.token,
-      keys,
-      last,
-      fields.length,
-    ];
+    const { jobId, endedMs, property, value, state, doesFetch, options, token, fields } = this.facts;
+    const told = [jobId, endedMs, property, value, state, doesFetch, options, token, keys, last, fields.length];
     return fields.length === 0 ? told : [...told, ...fields];
   }
 
   /** The lock options for a fetch of its own that follows the end. */
   get lockOptions(): string {
-    return JSON.stringify({ ...(JSON.parse(this.options) as object), token: this.token });
+    const { options, token } = this.facts;
+    return JSON.stringify({ ...(JSON.parse(options) as object), token });
   }
 }
 
@@ -194,14 +167,9 @@ class EndOptions {
     const { limiter } = opts;
     const workerKeepJobs = state === "completed" ? opts.removeOnComplete : opts.removeOnFail;
     const keepJobs = this.#target.getKeepJobs(shouldRemove, workerKeepJobs);
-    const facts = {
+    const { count, age, limit } = keepJobs;
+    const packed = {
       name: opts.name,
-      count: keepJobs.count,
-      age: keepJobs.age,
-      limit: keepJobs.limit,
-      isLimited: limiter,
-      max: limiter?.max,
-      duration: limiter?.duration,
       lockDuration: opts.lockDuration,
       attempts: ofJob.attempts,
       maxMetricsSize: opts.metrics?.maxDataPoints || "",
@@ -210,16 +178,8 @@ class EndOptions {
       idof: ofJob.ignoreDependencyOnFailure === true,
       rdof: ofJob.removeDependencyOnFailure === true,
     };
+    const facts = { ...packed, count, age, limit, limiter, max: limiter?.max, duration: limiter?.duration };
     if (isSame(facts, this.#facts)) return this.#json;
-    const {
-      count: _count,
-      age: _age,
-      limit: _limit,
-      isLimited: _is,
-      max: _max,
-      duration: _duration,
-      ...packed
-    } = facts;
     this.#facts = facts;
     this.#json = JSON.stringify({ ...packed, keepJobs, limiter });
     return this.#json;

@@ -22,7 +22,7 @@ interface RunFacts extends JobLease {
   readonly keys: readonly string[];
   readonly resources: readonly string[];
   /** Its place in line for the locks, if it waited for them before. */
-  readonly order: number | undefined;
+  readonly place: number | undefined;
   /** When it was parked, in ms since the epoch, if it was. */
   readonly parkedSinceMs?: number | undefined;
   /** The controller that is to be the processor's, where BullMQ has made one already. */
@@ -36,7 +36,7 @@ export class Run implements JobLock, Renewable {
   readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
-  readonly order: number | undefined;
+  readonly place: number | undefined;
   readonly parkedSinceMs: number | undefined;
   /** When it was asked for, by the wall clock. */
   readonly askedMs: number;
@@ -62,7 +62,7 @@ export class Run implements JobLock, Renewable {
     this.token = facts.token;
     this.keys = facts.keys;
     this.resources = facts.resources;
-    this.order = facts.order;
+    this.place = facts.place;
     this.parkedSinceMs = facts.parkedSinceMs;
     this.askedMs = facts.sent.wallMs;
     this.#clock = clock;
@@ -118,8 +118,7 @@ export class Run implements JobLock, Renewable {
   }
 
   /** Nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */
-  confirmed(sent: Instant, lockDurationMs: number): void {
-    this.renewed(sent, lockDurationMs);
+  regained(): void {
     this.#lost = undefined;
   }
 

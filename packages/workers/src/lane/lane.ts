@@ -29,9 +29,8 @@ import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts, OperatorCommand } from "../bullmq/rules/compose.ts";
 import { withoutCommand } from "../errors.ts";
+import type { EarlyStart } from "../job-run/early-run.ts";
 import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
-import type { EarlyStart } from "./early-start.ts";
-import { ShortLivedMap } from "./short-lived-map.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
 /** A job as it is stored, for the function that finds its key. */
@@ -64,6 +63,13 @@ export interface LaneLocks {
   endingOf(taken: TakenJob | undefined, jobId: string): Ending | undefined;
 }
 
+/** How a job goes back to `delayed`. */
+export type Leaving =
+  /** It keeps its keys, and has this place in line for its locks. */
+  | { readonly place: number; readonly parkedSinceMs?: number | undefined }
+  /** Nothing of its keys starts for so long. It goes first afterwards. */
+  | { readonly backOffMs: number };
+
 /**
  * One fetch parks batches or computes keys for at most this long.
  *
@@ -83,7 +89,7 @@ export class Lane {
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks;
   /** What this worker has taken and not ended. Of a job that it lost and took again, it is what it took last. */
-  readonly #taken = new ShortLivedMap<TakenJob>();
+  readonly #taken = new Map<string, TakenJob>();
   /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
   readonly #leaving = new Map<string, string>();
   /** Runs that have begun before their jobs were handed out, by the id of the job. */
@@ -94,8 +100,6 @@ export class Lane {
   #target: BullTarget | undefined;
   #isLooping = false;
   #pinning: Promise<void> | undefined;
-  /** The arguments that all requests for ends begin with. */
-  #endsHead: readonly string[] = [];
 
   constructor(parts: {
     readonly scripts: LaneScripts;
@@ -160,41 +164,14 @@ export class Lane {
     if (this.#taken.get(taken.jobId) === taken) this.#taken.delete(taken.jobId);
   }
 
-  /**
-   * Runs `moveToDelayed`, which must move this job back with this token. The job then keeps its keys, and nothing is
-   * counted.
-   */
-  async yielding(
-    run: {
-      readonly jobId: string;
-      readonly token: string;
-      readonly order: number;
-      readonly parkedSinceMs?: number | undefined;
-    },
-    moveToDelayed: () => Promise<void>,
-  ): Promise<void> {
-    const since = run.parkedSinceMs === undefined ? "" : `@${run.parkedSinceMs}`;
-    await this.#leave(run, `${run.order}${since}`, moveToDelayed);
-  }
-
-  /**
-   * Runs `moveToDelayed`, which must move this job back with this token. Nothing of its keys starts for `ms` then; it
-   * goes first afterwards, and nothing is counted.
-   */
-  async backingOff(
-    run: { readonly jobId: string; readonly token: string; readonly ms: number },
-    moveToDelayed: () => Promise<void>,
-  ): Promise<void> {
-    await this.#leave(run, `!${run.ms}`, moveToDelayed);
-  }
-
-  async #leave(
+  /** Runs `moveToDelayed`, which must move this job back with this token. Nothing is counted then. */
+  async leaving(
     { jobId, token }: { readonly jobId: string; readonly token: string },
-    how: string,
+    how: Leaving,
     moveToDelayed: () => Promise<void>,
   ): Promise<void> {
     const name = `${jobId} ${token}`;
-    this.#leaving.set(name, how);
+    this.#leaving.set(name, formatLeaving(how));
     try {
       await moveToDelayed();
     } finally {
@@ -278,18 +255,24 @@ export class Lane {
 
   /** Ends a job, together with others. */
   #end(client: BullClient, end: JobEnd): Promise<unknown> {
-    return this.#early.has(end.jobId) ? this.#endWhenOurs(client, end) : this.#endNow(client, end);
+    const { jobId } = end.facts;
+    if (!this.#early.has(jobId)) return this.#endNow(client, end);
+    return this.untilOurs(jobId).then(() => this.#endNow(client, end));
   }
 
-  async #endWhenOurs(client: BullClient, end: JobEnd): Promise<unknown> {
-    await this.untilOurs(end.jobId);
-    return await this.#endNow(client, end);
-  }
-
+  /** Whoever ends the job has it as it was taken, or its id. */
   #endNow(client: BullClient, end: JobEnd): Promise<unknown> {
-    const ended = this.#left(client, end);
-    const reply = this.#ends.add(ended);
-    if (ended.early !== undefined) this.#begin(ended.early);
+    const { job, jobId, token } = end.facts;
+    const taken = takenAs(job) ?? this.#known(jobId, token);
+    if (taken !== undefined) this.forget(taken);
+    const ending = this.#locks.endingOf(taken, jobId);
+    const early = end.isFollowed ? ending?.early : undefined;
+    const [keys, lockToken] = [taken?.toldKeys ?? "", this.#locks.newToken()];
+    const reply = this.#ends.add({ client, end, ending, early, keys, lockToken, sent: undefined });
+    if (early !== undefined) {
+      this.#early.set(early.jobId, early);
+      early.begin();
+    }
     return reply;
   }
 
@@ -306,27 +289,10 @@ export class Lane {
     if (early !== undefined) this.#answer(early, sent, taken);
     if (taken !== undefined) this.#note(taken, early);
     const again = taken === undefined ? parseAgain(reply) : undefined;
-    return again === undefined ? reply : this.#fetchAfter(ended, again);
-  }
-
-  async #fetchAfter({ client, end }: Ended, again: FetchAgain): Promise<unknown> {
-    const { prefix } = end;
-    return await this.#fetchOn(again, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
-  }
-
-  /** A job is about to be ended. Whoever ends it has it as it was taken, or its id. */
-  #left(client: BullClient, end: JobEnd): Ended {
-    const taken = takenAs(end.job) ?? this.#known(end.jobId, end.token);
-    if (taken !== undefined) this.forget(taken);
-    const ending = this.#locks.endingOf(taken, end.jobId);
-    const early = end.isFollowed ? ending?.early : undefined;
-    const keys = taken?.toldKeys ?? "";
-    return { client, end, ending, early, keys, lockToken: this.#locks.newToken(), sent: undefined };
-  }
-
-  #begin(early: EarlyStart): void {
-    this.#early.set(early.jobId, early);
-    early.begin();
+    if (again === undefined) return reply;
+    const { client, end } = ended;
+    const { prefix } = end.facts;
+    return this.#fetchOn(again, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
   }
 
   /** A run that has begun early has ended without its job. */
@@ -338,7 +304,8 @@ export class Lane {
     const [first] = ends;
     if (first === undefined) return [];
     const { client } = first;
-    const args = this.#headOf(first.end.prefix).concat(...ends.map(toldOf));
+    const { prefix } = first.end.facts;
+    const args = [...queueKeys(prefix), prefix, ...ends.flatMap(toldOf)];
     const run = (): Promise<unknown> => {
       const sent = readClock(this.#clock);
       for (const ended of ends) ended.sent = sent;
@@ -353,11 +320,6 @@ export class Lane {
     return taken?.isOf(token) === true ? taken : undefined;
   }
 
-  #headOf(prefix: string): readonly unknown[] {
-    if (this.#endsHead.at(-1) !== prefix) this.#endsHead = [...queueKeys(prefix), prefix];
-    return this.#endsHead;
-  }
-
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
   #received(raw: unknown, sent: Instant, lockToken: string): FetchAgain | undefined {
     const taken = takenBy(raw, sent, lockToken);
@@ -366,11 +328,13 @@ export class Lane {
     return undefined;
   }
 
-  /** Tells a run that has begun early whether its job was handed out to it. */
+  /** Tells a run that has begun early whether its job was handed out to it, under the lock that it has. */
   #answer(early: EarlyStart, sent: Instant, taken: TakenJob | undefined): void {
-    if (taken !== undefined && isHandedTo(early, taken) && early.confirm(sent)) {
+    const { jobId, fencingToken } = early;
+    const isHandedOut = taken?.jobId === jobId && taken.fencingToken === fencingToken;
+    if (isHandedOut && early.confirm(sent)) {
       taken.early = early;
-      this.#early.delete(early.jobId);
+      this.#early.delete(jobId);
     } else {
       early.refuse();
     }
@@ -519,9 +483,10 @@ function takenBy(raw: unknown, sent: Instant, lockToken: string): TakenJob | und
   return bringsJob(raw) ? new TakenJob(raw, sent, lockToken) : undefined;
 }
 
-/** Was the job of this run handed out to it, under the lock that it has? */
-function isHandedTo({ jobId, fencingToken }: EarlyStart, taken: TakenJob): boolean {
-  return taken.jobId === jobId && taken.fencingToken === fencingToken;
+/** Returns what `moveToDelayed` in scripts/commands.lua.ts is told. */
+function formatLeaving(how: Leaving): string {
+  if ("backOffMs" in how) return `!${how.backOffMs}`;
+  return how.parkedSinceMs === undefined ? String(how.place) : `${how.place}@${how.parkedSinceMs}`;
 }
 
 function isSingle(name: string): name is SingleCommand {

@@ -7,10 +7,10 @@
  */
 import type { Instant } from "@x/redlock-core/protocol";
 import { JobReply } from "../bullmq/bullmq.ts";
+import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import type { LockAhead } from "../locks/lock-ahead.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
-import type { EarlyStart } from "./early-start.ts";
 
 /** An ending is what the script that ends the job is to do with the lock of its key. */
 export interface Ending {
@@ -60,8 +60,8 @@ export class TakenJob extends JobReply {
   }
 
   /**
-   * Its keys for the script that ends it, which then need not read them. It is empty if the script has to. The job may
-   * not have run, and bytes that are no UTF-8 come here as other ones.
+   * Its keys for the script that ends it, so that no read that fails keeps them from the next job. It is empty if the
+   * script has to read them. The job may not have run, and bytes that are no UTF-8 come here as other ones.
    */
   get toldKeys(): string {
     const runs = (this.pin.kind === "keys" || this.pin.kind === "none") && this.outcome === undefined;

@@ -2,7 +2,7 @@
  * Jobs of this process wait in `delayed` for a lock that plain code holds. Each stands in line for the lock like
  * anybody else, without holding a slot.
  *
- * When it is its turn, the job is run next, in whatever process, and claims the lock with its order. These are hints
+ * When it is its turn, the job is run next, in whatever process, and claims the lock with its place. These are hints
  * only: a job whose place in line is lost with this process comes back from `delayed` at its time.
  */
 import type { Redlock } from "@x/redlock-core";
@@ -19,7 +19,7 @@ interface LockWish {
   readonly jobId: string;
   /** The lock that was held. */
   readonly resource: string;
-  readonly order: number;
+  readonly place: number;
 }
 
 export class LockWaiters {
@@ -56,11 +56,11 @@ export class LockWaiters {
     for (const jobId of this.#waiting.keys()) this.delete(jobId);
   }
 
-  async #waitFor({ jobId, resource, order }: LockWish, signal: AbortSignal, onWoken: () => void): Promise<void> {
+  async #waitFor({ jobId, resource, place }: LockWish, signal: AbortSignal, onWoken: () => void): Promise<void> {
     const { redlock, wake } = this.#parts;
     // A turn does not mean that the lock is free: another library's tells nobody of its release, and a lease may have
     // been extended.
-    do await protocolOf(redlock).waitForTurn(resource, { place: order, signal });
+    do await protocolOf(redlock).waitForTurn(resource, { place, signal });
     while ((await redlock.inspect(resource)).verdict === "held");
     if (await wake(jobId)) {
       onWoken();
@@ -68,7 +68,7 @@ export class LockWaiters {
     }
     // The job is done, gone, or running elsewhere: pass the turn on, or the next one would wait for it to lapse.
     if (signal.aborted) return;
-    const lock = await protocolOf(redlock).tryAcquireAt([resource], { place: order, autoExtend: false });
+    const lock = await protocolOf(redlock).tryAcquireAt([resource], { place, autoExtend: false });
     await lock?.release();
   }
 }

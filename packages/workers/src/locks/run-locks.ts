@@ -12,13 +12,12 @@ import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell, type WorkerEvents } from "../events.ts";
+import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
-import type { EarlyStart } from "../lane/early-start.ts";
-import type { Lane } from "../lane/lane.ts";
+import type { Lane, Leaving } from "../lane/lane.ts";
 import type { TakenJob } from "../lane/taken-job.ts";
-import type { KeyLocks } from "./key-locks.ts";
+import { foreignVote, type KeyLocks } from "./key-locks.ts";
 import { LockWaiters } from "./lock-waiters.ts";
-import { foreignVote } from "./redlock-locks.ts";
 
 interface RunLocksParts {
   readonly redlock: Redlock;
@@ -105,9 +104,9 @@ export class RunLocks {
 
   /** Sends the job back as its processor has asked for: nothing of its keys is to start for `ms`. */
   async backOff(run: Run, job: BullJob, ms: number): Promise<never> {
-    const { jobId, token } = run;
-    const { lane, tell } = this.#parts;
-    const untilMs = await this.#leave(run, job, ms, (move) => lane.backingOff({ jobId, token, ms }, move));
+    const { jobId } = run;
+    const { tell } = this.#parts;
+    const untilMs = await this.#leave(run, job, ms, { backOffMs: ms });
     tell("yielded", () => ({ ...aboutJob(run), reason: "backOff" as const, delayMs: ms }));
     const reason = `backed off by job ${jobId}`;
     for (const key of run.keys) tell("keyPaused", () => ({ key, reason, untilMs }));
@@ -144,23 +143,17 @@ export class RunLocks {
   }
 
   /**
-   * Releases the lock of a run that has not succeeded, if it has one. The request is sent before BullMQ is told of an
-   * end.
+   * Releases the lock of a run, if it has one. The request is sent before BullMQ is told of an end. After a run that
+   * has succeeded, as what was `taken`, it may go with that.
    *
    * Nobody waits for the release. The next job of the key comes a round trip later at the earliest, and waits in its
    * slot if it is there first.
    */
-  release(run: Run): void {
-    if (run.lock !== undefined) this.#follow(run, run.lock.release());
-  }
-
-  /** Releases the lock of a run that has succeeded, if it has one. That may go with the end of its job. */
-  releaseWithEnd(run: Run, taken: TakenJob): void {
-    if (run.lock !== undefined) this.#follow(run, this.#parts.locks.releaseWithEnd(run, run.lock, taken));
-  }
-
-  #follow(run: Run, released: Promise<boolean>): void {
-    const { inFlight } = this.#parts;
+  release(run: Run, taken?: TakenJob): void {
+    const { lock } = run;
+    if (lock === undefined) return;
+    const { inFlight, locks } = this.#parts;
+    const released = taken === undefined ? lock.release() : locks.releaseWithEnd(run, lock, taken);
     inFlight.begin();
     void released.then((confirmed) => {
       this.#tellReleased(run, run.heldMs, confirmed);
@@ -189,28 +182,24 @@ export class RunLocks {
    * DelayedError as a sign that the job was moved, and fetches the next one.
    */
   async #yield(run: Run, job: BullJob, delayMs: number, held?: string): Promise<never> {
-    const { jobId, token, parkedSinceMs } = run;
-    const { lane, locks, tell } = this.#parts;
-    const order = locks.orderOf(run);
-    await this.#leave(run, job, delayMs, (move) => lane.yielding({ jobId, token, order, parkedSinceMs }, move));
+    const { jobId, parkedSinceMs } = run;
+    const { locks, tell } = this.#parts;
+    const place = locks.placeOf(run);
+    await this.#leave(run, job, delayMs, { place, parkedSinceMs });
     const reason: WorkerEvents["yielded"]["reason"] = held === undefined ? "unreachable" : "held";
     tell("yielded", () => ({ ...aboutJob(run), reason, delayMs }));
     if (held !== undefined) {
-      this.#waiters.add({ jobId, resource: held, order }, () => tell("woken", () => aboutJob(run)));
+      this.#waiters.add({ jobId, resource: held, place }, () => tell("woken", () => aboutJob(run)));
     }
     throw new DelayedError(`job ${jobId} waits for its lock`);
   }
 
   /** Moves the job to `delayed` for so long, and returns until when. */
-  async #leave(
-    { jobId, token }: Run,
-    job: BullJob,
-    delayMs: number,
-    leave: (move: () => Promise<void>) => Promise<void>,
-  ): Promise<number> {
+  async #leave(run: Run, job: BullJob, delayMs: number, how: Leaving): Promise<number> {
+    const { jobId, token } = run;
     const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
     try {
-      await leave(async () => await job.moveToDelayed(dueMs, token));
+      await this.#parts.lane.leaving(run, how, async () => await job.moveToDelayed(dueMs, token));
       return dueMs;
     } catch (error) {
       // Not ours any more, or Redis is gone: the job comes back as a stalled one.

@@ -3,7 +3,7 @@
  * the job's end. Such a lock costs no request.
  *
  * Some things no script does: a lock is held or waited for, or a job has several keys, fails, or is moved back. They
- * are left to the requests of `RedlockLocks`. Everything is, until a mark that the lane left was found where the locks
+ * are left to the requests of `KeyLocks`. Everything is, until a mark that the lane left was found where the locks
  * are.
  *
  * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). It is held from before the processor is
@@ -11,11 +11,11 @@
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError } from "@x/redlock-core";
 import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
+import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
-import type { EarlyStart } from "../lane/early-start.ts";
 import type { Ending, TakenJob } from "../lane/taken-job.ts";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
-import { RedlockLocks, type RedlockLocksParts } from "./redlock-locks.ts";
+import { KeyLocks, type KeyLocksParts } from "./key-locks.ts";
 
 /**
  * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was
@@ -26,7 +26,7 @@ const PROVE_AGAIN_MS = 500;
 
 const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
 
-export class ScriptLocks extends RedlockLocks {
+export class ScriptLocks extends KeyLocks {
   /** What the lane's scripts are composed with. */
   readonly rules: LockRules;
   readonly #redlock: Redlock;
@@ -42,7 +42,7 @@ export class ScriptLocks extends RedlockLocks {
    * their names.
    */
   static on(
-    parts: RedlockLocksParts,
+    parts: KeyLocksParts,
     names: { readonly resourcePrefix: string | undefined; readonly reserved: string },
   ): ScriptLocks | undefined {
     const { embedded } = protocolOf(parts.redlock);
@@ -52,7 +52,7 @@ export class ScriptLocks extends RedlockLocks {
   }
 
   private constructor(
-    parts: RedlockLocksParts,
+    parts: KeyLocksParts,
     embedded: EmbeddedLocks,
     names: { readonly prefix: string; readonly reserved: string },
   ) {

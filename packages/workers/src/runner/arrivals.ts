@@ -54,13 +54,14 @@ export class Arrivals {
     return [];
   }
 
-  /** Returns the names of the locks. None may be named like a key of BullMQ's, whose place it would take. */
-  resourcesOf(job: Job, keys: readonly string[], { slots }: TakenJob): readonly string[] {
+  /** Returns the job's keys, and the names of their locks. None is named like a key of BullMQ's. */
+  namesOf(job: Job, taken: TakenJob): { readonly keys: readonly string[]; readonly resources: readonly string[] } {
+    const keys = this.keysOf(job, taken);
     const { redlock, options } = this.#parts;
     const { resourceOf, reserved } = options;
-    const resources = keys.map((key, index) => resourceOf(key) + slotSuffix(slots?.[index]));
-    const taken = resources.find((resource) => protocolOf(redlock).lockKey(resource).startsWith(reserved));
-    if (taken === undefined) return resources;
-    throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${taken}")`);
+    const resources = keys.map((key, index) => resourceOf(key) + slotSuffix(taken.slots?.[index]));
+    const reservedName = resources.find((resource) => protocolOf(redlock).lockKey(resource).startsWith(reserved));
+    if (reservedName === undefined) return { keys, resources };
+    throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${reservedName}")`);
   }
 }

@@ -10,6 +10,7 @@ import { isMove, takesSignal } from "../bullmq/processor.ts";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type Tell, traces, type WorkerEvents } from "../events.ts";
+import { EarlyRun } from "../job-run/early-run.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { type Outcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
 import { mustConfirm } from "../job-run/rules/lease.ts";
@@ -20,7 +21,6 @@ import type { TakenJob } from "../lane/taken-job.ts";
 import type { RunLocks } from "../locks/run-locks.ts";
 import type { Pin } from "../rules/entity-key.ts";
 import type { Arrivals } from "./arrivals.ts";
-import { EarlyRun } from "./early-run.ts";
 import type { Merging } from "./merging.ts";
 import type { Watchdog } from "./watchdog.ts";
 
@@ -119,12 +119,11 @@ export class Runner {
   /** Makes the run of a job, and looks after its lease from now on. */
   #begin(taken: TakenJob, job: Job, token: string, signal: AbortSignal | undefined): Run {
     const { arrivals, inFlight, interrupts, lockDurationMs, driftFactor, tracked, watchdog } = this.#parts;
-    const { jobId, sent, order, parkedSinceMs } = taken;
-    const keys = arrivals.keysOf(job, taken);
-    const resources = arrivals.resourcesOf(job, keys, taken);
+    const { jobId, sent, place, parkedSinceMs } = taken;
+    const { keys, resources } = arrivals.namesOf(job, taken);
     // A second controller, and a listener, would cost each run of a job some 7 µs.
     const controller = signal === undefined ? undefined : tracked.controllerOf(jobId, signal);
-    const ofJob = { job, jobId, token, keys, resources, order, parkedSinceMs, controller };
+    const ofJob = { job, jobId, token, keys, resources, place, parkedSinceMs, controller };
     const run = new Run({ ...ofJob, sent, lockDurationMs, driftFactor }, this.#clock, this.#onLost);
     watchdog.add(run);
     inFlight.begin();
@@ -165,8 +164,7 @@ export class Runner {
     const { inFlight, locks, lane, watchdog } = this.#parts;
     const next = isDone ? this.#nextOf(run, taken) : undefined;
     if (next !== undefined) locks.passOnWithEnd(taken, next);
-    else if (isDone) locks.releaseWithEnd(run, taken);
-    else locks.release(run);
+    else locks.release(run, isDone ? taken : undefined);
     if (!isDone) lane.forget(taken);
     inFlight.end();
     watchdog.delete(run);
@@ -217,7 +215,7 @@ export class Runner {
     const { inFlight, locks, lane, lockDurationMs, driftFactor, watchdog } = this.#parts;
     // Until it is handed out, the lease of the job before is all that keeps others from the key.
     const ofJob = { job, jobId, token, keys, resources, parkedSinceMs };
-    const facts = { ...ofJob, order: undefined, lockDurationMs, driftFactor, sent: run.sent };
+    const facts = { ...ofJob, place: undefined, lockDurationMs, driftFactor, sent: run.sent };
     const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
     const early: EarlyRun = new EarlyRun({
       job,
@@ -300,7 +298,8 @@ export class Runner {
         tell("stale", () => ({ ...aboutJob(run), ageMs }));
         throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
       }
-      watchdog.confirmed(run, sent, lockDurationMs);
+      run.regained();
+      watchdog.renewed(run, sent, lockDurationMs);
     }
   }
 }

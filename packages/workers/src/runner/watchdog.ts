@@ -32,12 +32,6 @@ export class Watchdog {
     this.#renewal.reschedule(run);
   }
 
-  /** Nothing of the run has begun, and Redis says that the job is ours, whatever our clocks made of it. */
-  confirmed(run: Run, sent: Instant, lockDurationMs: number): void {
-    run.confirmed(sent, lockDurationMs);
-    this.#renewal.reschedule(run);
-  }
-
   delete(run: Run): void {
     this.#renewal.delete(run);
   }

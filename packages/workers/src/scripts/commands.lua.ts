@@ -105,8 +105,8 @@ ${startsAtOnce ? ALL_FIVE : `local ownToken, token = ${SPLIT}`}
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local facts = (ARGV[10] == '' or ROTATE) and attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
 local pin = facts[1] or string.sub(ARGV[10], 2)
--- The next job of the key goes first: BullMQ's own fetch takes it. With rotation only
--- if no other key waits, or its turn goes on.
+-- The next job of the key goes first: BullMQ's own fetch takes it, which is a tenth of the jobs/s on 100 keys. With
+-- rotation only if no other key waits, or its turn goes on.
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(look, ARGV[1], pin)
@@ -143,8 +143,8 @@ return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 /**
  * Runs functions of BullMQ's `moveToFinished` once per request, because nobody does anything between its ends. They
  * keep the stream of events short, and bring jobs whose time has come from `delayed`. They tell idle workers that there
- * are jobs, and ask whether the queue is paused. `lua` is BullMQ's text; one of its versions has another name for the
- * last.
+ * are jobs, and ask whether the queue is paused. On 100 keys that is a twentieth of the jobs/s. `lua` is BullMQ's text;
+ * one of its versions has another name for the last.
  */
 export const oncePerRequest = (lua: string): string => {
   const metadata = lua.includes("local function getQueueMetadata(") ? "getQueueMetadata" : "getTargetQueueList";
@@ -201,13 +201,12 @@ export const eachEnd: string = /* lua */ `
 local prefix, keys = ARGV[1], {}
 for i = 1, 10 do keys[i] = KEYS[i] end
 keys[14] = KEYS[11]
-local replies, known = {}, {}
+local replies = {}
 local i = 2
 while i < #ARGV do
   local id, state, text, count = ARGV[i], ARGV[i + 4], ARGV[i + 6], tonumber(ARGV[i + 10])
   keys[11], keys[12], keys[13] = prefix .. state, prefix .. id, prefix .. 'metrics:' .. state
-  local options = known[text] or cmsgpack.unpack(text)
-  known[text] = options
+  local options = cmsgpack.unpack(text)
   options.token = ARGV[i + 7]
   local fields = ''
   if count > 0 then
@@ -228,13 +227,13 @@ return cjson.encode(replies)
 export const endCalmly: string = /* lua */ `return calmly(endAll(KEYS, ARGV))`;
 
 /**
- * ARGV[#ARGV]: "<order> <token>". order: '' or, if the job goes back because its lock is held elsewhere, its place in
+ * ARGV[#ARGV]: "<how> <token>". how: '' or, if the job goes back because its lock is held elsewhere, its place in
  * line for that lock. Then it keeps its keys, and nothing is counted. Behind it stands "@" and when the job was parked,
  * if it was. Or "!<ms>", if it goes back and nothing of its keys is to start for so long. ARGV[6] is '1' when the
  * processor asked for the delay, '0' for a retry's backoff.
  */
 export const moveToDelayed: string = /* lua */ `
-local order, token = ${SPLIT}
+local how, token = ${SPLIT}
 ${at("ARGV[1]", "ARGV[2]", "token")}
 local id = ARGV[3]
 local reply = bullMoveToDelayed(KEYS, ARGV)
@@ -242,12 +241,12 @@ if type(reply) == 'number' and reply < 0 then return reply end
 if type(reply) == 'table' then FETCHED = reply[2] end
 local chosen
 attempt(call, 'HDEL', P .. id, 'lr')
-local backOffMs = tonumber(string.match(order, '^!(%d+)$'))
+local backOffMs = tonumber(string.match(how, '^!(%d+)$'))
 if backOffMs then
   attempt(contended().backOff, id, backOffMs)
-elseif order ~= '' then
+elseif how ~= '' then
   attempt(contended().uncount, id)
-  local place, since = string.match(order, '^([^@]*)@?(.*)$')
+  local place, since = string.match(how, '^([^@]*)@?(.*)$')
   local field = since ~= '' and 'lp' or 'lo'
   attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)
   attempt(contended().uncountStart, id)

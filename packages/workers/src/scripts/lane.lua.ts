@@ -12,7 +12,7 @@
  *   1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
  * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken.
  *   The next one in line is chosen when it has, so that they start in order.
- * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by order. `!:paused` is in it in front of
+ * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by place. `!:paused` is in it in front of
  *   all while the key is paused. It stands at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon
  *   of the key is the control character 31, which no key has.
  * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
@@ -101,10 +101,6 @@ local PAUSE_BASE = 9000000000000000
 local parkedHere, parkedBefore = 0, 0
 -- The keys for which it has parked jobs, once it needs \`contended\`.
 local parkedFor
--- The jobs at the front of 'wait', as it last read them, less those that have left since. The next one is the last.
-local front = {}
--- The keys of the last of them that it has looked at, and let pass.
-local passedId, passedPin
 -- Has a job left its line to be run?
 local isClaimed = false
 
@@ -142,18 +138,13 @@ local function isAlone()
   return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
 end
 
--- The job does not stand at the front of 'wait' any more.
-local function leaveFront(id)
-  if front[#front] == id then front[#front] = nil end
-end
-
 -- Everything that only a contended key needs. A function, so that the others do not pay for making it.
 local slow
 local function contended()
   if slow then return slow end
   parkedFor = {}
 ${slowly}
-  local BATCH, FRONT, AHEAD_BYTES, PARKED_BY = 50, 16, 1000000, 'nobody yet: waits for key '
+  local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
 
   -- Does this stand in 'pb' since the job was parked? BullMQ may have written the name of the worker since.
   local function isParkedBy(by) return string.find(by, PARKED_BY, 1, true) == 1 end
@@ -271,7 +262,6 @@ local function fetch(reply, opts)
   if ROTATE then return contended().fetch(reply, opts) end
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
   local id, fields = reply[2], reply[1]
-  leaveFront(id)
   local pin, data
   for i = 1, #fields, 2 do
     local field = fields[i]
@@ -279,7 +269,7 @@ local function fetch(reply, opts)
     elseif field == 'data' then data = fields[i + 1]
     elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' or field == 'lr' then return contended().fetch(reply, opts) end
   end
-  pin = pin or (passedId == id and passedPin) or pinOfData(data)
+  pin = pin or pinOfData(data)
   if RATE and pin ~= '' then return contended().fetch(reply, opts) end
   if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then
   elseif pin ~= '' then
@@ -292,7 +282,7 @@ local function fetch(reply, opts)
 end
 
 -- Where this script has met a busy key already, the next fetch will rather meet one, too: it costs more to take such a
--- job and put it back.
+-- job and put it back. On 100 keys that is a tenth of the jobs/s.
 local function siftAhead(ending)
   if ROTATE then return end
   if slow then slow.sift(ending) end

@@ -84,7 +84,7 @@ const exec = target.execCommand;
 target.execCommand = async (client, name, args) => {
   if (name === "moveToFinished" && at("before-finish")) return await never;
   if (name === "moveToDelayed" && at("before-delay")) return await never;
-  const key = keys.get((args as unknown as { readonly jobId?: string }).jobId ?? "");
+  const key = keys.get((args as unknown as { readonly facts?: { readonly jobId: string } }).facts?.jobId ?? "");
   // The answer to some ends takes longer than the next job. What a late answer tells of a further one is too old.
   if (key !== undefined) ends += 1;
   if (key !== undefined && task.crashAt === "ended-early" && ends % 4 === 0)

@@ -31,19 +31,17 @@ export const judge = (turns: string): string => /* lua */ `
 
   -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
   -- \`ending\`: a pin whose key is about to be free.
-  local function siftFront(ending)
+  local function sift(ending)
     -- Keys that have one slot, with the job that has it: it is looked at once.
     local taken = {}
     for _ = parkedHere + 1, BATCH do
-      if #front == 0 then front = call('LRANGE', P .. 'wait', -FRONT, -1) end
-      local id, isPlain = front[#front], true
+      local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
       local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lf')
       -- It does not run, which whoever takes it is told.
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
-      passedId, passedPin = id, pin
       if not hasKeys(pin) or pin == ending then return false end
       local free, isFirst, isMoved, left = false, false, false, nil
       if not taken[pin] or taken[pin] == id then
@@ -57,17 +55,9 @@ export const judge = (turns: string): string => /* lua */ `
       -- By its id: passing a key on may have put another job in front.
       local old = isPlain and {'LREM', P .. 'wait', -1, id} or {'ZREM', P .. 'prioritized', id}
       park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
-      leaveFront(id)
       parkedHere = parkedHere + 1
     end
     return true
-  end
-
-  local function sift(ending)
-    local ok, isMore = pcall(siftFront, ending)
-    if ok then return isMore end
-    front = {}
-    error(isMore, 0)
   end
 
 ${turns}
@@ -88,8 +78,7 @@ ${turns}
   -- What is replied for a job that BullMQ has taken; nil if it was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
-    leaveFront(id)
-    local pin, data, fault, isMark, wasParked, order, isOver, outcome, age, since
+    local pin, data, fault, isMark, wasParked, place, isOver, outcome, age, since
     for i = 1, #fields, 2 do
       local field = fields[i]
       if field == 'lk' then pin = fields[i + 1]
@@ -97,7 +86,7 @@ ${turns}
       elseif field == 'lb' then fault = fields[i + 1]
       elseif field == 'ls' then wasParked = true
       elseif field == 'lp' then since = fields[i + 1]
-      elseif field == 'lo' then order = fields[i + 1]
+      elseif field == 'lo' then place = fields[i + 1]
       -- BullMQ has this one failed, and calls no processor.
       elseif field == 'defa' then isOver = true
       elseif field == 'lr' then outcome = fields[i + 1]
@@ -117,22 +106,16 @@ ${turns}
         return {'LANE_ASK', unknownAhead(256, 256)}
       end
     end
-    local isOurs, isFirst, left, isPassing = true, false, nil, false
+    local isOurs, isFirst, left, isPassing, full, by = true, false, nil, false, nil, nil
     if hasKeys(pin) then isOurs, isFirst, left, isPassing = take(id, pin, wasParked, since) end
     if not isOurs then
       if parkedHere >= BATCH then
         putBack(id, opts)
         return {'LANE_AGAIN', parkedHere - parkedBefore}
       end
-      local full, by
       if not wasParked and not isFirst then full, by = turnedAway(pin, age) end
-      if full then
-        if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
-        reply[5] = BAD .. dropped(full, by)
-        reply[6] = parkedHere - parkedBefore
-        reply[8] = isMark and unknownAhead(512, 256) or false
-        return reply
-      end
+    end
+    if not isOurs and not full then
       park(id, pin, isFirst, left, function(back) leaveActive(id, opts, back) end)
       parkedHere = parkedHere + 1
       if isPassing then
@@ -140,15 +123,16 @@ ${turns}
       end
       return
     end
-    if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
-    if isMark or order then call('HDEL', P .. id, 'la', 'lo') end
-    reply[5] = pin
+    if isMark or place then call('HDEL', P .. id, 'la', 'lo') end
+    reply[5] = full and BAD .. dropped(full, by) or pin
     reply[6] = parkedHere - parkedBefore
     reply[8] = isMark and unknownAhead(512, 256) or false
-    reply[9] = order or false
+    if full then return reply end
+    if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
+    reply[9] = place or false
     reply[10] = hasKeys(pin) and isFollowed(pin)
     reply[11], reply[12] = false, slotsOf(id, pin)
-    reply[7] = not order and lockOf(pin, TOKEN, reply[12])
+    reply[7] = not place and lockOf(pin, TOKEN, reply[12])
     if outcome or since then reply[13], reply[14] = outcome or false, since end
     return reply
   end

@@ -52,7 +52,6 @@ export const line = (ring: string): string => /* lua */ `
   end
 
   local function promoteToFront(id)
-    front = {}
     local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
     -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
     bullPromote(keys, {P, id})

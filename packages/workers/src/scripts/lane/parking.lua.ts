@@ -159,7 +159,6 @@ export const parking: string = /* lua */ `
 
   local function putBack(id, opts)
     local priority = tonumber(call('HGET', P .. id, 'priority')) or 0
-    front = {}
     if priority == 0 then
       call('RPUSH', P .. 'wait', id)
       leaveActive(id, opts, {'RPOP', P .. 'wait'})

@@ -10,8 +10,7 @@ import type { Clock, Lock } from "@x/redlock-core";
 import { type Deferred, deferred, type Instant } from "@x/redlock-core/protocol";
 import { asHandedOut } from "../bullmq/job.ts";
 import type { Job } from "../bullmq/public.ts";
-import type { Run } from "../job-run/run.ts";
-import type { EarlyClaim, EarlyStart } from "../lane/early-start.ts";
+import type { Run } from "./run.ts";
 
 interface EarlyRunParts {
   readonly job: Job;
@@ -34,7 +33,10 @@ interface EarlyRunParts {
 /** BullMQ hands a fetched job to its processor at once, but a worker that is being closed may not. */
 const UNCLAIMED_MS = 2_000;
 
-export class EarlyRun implements EarlyStart {
+/** What the lane and the locks of keys know of an early run. */
+export type EarlyStart = Pick<EarlyRun, keyof EarlyRun>;
+
+export class EarlyRun {
   readonly #parts: EarlyRunParts;
   readonly #answer: Deferred<Error | undefined> = deferred();
   #result: Promise<unknown> = Promise.resolve();
@@ -49,6 +51,7 @@ export class EarlyRun implements EarlyStart {
     return this.#parts.run.jobId;
   }
 
+  /** The token of the key's lock, which the job before has had. */
   get lockToken(): string {
     return this.#parts.lock.token;
   }
@@ -57,10 +60,12 @@ export class EarlyRun implements EarlyStart {
     return this.#parts.fencingToken;
   }
 
+  /** Resolves when the job was handed out to this run; with the reason if it was not. Never rejects. */
   get answered(): Promise<Error | undefined> {
     return this.#answer.promise;
   }
 
+  /** The end of the job before is on its way. Never throws. */
   begin(): void {
     this.#state = "begun";
     const { onBegin, process } = this.#parts;
@@ -70,12 +75,14 @@ export class EarlyRun implements EarlyStart {
     this.#result.catch(() => {});
   }
 
+  /** It does not begin: the job before has not completed, or nothing is to follow it. */
   decline(): void {
     if (this.#state !== "offered") return;
     this.#state = "declined";
     this.#parts.onDeclined();
   }
 
+  /** The job was handed out, by a command that was sent then. Returns false if its run does not count any more. */
   confirm(sent: Instant): boolean {
     const { run, lock, clock, onConfirmed } = this.#parts;
     if (this.#state !== "begun" || run.lost !== undefined || !lock.isHeld()) return false;
@@ -86,6 +93,7 @@ export class EarlyRun implements EarlyStart {
     return true;
   }
 
+  /** It has begun, and its job was not handed out. */
   refuse(): void {
     if (this.#state !== "begun" && this.#state !== "confirmed") return;
     this.#state = "refused";
@@ -96,13 +104,15 @@ export class EarlyRun implements EarlyStart {
     void this.#result.then(onDropped, onDropped);
   }
 
-  claim(): EarlyClaim | undefined {
+  /** Returns the run to whoever is to end its job, once. */
+  claim(): { readonly run: Run; readonly result: Promise<unknown> } | undefined {
     if (this.#state !== "confirmed") return undefined;
     this.#state = "claimed";
     this.#cancelTimer();
     return { run: this.#parts.run, result: this.#result };
   }
 
+  /** Returns the job that is run, with what its fetch told. */
   jobFrom(fresh: Job): Job {
     return asHandedOut(this.#parts.job, fresh);
   }
