@@ -202,13 +202,8 @@ function checkRelations(durations: Durations, facts: OptionFacts): void {
   }
 }
 
-function cooldownOf({
-  initial,
-  max = Math.max(initial, DEFAULT_COOLDOWN.max),
-}: {
-  readonly initial: number;
-  readonly max: number | undefined;
-}): Cooldown {
+function cooldownOf(given: ReturnType<typeof COOLDOWN.resolve>): Cooldown {
+  const { initial, max = Math.max(initial, DEFAULT_COOLDOWN.max) } = given;
   if (max < initial) throw new RangeError(`cooldown.max must be >= cooldown.initial (${initial}), got ${max}`);
   return Object.freeze({ initial, max });
 }

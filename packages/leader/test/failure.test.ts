@@ -1,6 +1,6 @@
 import { LockLostError, QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
 import { describe, expect, it } from "vitest";
-import { errorOf, failureOf } from "../src/term/worker/failure.ts";
+import { errorOf, failureOf } from "../src/term/worker/shared.ts";
 
 const QUORUM = new QuorumUnreachableError({
   resources: ["leader:x"],

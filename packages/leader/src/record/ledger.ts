@@ -45,6 +45,8 @@ export class Ledger {
   readonly quorum: number;
   readonly channel: string;
   readonly election: string;
+  readonly clock: Clock;
+  readonly nodeCount: number;
   readonly #redlock: Redlock;
   readonly #resource: string;
 
@@ -53,15 +55,9 @@ export class Ledger {
     this.#resource = resource;
     this.election = election;
     this.quorum = redlock.quorum;
+    this.nodeCount = redlock.nodeCount;
+    this.clock = protocolOf(redlock).clock;
     this.channel = protocolOf(redlock).sideKey(resource, "news");
-  }
-
-  get clock(): Clock {
-    return protocolOf(this.#redlock).clock;
-  }
-
-  get nodeCount(): number {
-    return this.#redlock.nodeCount;
   }
 
   key(name: string): string {

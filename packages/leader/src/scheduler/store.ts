@@ -29,7 +29,7 @@ export interface Answer {
   /** Whether all it has was given to this very process, which then has forgotten nothing. */
   readonly isWhole: boolean;
   readonly mail: readonly (readonly [field: string, line: string])[];
-  /** The fields are found as they are asked for. */
+  /** The fields are found as they are asked for, once. */
   readonly fields: Iterable<readonly [field: string, line: string]>;
 }
 

@@ -34,19 +34,15 @@ export const TRIGGER = "t:";
  * Returns field and line of each, of a text that has all of them. No line has a colon, and no field has two, or ends
  * with one. So the first two in a row separate, also where the next field begins with one.
  */
-export function linesIn(text: string): Iterable<readonly [string, string]> {
-  return {
-    *[Symbol.iterator](): Generator<readonly [string, string]> {
-      for (let from = 0; from < text.length; ) {
-        const split = text.indexOf("::", from);
-        if (split < 0) return;
-        const next = text.indexOf("::", split + 2);
-        const end = next < 0 ? text.length : next;
-        yield [text.slice(from, split), text.slice(split + 2, end)];
-        from = end + 2;
-      }
-    },
-  };
+export function* linesIn(text: string): Generator<readonly [string, string]> {
+  for (let from = 0; from < text.length; ) {
+    const split = text.indexOf("::", from);
+    if (split < 0) return;
+    const next = text.indexOf("::", split + 2);
+    const end = next < 0 ? text.length : next;
+    yield [text.slice(from, split), text.slice(split + 2, end)];
+    from = end + 2;
+  }
 }
 
 export function stateLine({ accountedMs, lastMs, missed }: ScheduleState): string {

@@ -47,10 +47,10 @@ export function* planInSteps(input: PlanInput): Planning {
   const recent = yield* newestTicks(calendar, Math.max(accountedMs, nowMs - windowMs - 1), nowMs);
   const most = input.catchup === "all" ? input.maxCatchup : 1;
   const fire = recent.ticks.slice(-most).map((atMs) => ({ atMs, isCatchup: nowMs - atMs > ON_TIME_MS }));
-  const olderCount = yield* countTicks(calendar, accountedMs, recent.fromMs);
+  const older = yield* ticksIn(calendar, accountedMs, recent.fromMs, MOST_ENUMERATED);
   return {
     fire,
-    missed: olderCount + recent.ticks.length - fire.length,
+    missed: older.length + recent.ticks.length - fire.length,
     accountedMs: recent.ticks.at(-1) ?? Math.max(accountedMs, Math.min(recent.fromMs, nowMs)),
   };
 }
@@ -62,27 +62,25 @@ function* newestTicks(
   toMs: number,
 ): Generator<undefined, { readonly ticks: readonly number[]; readonly fromMs: number }, undefined> {
   for (let start = fromMs; ; start = toMs - Math.floor((toMs - start) / 8)) {
-    const ticks: number[] = [];
-    yield;
-    let next = calendar.next(start);
-    while (next !== null && next <= toMs && ticks.length <= MOST_ENUMERATED) {
-      ticks.push(next);
-      yield;
-      next = calendar.next(next);
-    }
+    const ticks = yield* ticksIn(calendar, start, toMs, MOST_ENUMERATED + 1);
     if (ticks.length <= MOST_ENUMERATED) return { ticks, fromMs: start };
   }
 }
 
-/** Ticks in (fromMs, toMs], counted up to `MOST_ENUMERATED`. */
-function* countTicks(calendar: Calendar, fromMs: number, toMs: number): Generator<undefined, number, undefined> {
-  let count = 0;
+/** The first ticks in (fromMs, toMs], at most so many. */
+function* ticksIn(
+  calendar: Calendar,
+  fromMs: number,
+  toMs: number,
+  most: number,
+): Generator<undefined, readonly number[], undefined> {
+  const ticks: number[] = [];
   yield;
   let next = calendar.next(fromMs);
-  while (next !== null && next <= toMs && count < MOST_ENUMERATED) {
-    count += 1;
+  while (next !== null && next <= toMs && ticks.length < most) {
+    ticks.push(next);
     yield;
     next = calendar.next(next);
   }
-  return count;
+  return ticks;
 }

@@ -4,12 +4,13 @@
  * for ever.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { systemClock, type Vote } from "@x/redlock-core";
-import { protocolOf, readClock } from "@x/redlock-core/protocol";
+import { type Redlock, systemClock, type Vote } from "@x/redlock-core";
+import { kindOf, messageOf, protocolOf, redlock as REDLOCK, readClock } from "@x/redlock-core/protocol";
 import { type Lease, localLeases } from "../lease.ts";
-import { failureOf } from "./failure.ts";
-import { loadRedlock } from "./load.ts";
-import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData } from "./shared.ts";
+import { beatPeriodMs, type Command, failureOf, type Report, SharedState, type ThreadData } from "./shared.ts";
+
+/** A message has so much of a URL; one with data in it may be long. */
+const LONGEST_URL = 1_000;
 
 const data = workerData as ThreadData;
 const shared = new SharedState(data.memory);
@@ -116,6 +117,25 @@ function obey(command: Command): void {
       void redlock.close().finally(() => process.exit());
       break;
   }
+}
+
+/**
+ * @throws Error, TypeError naming option, rule and URL, and what the module did instead; what it threw is the `cause`
+ */
+async function loadRedlock(url: string): Promise<Redlock> {
+  const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${JSON.stringify(url.slice(0, LONGEST_URL))}`;
+  let make: unknown;
+  let made: unknown;
+  try {
+    ({ default: make } = (await import(url)) as { readonly default?: unknown });
+    if (typeof make === "function") made = await make();
+  } catch (error) {
+    const reason = messageOf(error);
+    throw new Error(`${rule}, which failed: ${reason}`, { cause: error });
+  }
+  if (REDLOCK.accepts(made)) return made;
+  const found = typeof make === "function" ? `made ${kindOf(made)}` : `is ${kindOf(make)}`;
+  throw new TypeError(`${rule}, whose default export ${found}`);
 }
 
 watchBeats();

@@ -5,10 +5,18 @@
  * its deadline the moment it runs again. The memory also holds a beat that the event loop changes, so that the thread
  * knows when it is blocked. A reader that sees an old cell beside a new one believes less, never more.
  */
-import type { Vote } from "@x/redlock-core";
-import type { Instant } from "@x/redlock-core/protocol";
+import {
+  FencedOffError,
+  LockHeldError,
+  LockLostError,
+  QuorumUnreachableError,
+  RedlockClosedError,
+  type RedlockErrorCode,
+  ReentrancyError,
+  type Vote,
+} from "@x/redlock-core";
+import { asError, type Instant } from "@x/redlock-core/protocol";
 import type { LeaseOptions } from "../lease.ts";
-import type { Failure } from "./failure.ts";
 
 export interface ThreadData extends LeaseOptions {
   readonly memory: SharedArrayBuffer;
@@ -75,4 +83,37 @@ export class SharedState {
 /** The event loop beats, and the thread looks, this often. */
 export function beatPeriodMs(maxBlock: number): number {
   return Math.max(5, Math.floor(maxBlock / 10));
+}
+
+/** An error on its way: a message keeps the text of one and its cause, not its class and its fields. */
+export interface Failure {
+  readonly error: Error;
+  /** The code is undefined if the error is none of redlock-core. */
+  readonly code: RedlockErrorCode | undefined;
+  /** The other fields of the error, which are plain data. */
+  readonly facts: object;
+}
+
+const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> = {
+  QUORUM_UNREACHABLE: QuorumUnreachableError,
+  NO_LUA: QuorumUnreachableError,
+  REDLOCK_CLOSED: RedlockClosedError,
+  LOCK_LOST: LockLostError,
+  LOCK_HELD: LockHeldError,
+  FENCED_OFF: FencedOffError,
+  REENTRANCY: ReentrancyError,
+};
+
+/** Knows an error by its code, because the thread's module may have a copy of redlock-core of its own. */
+export function failureOf(thrown: unknown): Failure {
+  const error: Error & { readonly code?: unknown } = asError(thrown);
+  const code = (Object.keys(KINDS) as RedlockErrorCode[]).find((known) => known === error.code);
+  return { error, code, facts: code === undefined ? {} : Object.assign({}, error) };
+}
+
+/** Returns the error that was thrown, of its own class. */
+export function errorOf({ error, code, facts }: Failure): Error {
+  if (code === undefined) return error;
+  Object.setPrototypeOf(error, KINDS[code].prototype);
+  return Object.assign(error, facts);
 }

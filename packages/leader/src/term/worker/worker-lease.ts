@@ -21,8 +21,7 @@ import {
 } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
 import type { Lease, LeaseSource, Refused, RenewalListener } from "../lease.ts";
-import { errorOf } from "./failure.ts";
-import { beatPeriodMs, type Command, type Report, SharedState, type ThreadData } from "./shared.ts";
+import { beatPeriodMs, type Command, errorOf, type Report, SharedState, type ThreadData } from "./shared.ts";
 
 export function workerLeases(
   options: ResolvedOptions,
