@@ -41,6 +41,13 @@ export function listenToCalls<Facts extends object>(
   return () => channels.unsubscribe(listeners);
 }
 
+/** Returns a function that calls all of these. */
+export function allOf(stops: readonly (() => void)[]): () => void {
+  return () => {
+    for (const stop of stops) stop();
+  };
+}
+
 /** Failures are told to OpenTelemetry's own log. */
 function quietly(call: () => void): void {
   try {

@@ -1,7 +1,7 @@
 /** Metrics of elections and of schedules. */
 import type { Meter } from "@opentelemetry/api";
-import { listen } from "./channels.ts";
-import { SECONDS, SHARE } from "./locks.ts";
+import { allOf, listen } from "./channels.ts";
+import { durations, Switches, shares } from "./meters.ts";
 
 interface OfSchedule {
   readonly election: string;
@@ -9,21 +9,21 @@ interface OfSchedule {
 }
 
 export function leaderMetrics(meter: Meter): () => void {
-  const isLeader = meter.createObservableGauge("x.leader.is_leader", {
+  const isLeader = new Switches(meter, "x.leader.election", {
+    name: "x.leader.is_leader",
     description: "1 in the process that leads, 0 in one that has led",
   });
-  const vacancy = meter.createHistogram("x.leader.vacancy.duration", {
-    description: "How long nobody led, as observers saw it",
-    ...SECONDS,
-  });
-  const remaining = meter.createHistogram("x.leader.renewal.remaining", {
-    description: "What was left until the deadline when a renewal was answered: the early warning",
-    ...SECONDS,
-  });
-  const share = meter.createHistogram("x.leader.renewal.share", {
-    description: "What was left until the deadline after a renewal succeeded or failed, as a share of renewDeadline",
-    ...SHARE,
-  });
+  const vacancy = durations(meter, "x.leader.vacancy.duration", "How long nobody led, as observers saw it");
+  const remaining = durations(
+    meter,
+    "x.leader.renewal.remaining",
+    "What was left until the deadline when a renewal was answered: the early warning",
+  );
+  const share = shares(
+    meter,
+    "x.leader.renewal.share",
+    "What was left until the deadline after a renewal succeeded or failed, as a share of renewDeadline",
+  );
   const failed = meter.createCounter("x.leader.renewals.failed", { unit: "{renewal}" });
   const ended = meter.createCounter("x.leader.terms.ended", {
     description: "Terms, by why they ended",
@@ -34,14 +34,9 @@ export function leaderMetrics(meter: Meter): () => void {
     unit: "{task}",
   });
   const ticks = meter.createCounter("x.scheduler.ticks", { description: "Ticks, by their outcome", unit: "{tick}" });
-  const lateness = meter.createHistogram("x.scheduler.tick.lateness", SECONDS);
-  const duration = meter.createHistogram("x.scheduler.tick.duration", SECONDS);
+  const lateness = durations(meter, "x.scheduler.tick.lateness");
+  const duration = durations(meter, "x.scheduler.tick.duration");
 
-  const leading = new Map<string, number>();
-  const observe = (result: { observe(value: number, attributes: { "x.leader.election": string }): void }): void => {
-    for (const [election, value] of leading) result.observe(value, { "x.leader.election": election });
-  };
-  isLeader.addCallback(observe);
   const of = ({ election }: { readonly election: string }) => ({ "x.leader.election": election });
   const scheduleOf = (message: OfSchedule) => ({ ...of(message), "x.scheduler.schedule": message.schedule });
   const count = (message: OfSchedule, outcome: string, many: number): void =>
@@ -50,12 +45,11 @@ export function leaderMetrics(meter: Meter): () => void {
     count(message, outcome, 1);
     duration.record(message.tookMs / 1_000, scheduleOf(message));
   };
-  const stops = [
-    listen("x.leader.elected", ({ election }) => {
-      leading.set(election, 1);
-    }),
+  return allOf([
+    isLeader.stop,
+    listen("x.leader.elected", ({ election }) => isLeader.set(election, true)),
     listen("x.leader.lost", (message) => {
-      leading.set(message.election, 0);
+      isLeader.set(message.election, false);
       ended.add(1, { ...of(message), "x.leader.reason": message.reason });
     }),
     listen("x.leader.leaderChange", (message) => {
@@ -76,9 +70,5 @@ export function leaderMetrics(meter: Meter): () => void {
     listen("x.leader.tickError", (message) => tickEnded(message, "failed")),
     listen("x.leader.tickSkipped", (message) => count(message, "skipped", 1)),
     listen("x.leader.missed", (message) => count(message, "missed", message.count)),
-  ];
-  return () => {
-    for (const stop of stops) stop();
-    isLeader.removeCallback(observe);
-  };
+  ]);
 }

@@ -1,49 +1,30 @@
 /** Metrics of locks. */
 
-import type { Meter, MetricOptions } from "@opentelemetry/api";
+import type { Meter } from "@opentelemetry/api";
 import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
-import { listen, listenToCalls } from "./channels.ts";
+import { allOf, listen, listenToCalls } from "./channels.ts";
+import { durations, Switches, shares } from "./meters.ts";
 import { idOf, type NameOf, nameOfAll } from "./names.ts";
 
-/** Seconds: from a local grant to a lease of minutes. */
-const BUCKETS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300];
-
-/** Options of every histogram of durations. */
-export const SECONDS: MetricOptions = { unit: "s", advice: { explicitBucketBoundaries: BUCKETS } };
-
-/** Options of every histogram of shares. A third is a bound, since the alerts ask for it. */
-export const SHARE: MetricOptions = {
-  unit: "1",
-  advice: { explicitBucketBoundaries: [0, 0.1, 0.2, 0.33, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1] },
-};
-
 export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
-  const waited = meter.createHistogram("x.lock.wait.duration", {
-    description: "From the call to its end",
-    ...SECONDS,
-  });
-  const heldFor = meter.createHistogram("x.lock.hold.duration", {
-    description: "From the grant to the release or the loss",
-    ...SECONDS,
-  });
-  const validity = meter.createHistogram("x.lock.validity.remaining", {
-    description: "What is left of a lock's validity after a renewal succeeded or failed: the early warning",
-    ...SECONDS,
-  });
-  const share = meter.createHistogram("x.lock.validity.share", {
-    description: "The same as a share of the lock's ttl",
-    ...SHARE,
-  });
+  const waited = durations(meter, "x.lock.wait.duration", "From the call to its end");
+  const heldFor = durations(meter, "x.lock.hold.duration", "From the grant to the release or the loss");
+  const validity = durations(
+    meter,
+    "x.lock.validity.remaining",
+    "What is left of a lock's validity after a renewal succeeded or failed: the early warning",
+  );
+  const share = shares(meter, "x.lock.validity.share", "The same as a share of the lock's ttl");
   const held = meter.createUpDownCounter("x.lock.held", { description: "Locks that are held", unit: "{lock}" });
   const waiting = meter.createUpDownCounter("x.lock.waiting", { description: "Calls under way", unit: "{call}" });
   const lost = meter.createCounter("x.lock.lost", { description: "Locks lost under their holder", unit: "{lock}" });
-  const nodeUp = meter.createObservableGauge("x.lock.node.up", {
+  const nodeUp = new Switches(meter, "x.lock.node", {
+    name: "x.lock.node.up",
     description: "1: it votes. 0: it is down, or in quarantine. From its first change on",
   });
   const name = (resources: readonly string[]) => ({ "x.lock.name": nameOfAll(resources, nameOf) });
   const holders = new Set<string>();
   const begun = new WeakSet<RedlockTraces["acquire"]>();
-  const nodes = new Map<string, number>();
 
   const ended = (message: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
     const { resources, heldMs } = message;
@@ -52,11 +33,8 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     held.add(-1, name(resources));
     heldFor.record(heldMs / 1_000, name(resources));
   };
-  const observeNodes = (result: { observe(value: number, attributes: { "x.lock.node": string }): void }): void => {
-    for (const [node, up] of nodes) result.observe(up, { "x.lock.node": node });
-  };
-  nodeUp.addCallback(observeNodes);
-  const stops = [
+  return allOf([
+    nodeUp.stop,
     listen("x.redlock.acquire", ({ resources, outcome, waitMs, fencingToken }) => {
       waited.record(waitMs / 1_000, { ...name(resources), "x.lock.outcome": outcome });
       if (fencingToken === undefined) return;
@@ -74,9 +52,7 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
       // A shorter ttl at a renewal does not shorten what was had.
       share.record(Math.min(1, remainingMs / ttlMs), attributes);
     }),
-    listen("x.redlock.node", ({ node, state }) => {
-      nodes.set(node, state === "ready" ? 1 : 0);
-    }),
+    listen("x.redlock.node", ({ node, state }) => nodeUp.set(node, state === "ready")),
     listenToCalls<RedlockTraces["acquire"]>("x.redlock:acquire", {
       begins: (facts) => {
         begun.add(facts);
@@ -86,9 +62,5 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
         if (begun.delete(facts)) waiting.add(-1, name(facts.resources));
       },
     }),
-  ];
-  return () => {
-    for (const stop of stops) stop();
-    nodeUp.removeCallback(observeNodes);
-  };
+  ]);
 }

@@ -20,7 +20,7 @@ import {
 import type { LeaderTraces } from "@x/leader";
 import type { RedlockTraces } from "@x/redlock-core";
 import type { WorkerTraces } from "@x/workers";
-import { listen, listenToCalls } from "./channels.ts";
+import { allOf, listen, listenToCalls } from "./channels.ts";
 import { idOf, type NameOf, nameOfAll } from "./names.ts";
 
 interface Begin {
@@ -44,35 +44,26 @@ const FENCING_TOKEN = "x.fencing_token";
 /** Draws everything; returns a function that ends that. */
 export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
   const held = new HeldSpans(tracer);
-  const nameOfLock = (resources: readonly string[]): string => nameOfAll(resources, nameOf);
-  const stops = [
+  const beginOf = (call: keyof RedlockTraces, facts: RedlockTraces[keyof RedlockTraces]): Begin => {
+    const { resources } = facts;
+    const token = "fencingToken" in facts ? { [FENCING_TOKEN]: facts.fencingToken } : {};
+    const attributes = { [RESOURCES]: [...resources], ...token };
+    return { name: `lock ${call} ${nameOfAll(resources, nameOf)}`, attributes };
+  };
+  return allOf([
     draw<RedlockTraces["acquire"]>("x.redlock:acquire", tracer, {
-      begin: ({ resources }) => ({
-        name: `lock acquire ${nameOfLock(resources)}`,
-        attributes: { [RESOURCES]: [...resources] },
-      }),
+      begin: (facts) => beginOf("acquire", facts),
       end: (span, { resources, result }, parent) => {
         if (!isLock(result)) {
           span.setAttribute("x.lock.acquired", false);
           return;
         }
         span.setAttributes({ "x.lock.acquired": true, [FENCING_TOKEN]: result.fencingToken });
-        held.begin(`lock hold ${nameOfLock(resources)}`, result, parent);
+        held.begin(`lock hold ${nameOfAll(resources, nameOf)}`, result, parent);
       },
     }),
-    draw<RedlockTraces["using"]>("x.redlock:using", tracer, {
-      begin: ({ resources }) => ({
-        name: `lock using ${nameOfLock(resources)}`,
-        attributes: { [RESOURCES]: [...resources] },
-      }),
-    }),
-    ...(["extend", "release"] as const).map((call) =>
-      draw<RedlockTraces["extend"]>(`x.redlock:${call}`, tracer, {
-        begin: ({ resources, fencingToken }) => ({
-          name: `lock ${call} ${nameOfLock(resources)}`,
-          attributes: { [RESOURCES]: [...resources], [FENCING_TOKEN]: fencingToken },
-        }),
-      }),
+    ...(["using", "extend", "release"] as const).map((call) =>
+      draw<RedlockTraces[typeof call]>(`x.redlock:${call}`, tracer, { begin: (facts) => beginOf(call, facts) }),
     ),
     draw<LeaderTraces["term"]>("x.leader:term", tracer, {
       begin: ({ election, id, term, fencingToken }) => ({
@@ -118,10 +109,7 @@ export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
     listen("x.redlock.release", (message) => held.end(message)),
     listen("x.redlock.lost", (message) => held.end(message, message.reason)),
     () => held.stop(),
-  ];
-  return () => {
-    for (const stop of stops) stop();
-  };
+  ]);
 }
 
 interface HeldLock {

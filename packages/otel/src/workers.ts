@@ -1,9 +1,9 @@
 /** Metrics of exclusive workers. */
-import type { BatchObservableResult, Meter } from "@opentelemetry/api";
+import type { BatchObservableResult, Counter, Meter, ObservableGauge } from "@opentelemetry/api";
 import { diag } from "@opentelemetry/api";
 import type { WorkerTraces } from "@x/workers";
-import { listen, listenToCalls } from "./channels.ts";
-import { SECONDS } from "./locks.ts";
+import { allOf, listen, listenToCalls } from "./channels.ts";
+import { durations } from "./meters.ts";
 
 /** The part of an `ExclusiveWorker`, or a `PartitionedWorker`, that gauges ask. */
 export interface ObservedWorker {
@@ -28,31 +28,19 @@ const PARTITION = /^\{(.+)-\d+of\d+\}$/;
 const of = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": PARTITION.exec(queue)?.[1] ?? queue });
 
 export function workerMetrics(meter: Meter): () => void {
-  const waited = meter.createHistogram("x.workers.lock.wait.duration", {
-    description: "From the fetch of a job to the locks of its keys",
-    ...SECONDS,
-  });
-  const heldFor = meter.createHistogram("x.workers.lock.hold.duration", {
-    description: "How long jobs had their keys",
-    ...SECONDS,
-  });
-  const parkedFor = meter.createHistogram("x.workers.parked.duration", {
-    description: "For how long jobs that had to wait for their keys were parked",
-    ...SECONDS,
-  });
-  const yielded = meter.createCounter("x.workers.yielded", {
-    description: "Jobs that went back, by why",
-    unit: "{job}",
-  });
-  const lost = meter.createCounter("x.workers.lost", {
-    description: "Jobs that lost a lock as they ran",
-    unit: "{job}",
-  });
-  const stale = meter.createCounter("x.workers.stale", {
-    description: "Jobs that were fetched too long ago",
-    unit: "{job}",
-  });
-  const stops = [
+  const waited = durations(meter, "x.workers.lock.wait.duration", "From the fetch of a job to the locks of its keys");
+  const heldFor = durations(meter, "x.workers.lock.hold.duration", "How long jobs had their keys");
+  const parkedFor = durations(
+    meter,
+    "x.workers.parked.duration",
+    "For how long jobs that had to wait for their keys were parked",
+  );
+  const counter = (name: string, description: string): Counter =>
+    meter.createCounter(name, { description, unit: "{job}" });
+  const yielded = counter("x.workers.yielded", "Jobs that went back, by why");
+  const lost = counter("x.workers.lost", "Jobs that lost a lock as they ran");
+  const stale = counter("x.workers.stale", "Jobs that were fetched too long ago");
+  return allOf([
     listen("x.workers.locked", (message) => waited.record(message.waitMs / 1_000, of(message))),
     listen("x.workers.released", (message) => heldFor.record(message.heldMs / 1_000, of(message))),
     listen("x.workers.yielded", (message) => yielded.add(1, { ...of(message), "x.workers.reason": message.reason })),
@@ -64,35 +52,23 @@ export function workerMetrics(meter: Meter): () => void {
       ends: () => undefined,
     }),
     listen("x.workers.stale", (message) => stale.add(1, of(message))),
-  ];
-  return () => {
-    for (const stop of stops) stop();
-  };
+  ]);
 }
 
 /** Gauges that ask Redis each time that metrics are read. A queue that cannot be asked has none that time. */
 export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], topKeys: number): () => void {
   if (workers.length === 0) return () => undefined;
-  const jobs = meter.createObservableGauge("x.workers.jobs", {
-    description: "Jobs that a free slot would take, that run, and that wait for their key",
-    unit: "{job}",
-  });
-  const keys = meter.createObservableGauge("x.workers.keys", {
-    description: "Keys that a job has, that are paused, that jobs wait for, and that are rate limited",
-    unit: "{key}",
-  });
-  const waiting = meter.createObservableGauge("x.workers.key.waiting", {
-    description: "Jobs that wait for a key, of the keys with the most",
-    unit: "{job}",
-  });
-  const oldest = meter.createObservableGauge("x.workers.key.oldest_waiting", {
-    description: "Since the job was added that waits for its key for longest",
-    unit: "s",
-  });
-  const longest = meter.createObservableGauge("x.workers.key.longest_held", {
-    description: "Since the job was started that has had its key for longest",
-    unit: "s",
-  });
+  const gauge = (name: string, unit: string, description: string): ObservableGauge =>
+    meter.createObservableGauge(name, { description, unit });
+  const ofJobs = "Jobs that a free slot would take, that run, and that wait for their key";
+  const jobs = gauge("x.workers.jobs", "{job}", ofJobs);
+  const ofKeys = "Keys that a job has, that are paused, that jobs wait for, and that are rate limited";
+  const keys = gauge("x.workers.keys", "{key}", ofKeys);
+  const waiting = gauge("x.workers.key.waiting", "{job}", "Jobs that wait for a key, of the keys with the most");
+  const ofOldest = "Since the job was added that waits for its key for longest";
+  const oldest = gauge("x.workers.key.oldest_waiting", "s", ofOldest);
+  const ofLongest = "Since the job was started that has had its key for longest";
+  const longest = gauge("x.workers.key.longest_held", "s", ofLongest);
   const observe = async (result: BatchObservableResult): Promise<void> => {
     await Promise.all(
       workers.map(async (worker) => {
@@ -109,10 +85,8 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     const [counts, found] = await Promise.all([worker.counts(), worker.listKeys()]);
     for (const state of ["runnable", "active", "parked"] as const)
       result.observe(jobs, counts[state], { ...queue, "x.workers.state": state });
-    result.observe(keys, counts.busyKeys, { ...queue, "x.workers.state": "busy" });
-    result.observe(keys, counts.pausedKeys, { ...queue, "x.workers.state": "paused" });
-    result.observe(keys, counts.waitingKeys ?? 0, { ...queue, "x.workers.state": "waiting" });
-    result.observe(keys, counts.limitedKeys ?? 0, { ...queue, "x.workers.state": "limited" });
+    for (const state of ["busy", "paused", "waiting", "limited"] as const)
+      result.observe(keys, counts[`${state}Keys`] ?? 0, { ...queue, "x.workers.state": state });
     result.observe(oldest, (counts.oldestWaitingMs ?? 0) / 1_000, queue);
     const since = found.map((key) => key.since).filter((each) => each !== undefined);
     // oxlint-disable-next-line eslint/no-restricted-globals -- these are times by the servers' wall clocks
