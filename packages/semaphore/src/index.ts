@@ -1,3 +1,4 @@
+export type { Access } from "./access.ts";
 export { CountDownLatch } from "./count-down-latch.ts";
 export { LatchClosedError, LatchError, type LatchErrorCode, LatchNotSetError } from "./errors.ts";
 export type { SemaphoreTraces } from "./events.ts";
@@ -9,5 +10,5 @@ export type {
   SemaphoreOptions,
   WaitOptions,
 } from "./options.ts";
-export { type Access, ReadWriteLock, type ReadWriteLockState } from "./read-write-lock.ts";
+export { ReadWriteLock, type ReadWriteLockState } from "./read-write-lock.ts";
 export { Semaphore, type SemaphoreState } from "./semaphore.ts";

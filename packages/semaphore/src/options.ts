@@ -61,12 +61,7 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-export interface ResolvedLease {
-  readonly ttl: number;
-  readonly timeout: number;
-  readonly autoExtend: boolean;
-  readonly maxHold: number;
-}
+export type ResolvedLease = { readonly [Name in keyof LeaseOptions]-?: NonNullable<LeaseOptions[Name]> };
 
 export const MAX_PERMITS = 1_000_000;
 const MIN_TTL_MS = 50;
@@ -148,8 +143,7 @@ export function resolveAccess(
   defaults: ResolvedLease,
   { options }: Redlock,
 ): ResolvedAccess {
-  const { signal, ...own } = PER_ACCESS.resolve(given);
-  return { ...leaseOf(inManner(own, manner), { ...options, ...defaults }), signal };
+  return accessOf(PER_ACCESS.resolve(given), manner, { ...options, ...defaults });
 }
 
 export function resolvePermits(
@@ -158,20 +152,22 @@ export function resolvePermits(
   defaults: ResolvedLease & { readonly permits: number },
   { options }: Redlock,
 ): ResolvedAccess & { readonly permits: number } {
-  const { permits, signal, ...own } = PER_PERMIT.resolve(given);
+  const { permits, ...access } = PER_PERMIT.resolve(given);
   if (permits > defaults.permits)
     throw new RangeError(`permits must be at most those of the semaphore (${defaults.permits}), got ${permits}`);
-  return { ...leaseOf(inManner(own, manner), { ...options, ...defaults }), permits, signal };
+  return { ...accessOf(access, manner, { ...options, ...defaults }), permits };
 }
 
-function inManner(own: LeaseOptions, manner: Manner): LeaseOptions {
-  if (manner === "wait") return own;
+function accessOf(own: AccessOptions, manner: Manner, defaults: LeaseDefaults): ResolvedAccess {
+  if (manner === "wait") return { ...leaseOf(own, defaults), signal: own.signal };
   if (own.timeout !== undefined)
     throw new TypeError('unknown option "timeout": tryAcquire does not wait, acquire does');
-  return { ...own, timeout: 0 };
+  return { ...leaseOf({ ...own, timeout: 0 }, defaults), signal: own.signal };
 }
 
-function leaseOf(own: LeaseOptions, defaults: ResolvedLease & { readonly maxTtl: number }): ResolvedLease {
+type LeaseDefaults = ResolvedLease & { readonly maxTtl: number };
+
+function leaseOf(own: LeaseOptions, defaults: LeaseDefaults): ResolvedLease {
   const { ttl = defaults.ttl, timeout = defaults.timeout } = own;
   const { autoExtend = defaults.autoExtend, maxHold = defaults.maxHold } = own;
   if (ttl > defaults.maxTtl) throw new RangeError(`ttl must be <= maxTtl (${defaults.maxTtl} ms), got ${ttl}`);

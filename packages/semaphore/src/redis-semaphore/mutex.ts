@@ -1,5 +1,6 @@
 /** `Mutex` on one Redis, and `RedlockMutex` on a majority of several, on the keys of redis-semaphore. */
 import { systemClock } from "@x/redlock-core";
+import { inTime } from "@x/redlock-core/protocol";
 import { Lock, type LockOptions } from "./lock.ts";
 import { mutexScripts, type RedisClient, run } from "./scripts.ts";
 
@@ -17,29 +18,40 @@ export function checkClients(clients: readonly RedisClient[] | null | undefined)
   if (!Array.isArray(clients)) throw new Error('"clients" array is required');
 }
 
-export class Mutex extends Lock {
-  protected readonly _kind: string = "mutex";
+abstract class MutexOnKey extends Lock {
   protected readonly _key: string;
-  readonly #client: RedisClient;
 
-  constructor(client: RedisClient, key: string, options?: LockOptions) {
+  protected constructor(key: string, options: LockOptions | undefined) {
     super(options);
-    checkClient(client);
     checkKey(key);
-    this.#client = client;
     this._key = `mutex:${key}`;
   }
 
+  protected _ask(client: RedisClient, operation: keyof typeof mutexScripts): Promise<boolean> {
+    return run(client, mutexScripts[operation], this._key, this._identifier, this._lockTimeout);
+  }
+}
+
+export class Mutex extends MutexOnKey {
+  protected readonly _kind: string = "mutex";
+  readonly #client: RedisClient;
+
+  constructor(client: RedisClient, key: string, options?: LockOptions) {
+    checkClient(client);
+    super(key, options);
+    this.#client = client;
+  }
+
   protected async _acquire(): Promise<boolean> {
-    return await run(this.#client, mutexScripts.acquire, this._key, this._identifier, this._lockTimeout);
+    return await this._ask(this.#client, "acquire");
   }
 
   protected async _refresh(): Promise<boolean> {
-    return await run(this.#client, mutexScripts.refresh, this._key, this._identifier, this._lockTimeout);
+    return await this._ask(this.#client, "refresh");
   }
 
   protected async _release(): Promise<void> {
-    await run(this.#client, mutexScripts.release, this._key, this._identifier);
+    await this._ask(this.#client, "release");
   }
 }
 
@@ -47,38 +59,29 @@ export class Mutex extends Lock {
 const NODE_TIMEOUT_MS = 500;
 const SHARE_OF_LEASE = 6;
 
-export class RedlockMutex extends Lock {
+export class RedlockMutex extends MutexOnKey {
   protected readonly _kind: string = "redlock-mutex";
-  protected readonly _key: string;
   readonly #clients: readonly RedisClient[];
 
   constructor(clients: readonly RedisClient[], key: string, options?: LockOptions) {
-    super(options);
     checkClients(clients);
-    checkKey(key);
+    super(key, options);
     this.#clients = [...clients];
-    this._key = `mutex:${key}`;
   }
 
   protected async _acquire(): Promise<boolean> {
-    const answers = await this.#everywhere((client) =>
-      run(client, mutexScripts.acquire, this._key, this._identifier, this._lockTimeout),
-    );
+    const answers = await this.#everywhere("acquire");
     if (this.#isMajority(answers, true)) return true;
     await this._release();
     return false;
   }
 
   protected async _refresh(): Promise<boolean> {
-    const answers = await this.#everywhere((client) =>
-      run(client, mutexScripts.refresh, this._key, this._identifier, this._lockTimeout),
-    );
+    const answers = await this.#everywhere("refresh");
     if (this.#isMajority(answers, true)) {
       // A node that lost it gets it again, which counts from the next refresh on.
       const without = this.#clients.filter((_, node) => answers[node] === false);
-      for (const client of without) {
-        void run(client, mutexScripts.acquire, this._key, this._identifier, this._lockTimeout).catch(() => false);
-      }
+      for (const client of without) void this._ask(client, "acquire").catch(() => false);
       return true;
     }
     if (this.#isMajority(answers, false)) return false;
@@ -86,7 +89,7 @@ export class RedlockMutex extends Lock {
   }
 
   protected async _release(): Promise<void> {
-    await this.#everywhere((client) => run(client, mutexScripts.release, this._key, this._identifier));
+    await this.#everywhere("release");
   }
 
   #isMajority(answers: readonly (boolean | undefined)[], wanted: boolean): boolean {
@@ -94,20 +97,11 @@ export class RedlockMutex extends Lock {
   }
 
   /** Undefined is the answer of a node that failed, or has not answered in time. */
-  #everywhere(ask: (client: RedisClient) => Promise<boolean>): Promise<(boolean | undefined)[]> {
+  #everywhere(operation: keyof typeof mutexScripts): Promise<(boolean | undefined)[]> {
     const timeoutMs = Math.min(NODE_TIMEOUT_MS, this._lockTimeout / SHARE_OF_LEASE);
+    const inTimeOf = { timeoutMs, otherwise: "the node has not answered in time", keepAlive: true };
     return Promise.all(
-      this.#clients.map(
-        (client) =>
-          new Promise<boolean | undefined>((resolve) => {
-            const cancel = systemClock.schedule(timeoutMs, () => resolve(undefined), { keepAlive: true });
-            const end = (answer: boolean | undefined): void => {
-              cancel();
-              resolve(answer);
-            };
-            ask(client).then(end, () => end(undefined));
-          }),
-      ),
+      this.#clients.map((client) => inTime(systemClock, this._ask(client, operation), inTimeOf).catch(() => undefined)),
     );
   }
 }
