@@ -4,6 +4,7 @@ import {
   Check,
   choice,
   DAY_MS,
+  type Fault,
   integer,
   kindOf,
   nearestName,
@@ -194,7 +195,13 @@ export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string>
 
 type KeyFunction = (job: StoredJob<never, never>) => unknown;
 
-export interface ResolvedExclusiveOptions {
+/** Options whose values in force are as they are given, or a default. */
+type InForce = Pick<
+  ExclusiveWorkerOptions,
+  "withoutKey" | "startNext" | "ttl" | "timeout" | "reentrancy" | "recheckInterval" | "lockDuration" | "stalledInterval"
+>;
+
+export interface ResolvedExclusiveOptions extends Readonly<{ [Name in keyof InForce]-?: NonNullable<InForce[Name]> }> {
   readonly rules: LaneRules;
   readonly keyOf: KeyFunction;
   readonly resourceOf: (key: string) => string;
@@ -202,60 +209,48 @@ export interface ResolvedExclusiveOptions {
   readonly resourcePrefix: string | undefined;
   /** No lock's key on a node begins with this text; those that do are BullMQ's. */
   readonly reserved: string;
-  readonly withoutKey: "pass" | "fail";
-  readonly startNext: "when-recorded" | "at-once";
   readonly redlock: Redlock | undefined;
-  readonly ttl: number;
-  readonly timeout: number;
-  readonly reentrancy: Reentrancy;
-  readonly recheckInterval: number;
-  readonly lockDuration: number;
-  readonly stalledInterval: number;
   /** The promises that these options weaken. */
   readonly warnings: readonly WorkerFinding[];
 }
 
-/**
- * The locks of a killed worker end within lockDuration. The next check of another worker, or the one after it, brings
- * its jobs back.
- */
-const DEFAULT_LOCK_DURATION_MS = 10_000;
-const DEFAULT_STALLED_INTERVAL_MS = 5_000;
 /** Nobody waits for a job this far back in line. It is only there in case the lane's own keys were lost. */
 const FAR_MS = 3_600_000;
 /** Whoever asks for a key whose slots are all taken looks at each of them: some 2 µs each. */
 export const MOST_SLOTS = 100;
-const isFunction = (value: unknown): boolean => typeof value === "function";
 
-export const PATH_OR_FUNCTION: Check<KeyOption<never, never>> = new Check({
-  rule: 'a path of fields such as "account.id" or a function',
-  faultOf: (key) => {
-    if (typeof key === "string") return parsePath(key) === undefined ? "range" : undefined;
-    return isFunction(key) ? undefined : "type";
-  },
-});
+/** Returns the check of a text that has to be usable, or a function. */
+function textOrFunction<Value>(rule: string, isUsable: (text: string) => boolean): Check<Value> {
+  const faultOf = (given: unknown): Fault | undefined => {
+    if (typeof given === "string") return isUsable(given) ? undefined : "range";
+    return typeof given === "function" ? undefined : "type";
+  };
+  return new Check({ rule, faultOf });
+}
 
-const PREFIX_OR_FUNCTION = new Check<string | ((key: string) => string)>({
-  rule: `a string of at most ${MAX_KEY_BYTES} bytes without control characters, or a function`,
-  faultOf: (resource) => {
-    if (typeof resource === "string") return resource === "" || keyFault(resource) === undefined ? undefined : "range";
-    return isFunction(resource) ? undefined : "type";
-  },
-});
+export const PATH_OR_FUNCTION: Check<KeyOption<never, never>> = textOrFunction(
+  'a path of fields such as "account.id" or a function',
+  (path) => parsePath(path) !== undefined,
+);
 
-const RATE_FACTS = new Schema({
-  max: integer({ min: 1, max: 10_000, unit: "" }),
-  duration: integer({ min: 1, max: DAY_MS }),
-} satisfies ShapeOf<KeyRate>);
+const PREFIX_OR_FUNCTION = textOrFunction<string | ((key: string) => string)>(
+  `a string of at most ${MAX_KEY_BYTES} bytes without control characters, or a function`,
+  (prefix) => prefix === "" || keyFault(prefix) === undefined,
+);
 
-export const RATE: Option<KeyRate | undefined> = unlessLeftOut(RATE_FACTS);
+export const RATE: Option<KeyRate | undefined> = unlessLeftOut(
+  new Schema({
+    max: integer({ min: 1, max: 10_000, unit: "" }),
+    duration: integer({ min: 1, max: DAY_MS }),
+  } satisfies ShapeOf<KeyRate>),
+);
 
-const MAX_WAITING_FACTS = new Schema({
-  max: integer({ min: 1, max: 1_000_000, unit: "" }),
-  drop: choice(["newest", "oldest"]).default("newest"),
-} satisfies ShapeOf<MaxWaiting>);
-
-export const MAX_WAITING: Option<MaxWaiting | undefined> = unlessLeftOut(MAX_WAITING_FACTS);
+export const MAX_WAITING: Option<MaxWaiting | undefined> = unlessLeftOut(
+  new Schema({
+    max: integer({ min: 1, max: 1_000_000, unit: "" }),
+    drop: choice(["newest", "oldest"]).default("newest"),
+  } satisfies ShapeOf<MaxWaiting>),
+);
 
 const BATCH = new Schema({
   size: integer({ min: 1, max: 1_000, unit: "" }).default(100),
@@ -311,8 +306,9 @@ const OWN = new Schema({
 
 /** These are options of BullMQ whose values are needed here, or whose promises are stronger here. */
 const BULL = new Schema({
-  lockDuration: integer({ min: 100, max: DAY_MS }).default(DEFAULT_LOCK_DURATION_MS),
-  stalledInterval: integer({ min: 1, max: DAY_MS }).default(DEFAULT_STALLED_INTERVAL_MS),
+  // The next check of another worker, or the one after it, brings back the jobs of a killed one.
+  lockDuration: integer({ min: 100, max: DAY_MS }).default(10_000),
+  stalledInterval: integer({ min: 1, max: DAY_MS }).default(5_000),
   lockRenewTime: integer({ min: 1, max: DAY_MS }).optional(),
   prefix: text({ min: 1 }).default("bull"),
 });
@@ -488,7 +484,7 @@ function mergeRules(
   whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>,
   { batch }: Pick<PerKey, "batch">,
 ): LaneRules["merge"] {
-  if (whenBusy === "merge") return { size: batch?.size ?? 100, wait: batch?.wait ?? 0 };
+  if (whenBusy === "merge") return BATCH.pick(batch ?? {});
   if (batch === undefined) return undefined;
   throw new RangeError(`whenBusy must be "merge" where perKey.batch is given, got "${whenBusy}"`);
 }

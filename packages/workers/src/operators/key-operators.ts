@@ -1,6 +1,6 @@
 /** What operators ask about the keys of a queue, and do to them, through the lane. */
 import type { Clock } from "@x/redlock-core";
-import { choice, DAY_MS, integer, Schema, text } from "@x/redlock-core/protocol";
+import { choice, DAY_MS, integer, type Option, Schema, text } from "@x/redlock-core/protocol";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import type { Tell } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
@@ -11,7 +11,6 @@ import {
   type Explanation,
   type KeyJobState,
   type KeyJobs,
-  type KeyList,
   parseExplanation,
   parseKeyJobs,
   parseKeys,
@@ -19,10 +18,9 @@ import {
 
 const LIST_PAGE = 500;
 const JOB_ID = text({ min: 1 });
-const LONGEST_REASON = 10_000;
-const REASON = text({ max: LONGEST_REASON });
+const REASON = text({ max: 10_000 });
 const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
-const LIST = new Schema({ limit: LIMIT });
+export const LIST: Schema<{ readonly limit: Option<number> }> = new Schema({ limit: LIMIT });
 const STATE = choice(["parked", "waiting", "delayed", "all"]);
 const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
 const REMOVED = new Schema({ state: STATE.default("all") });
@@ -30,10 +28,7 @@ const REMOVED = new Schema({ state: STATE.default("all") });
 const JOBS_PAGE = 100;
 /** Jobs that change their place meanwhile are found when it is looked again. */
 const MOST_LOOKS = 10;
-const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = {
-  ...STATE_KEYS,
-  parked: ["line"],
-};
+const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = { ...STATE_KEYS, parked: ["line"] };
 const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });
 
 /** At most so many are listed. */
@@ -41,14 +36,12 @@ interface ListOptions {
   readonly limit?: number | undefined;
 }
 
-type AskedLane = Pick<Lane, "operate" | "stateOf" | "remove" | "withKey">;
-
 interface JobsOptions extends ListOptions {
   readonly state?: KeyJobState | "all" | undefined;
 }
 
 interface KeyOperatorsParts {
-  readonly lane: AskedLane;
+  readonly lane: Pick<Lane, "operate" | "stateOf" | "remove" | "withKey">;
   readonly clock: Clock;
   readonly tell: Tell;
 }
@@ -89,7 +82,7 @@ export class KeyOperators {
     return { ...who, ...inLine, ...(await listed("waiting")), ...(await listed("delayed")) };
   }
 
-  async remove(key: string, options: { readonly state?: KeyJobState | "all" | undefined }): Promise<number> {
+  async remove(key: string, options: Pick<JobsOptions, "state">): Promise<number> {
     KEY.of("key", key);
     const { state } = REMOVED.resolve(options);
     const states = state === "all" ? (["waiting", "delayed", "parked"] as const) : [state];
@@ -161,8 +154,7 @@ export class KeyOperators {
   async gauges(): Promise<KeyGauges> {
     let [parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, longestLine] = [0, 0, 0, 0, 0, 0];
     const now = this.#parts.clock.wallMs();
-    let oldest = now;
-    let oldestWaiting = now;
+    let [oldest, oldestWaiting] = [now, now];
     const counted = new Set<string>();
     for await (const page of this.#pages()) {
       for (const key of page) {
@@ -178,7 +170,7 @@ export class KeyOperators {
         oldest = Math.min(oldest, key.since ?? now);
       }
     }
-    const [runnable, active] = await this.#laneLengths();
+    const [runnable = 0, active = 0] = (await this.#parts.lane.operate("lengths")) as readonly number[];
     const oldestWaitingMs = now - oldestWaiting;
     const counts = { runnable, active, parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs };
     return { counts, longestLine, longestHeldMs: now - oldest };
@@ -188,14 +180,9 @@ export class KeyOperators {
   async *#pages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {
-      const list: KeyList = parseKeys(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
+      const list = parseKeys(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
       yield list.keys;
       cursor = list.cursor;
     } while (cursor !== "0");
-  }
-
-  async #laneLengths(): Promise<[number, number]> {
-    const lengths = (await this.#parts.lane.operate("lengths")) as readonly number[];
-    return [lengths[0] ?? 0, lengths[1] ?? 0];
   }
 }

@@ -1,13 +1,12 @@
 /** What operators say of single keys, kept by the lane. Each method is described at that of `ExclusiveWorker`. */
-import { integer, Schema } from "@x/redlock-core/protocol";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";
+import { LIST } from "./key-operators.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
 import type { WorkerSetup } from "./rules/worker-setup.ts";
 
 const LIST_PAGE = 500;
-const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
 
 interface KeyPoliciesParts {
   readonly lane: Pick<Lane, "operate">;

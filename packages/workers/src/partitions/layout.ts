@@ -23,23 +23,19 @@ export const KNOWN_AFTER_MS = 1_000;
 
 const script = (name: string, lua: string): ComposedScript => ({ name: `x:${name}`, numberOfKeys: 1, lua });
 
-const look = script(
+const layout = script(
   "layout",
   /* lua */ `
-if redis.call('HSETNX', KEYS[1], 'partitions', ARGV[1]) == 1 then redis.call('HSET', KEYS[1], 'servers', ARGV[2]) end
-return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')
-`,
-);
-
-// What is to be done to a layout: to announce the next one, or to have moved there.
-const change = script(
-  "change-layout",
-  /* lua */ `
+-- What is done: read, look, announce or moved. Then this division, and the number of partitions before.
+local op, partitions, servers, from = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if op == 'look' and redis.call('HSETNX', KEYS[1], 'partitions', partitions) == 1 then
+  redis.call('HSET', KEYS[1], 'servers', servers)
+end
 local now = redis.call('HMGET', KEYS[1], 'partitions', 'next')
-if now[1] == ARGV[1] and (not now[2] or now[2] == ARGV[2]) then
-  if ARGV[3] == 'announce' then redis.call('HSET', KEYS[1], 'next', ARGV[2])
-  else
-    redis.call('HSET', KEYS[1], 'partitions', ARGV[2], 'servers', ARGV[4])
+if now[1] == from and (not now[2] or now[2] == partitions) then
+  if op == 'announce' then redis.call('HSET', KEYS[1], 'next', partitions) end
+  if op == 'moved' then
+    redis.call('HSET', KEYS[1], 'partitions', partitions, 'servers', servers)
     redis.call('HDEL', KEYS[1], 'next')
   end
 end
@@ -47,47 +43,30 @@ return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')
 `,
 );
 
-const read = script("read-layout", "return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')");
-
-const closed = script("closed-partition", "return redis.call('GET', KEYS[1])");
-const close = script("close-partition", "return redis.call('SET', KEYS[1], ARGV[1])");
-const open = script("open-partition", "return redis.call('DEL', KEYS[1])");
+const door = script("door", "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))");
 
 /** The record in which the layout of a queue is written down. */
 export class LayoutRecord {
+  readonly #division: Division;
   readonly #home: BullTarget["queue"];
-  readonly #key: string;
 
   /** Takes the first partition, on whose server, or Cluster, the record is. */
-  constructor(prefix: string, name: string, first: BullTarget["queue"]) {
-    this.#key = `${prefix}:{${name}}:layout`;
+  constructor(division: Division, first: BullTarget["queue"]) {
+    this.#division = division;
     this.#home = first;
   }
 
-  /** Returns the layout in force. It is this one if there was none. */
-  async look(partitions: number, servers: number): Promise<Layout> {
-    return await this.#run(look, [partitions, servers]);
-  }
-
-  /** Returns the layout in force, or that of no partitions. */
-  async read(): Promise<Layout> {
-    return await this.#run(read, []);
-  }
-
-  /** Says that the queue is being moved. Returns the layout in force, which may not be `from`. */
-  async announce(from: number, to: number): Promise<Layout> {
-    return await this.#run(change, [from, to, "announce"]);
-  }
-
-  async moved(from: number, to: number, servers: number): Promise<Layout> {
-    return await this.#run(change, [from, to, "moved", servers]);
-  }
-
-  async #run(which: ComposedScript, args: readonly unknown[]): Promise<Layout> {
-    const [partitions, servers, next] = (await runScript(await this.#home.client, which, [this.#key, ...args])) as (
-      | string
-      | null
-    )[];
+  /**
+   * Returns the layout in force, or that of no partitions.
+   *
+   * `look` writes this division down if there is none. `announce` says that the queue is being moved here, and `moved`
+   * that it was. Both do so only if it has `from` partitions, and is not being moved elsewhere.
+   */
+  async ask(operation: "read" | "look" | "announce" | "moved", from: number | "" = ""): Promise<Layout> {
+    const { prefix, name, partitions: ours, servers: own } = this.#division;
+    const args = [`${prefix}:{${name}}:layout`, operation, ours, own.length, from];
+    const reply = await runScript(await this.#home.client, layout, args);
+    const [partitions, servers, next] = reply as (string | null)[];
     return { partitions: Number(partitions), servers: Number(servers), next: next ? Number(next) : undefined };
   }
 }
@@ -97,7 +76,7 @@ export class Door {
   readonly #queue: BullTarget["queue"];
   readonly #clock: Clock;
   #askedMs = Number.NEGATIVE_INFINITY;
-  #asking: Promise<string | null> | undefined;
+  #next: Promise<unknown> = Promise.resolve();
 
   constructor(queue: BullTarget["queue"], clock: Clock) {
     this.#queue = queue;
@@ -107,36 +86,28 @@ export class Door {
   /** Rejects with `MixedFleetError` if the partition is closed, as was known at most `KNOWN_AFTER_MS` ago. */
   async pass(name: string, partitions: number): Promise<void> {
     const now = this.#clock.monotonicMs();
-    if (this.#asking === undefined || now - this.#askedMs >= KNOWN_AFTER_MS) {
+    if (now - this.#askedMs >= KNOWN_AFTER_MS) {
       this.#askedMs = now;
-      this.#asking = this.#ask();
+      this.#next = this.#run("GET").catch((error: unknown) => {
+        this.#askedMs = Number.NEGATIVE_INFINITY;
+        throw error;
+      });
     }
-    const asking = this.#asking;
-    let next: string | null;
-    try {
-      next = await asking;
-    } catch (error) {
-      if (this.#asking === asking) this.#asking = undefined;
-      throw error;
-    }
-    if (next !== null) throw otherPartitions(name, `${here(partitions)} is being moved to ${next}: ${setTo(next)}`);
+    const next = (await this.#next) as string | null | undefined;
+    if (next) throw otherPartitions(name, `${here(partitions)} is being moved to ${next}: ${setTo(next)}`);
   }
 
   async close(next: number): Promise<void> {
-    await this.#run(close, [next]);
+    await this.#run("SET", next);
   }
 
   async open(): Promise<void> {
-    await this.#run(open, []);
-    this.#asking = undefined;
+    await this.#run("DEL");
+    this.#askedMs = Number.NEGATIVE_INFINITY;
   }
 
-  async #ask(): Promise<string | null> {
-    return ((await this.#run(closed, [])) ?? null) as string | null;
-  }
-
-  async #run(which: ComposedScript, args: readonly unknown[]): Promise<unknown> {
-    return await runScript(await this.#queue.client, which, [this.#queue.toKey("closed"), ...args]);
+  async #run(command: "GET" | "SET" | "DEL", ...args: readonly number[]): Promise<unknown> {
+    return await runScript(await this.#queue.client, door, [this.#queue.toKey("closed"), command, ...args]);
   }
 }
 

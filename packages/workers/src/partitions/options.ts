@@ -1,9 +1,10 @@
 /** Pure: the options of a divided queue, for those who add jobs and those who run them. */
-import { text } from "@x/redlock-core/protocol";
+import { type Option, Schema, text } from "@x/redlock-core/protocol";
 import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
 import { readNode } from "../bullmq/rules/connection.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
-import { PARTITIONS, QUEUE_NAME } from "./rules/partition.ts";
+import { KEY } from "../rules/entity-key.ts";
+import { PARTITIONS, QUEUE_NAME, queueName, serverOf } from "./rules/partition.ts";
 
 /** What producers and workers of a divided queue must agree on. */
 export interface DivisionOptions {
@@ -51,15 +52,18 @@ export interface Division {
   readonly prefix: string;
   readonly partitions: number;
   readonly servers: readonly ConnectionOptions[];
+  /** The name and the connection of each partition's queue. */
+  readonly places: readonly { readonly queue: string; readonly connection: ConnectionOptions }[];
 }
 
+/** Whoever knows the key of a job need not ask all partitions. */
+export const LOOKUP: Schema<{ readonly key: Option<string | undefined> }> = new Schema({ key: KEY.optional() });
+
 const PREFIX = text({ min: 1, max: 256 }).default("bull");
-const NEEDS = "partitions, connection and key";
-const OWN: readonly string[] = ["partitions", "connection", "prefix", "key"];
 
 /** Reads each option once, as `readOptions` does. */
 export function readDivided<Options extends object>(given: Options): Options {
-  return readOptions(given, OWN, NEEDS);
+  return readOptions(given, ["partitions", "connection", "prefix", "key"], "partitions, connection and key");
 }
 
 /** Returns how the queue is divided. Throws `TypeError` and `RangeError`, and shows no connection. */
@@ -75,5 +79,9 @@ export function divisionOf(name: string, options: DivisionOptions): Division {
     );
   }
   for (const server of servers) readNode(server);
-  return { name, prefix, partitions, servers };
+  const places = Array.from({ length: partitions }, (_, partition) => ({
+    queue: queueName(name, partition, partitions),
+    connection: serverOf(servers, partition),
+  }));
+  return { name, prefix, partitions, servers, places };
 }

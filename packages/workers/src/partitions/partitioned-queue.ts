@@ -7,7 +7,7 @@
  * Not guaranteed: any order between partitions, or that what concerns several of them happens at once.
  */
 import { systemClock } from "@x/redlock-core";
-import { integer, Schema, text } from "@x/redlock-core/protocol";
+import { integer, text } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import {
   type FlowJob,
@@ -22,11 +22,17 @@ import {
 } from "../bullmq/public.ts";
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
-import { KEY } from "../rules/entity-key.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
-import { type Division, divisionOf, type NewJob, type PartitionedQueueOptions, readDivided } from "./options.ts";
-import { FROM, type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
-import { partitionOf, queueName, serverOf, sumsOf, whereIs } from "./rules/partition.ts";
+import {
+  type Division,
+  divisionOf,
+  LOOKUP,
+  type NewJob,
+  type PartitionedQueueOptions,
+  readDivided,
+} from "./options.ts";
+import { type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
+import { partitionOf, serverOf, sumsOf, whereIs } from "./rules/partition.ts";
 
 /** A job for `addBulk`. */
 export interface BulkJob<Data, Name extends string> {
@@ -36,7 +42,6 @@ export interface BulkJob<Data, Name extends string> {
 }
 
 const JOB_ID = text({ min: 1 });
-const LOOKUP = new Schema({ key: KEY.optional() });
 const INDEX = integer({ min: 0, unit: "" });
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
@@ -61,17 +66,14 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   constructor(name: string, given: PartitionedQueueOptions<Data, Name>) {
     const options = readDivided(given);
     this.#division = divisionOf(name, options);
-    const { partitions, servers, prefix } = this.#division;
+    const { partitions, places, prefix } = this.#division;
     const { key, partitions: _partitions, connection: _connection, ...bull } = options;
     this.#keyOf = keyOptions(PATH_OR_FUNCTION.of("key", key)).keyOf as (job: NewJob<Data, Name>) => unknown;
     this.name = name;
     this.partitions = partitions;
-    this.queues = Array.from({ length: partitions }, (_, partition) => {
-      const connection = serverOf(servers, partition);
-      return new Queue<Data, Result, Name>(queueName(name, partition, partitions), { ...bull, prefix, connection });
-    });
+    this.queues = places.map(({ queue, connection }) => new Queue(queue, { ...bull, prefix, connection }));
     this.#doors = this.queues.map((queue) => new Door(keyedOf(queue), systemClock));
-    this.#record = new LayoutRecord(prefix, name, keyedOf(this.#queueOf(0)));
+    this.#record = new LayoutRecord(this.#division, keyedOf(this.#queueOf(0)));
   }
 
   /** Returns the partition of a key. */
@@ -140,7 +142,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     }
     const partition = found.values().next().value ?? this.#nextTurn();
     await this.#enter([partition]);
-    const own = queueName(this.name, partition, this.partitions);
+    const own = this.#queueOf(partition).name;
     const placed = (job: FlowJob): FlowJob => ({
       ...job,
       ...(this.#isOurs(job) ? { queueName: own } : {}),
@@ -259,17 +261,13 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * @throws MixedFleetError if the queue has another division than `from`, or is being moved elsewhere.
    */
   async moveFrom(from: number, options: MoveOptions = {}): Promise<number> {
-    FROM.of("from", from);
-    if (from === this.partitions)
-      throw new RangeError(`from must be another number than partitions (${from}), got ${from}`);
     const addScheduler = async (scheduler: Scheduler): Promise<void> => {
       const { data, opts } = scheduler.template ?? {};
       const template = { name: scheduler.name as Name, data: data as Data, opts };
       const repeat = repeatOf(scheduler);
       if (repeat !== undefined) await this.upsertJobScheduler(scheduler.key, repeat, template);
     };
-    const division = { record: this.#record, doors: this.#doors, addScheduler };
-    return await moveQueue(this.#division, from, division, options);
+    return await moveQueue(this.#division, from, { record: this.#record, doors: this.#doors, addScheduler }, options);
   }
 
   /** Resolves when all partitions are connected. */
@@ -332,8 +330,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   async #compare(): Promise<void> {
-    const { partitions, servers } = this.#division;
-    const fault = faultOf(this.#division, await this.#record.look(partitions, servers.length));
+    const fault = faultOf(this.#division, await this.#record.ask("look"));
     if (fault !== undefined) throw fault;
   }
 }

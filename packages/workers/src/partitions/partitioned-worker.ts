@@ -11,22 +11,22 @@
  */
 import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
-import { integer, Schema, sleep } from "@x/redlock-core/protocol";
+import { integer, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import type { WorkerFinding } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
+import { LIST } from "../operators/key-operators.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../operators/rules/replies.ts";
 import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
-import { KEY } from "../rules/entity-key.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { PROCESSOR } from "../wire.ts";
-import { faultOf, type Layout, LayoutRecord } from "./layout.ts";
-import { type Division, divisionOf, type PartitionedWorkerOptions, readDivided } from "./options.ts";
+import { faultOf, LayoutRecord } from "./layout.ts";
+import { type Division, divisionOf, LOOKUP, type PartitionedWorkerOptions, readDivided } from "./options.ts";
 import { PartitionWorker } from "./partition-worker.ts";
-import { partitionOf, queueName, serverOf, sumsOf } from "./rules/partition.ts";
+import { partitionOf, sumsOf } from "./rules/partition.ts";
 import { Slots } from "./slots.ts";
 
 type Listener = (...args: readonly unknown[]) => void;
@@ -36,8 +36,6 @@ const OF_ALL: ReadonlySet<string> = new Set(["ready", "closing", "closed", "paus
 const LOOK_EVERY_MS = 1_000;
 
 const CONCURRENCY = integer({ min: 1, unit: "" }).default(1);
-const LIST = new Schema({ limit: integer({ min: 1, unit: "" }).default(1_000) });
-const LOOKUP = new Schema({ key: KEY.optional() });
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class PartitionedWorker<Data = any, Result = any, Name extends string = string> {
@@ -70,7 +68,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     const options = readDivided(given);
     PROCESSOR.of("processor", processor);
     this.#division = divisionOf(name, options);
-    const { partitions, servers, prefix } = this.#division;
+    const { partitions, places, prefix } = this.#division;
     const { partitions: _partitions, connection: _connection, autorun = true, ...others } = options;
     const concurrency = CONCURRENCY.of("concurrency", options.concurrency);
     const slots = new Slots(concurrency, systemClock);
@@ -78,24 +76,17 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     this.partitions = partitions;
     const made: PartitionWorker<Data, Result, Name>[] = [];
     try {
-      for (let partition = 0; partition < partitions; partition++) {
-        const connection = serverOf(servers, partition);
+      for (const [partition, { queue, connection }] of places.entries()) {
         const tell = (event: string, args: readonly unknown[]): boolean => this.#told(partition, event, args);
-        made.push(
-          new PartitionWorker(
-            queueName(name, partition, partitions),
-            processor,
-            { ...others, connection, prefix, concurrency },
-            { partition, partitions, slots, clock: systemClock, tell },
-          ),
-        );
+        const facts = { partition, partitions, slots, clock: systemClock, tell };
+        made.push(new PartitionWorker(queue, processor, { ...others, connection, prefix, concurrency }, facts));
       }
     } catch (error) {
       for (const worker of made) worker.close(true).catch(() => {});
       throw error;
     }
     this.workers = made;
-    this.#record = new LayoutRecord(prefix, name, keyedOf(this.#workerOf(0)));
+    this.#record = new LayoutRecord(this.#division, keyedOf(this.#workerOf(0)));
     if (autorun && (processor ?? null) !== null) this.run().catch((error: unknown) => this.#tellError(error));
   }
 
@@ -231,7 +222,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   /** Looks now for what weakens a promise, in every partition, and whether the queue is divided as here. */
   async check(): Promise<readonly WorkerFinding[]> {
     const findings = (await this.#all(async (worker) => await worker.check())).flat();
-    const fault = faultOf(this.#division, await this.#look());
+    const fault = faultOf(this.#division, await this.#record.ask("look"));
     return fault === undefined ? findings : [fault.finding, ...findings];
   }
 
@@ -275,7 +266,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     let told = "";
     while (!this.#isOver.signal.aborted) {
       try {
-        const layout = await this.#look();
+        const layout = await this.#record.ask("look");
         const fault = faultOf(this.#division, layout);
         if (fault !== undefined && fault.message !== told) this.#tellError(fault);
         told = fault?.message ?? "";
@@ -289,10 +280,6 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     this.#isStarted = true;
     this.#events.emit("ready");
     await this.#all(async (worker) => await worker.run());
-  }
-
-  async #look(): Promise<Layout> {
-    return await this.#record.look(this.partitions, this.#division.servers.length);
   }
 
   #told(partition: number, event: string, args: readonly unknown[]): boolean {

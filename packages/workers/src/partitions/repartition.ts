@@ -9,12 +9,12 @@
  * stays in the old division, and the next call of `moveFrom` counts it.
  */
 import { systemClock } from "@x/redlock-core";
-import { abortSignal, type Check, callback, integer, Schema, sleep } from "@x/redlock-core/protocol";
+import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
 import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
 import { type Division, divisionOf } from "./options.ts";
-import { MAX_PARTITIONS, queueName, serverOf } from "./rules/partition.ts";
+import { PARTITIONS } from "./rules/partition.ts";
 
 export interface MoveOptions {
   /** The place of the old partitions, beginning with the same server. Default: where the new ones are. */
@@ -34,7 +34,6 @@ interface NewDivision {
 
 export type Scheduler = Awaited<ReturnType<Queue["getJobSchedulers"]>>[number];
 
-export const FROM: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
 const OPTIONS = new Schema({
   connection: { rule: "a connection", fallback: undefined, of: (_, given) => given as MoveOptions["connection"] },
   signal: abortSignal.optional(),
@@ -43,27 +42,31 @@ const OPTIONS = new Schema({
 const COUNT_EVERY_MS = 1_000;
 const ENDED: ReadonlySet<string> = new Set(["completed", "failed"]);
 
-/** Moves a queue to the division `to`, and resolves with the number of jobs that the old one has left: 0. */
+/**
+ * Moves a queue to the division `to`, and resolves with the number of jobs that the old one has left: 0.
+ * @throws TypeError, RangeError for bad options, before anything is sent.
+ */
 export async function moveQueue(
   to: Division,
   from: number,
   { record, doors, addScheduler }: NewDivision,
   given: MoveOptions,
 ): Promise<number> {
+  PARTITIONS.of("from", from);
+  if (from === to.partitions) {
+    throw new RangeError(`from must be another number than partitions (${from}), got ${from}`);
+  }
   const { connection = to.servers, signal, onProgress } = OPTIONS.resolve(given);
   const old = divisionOf(to.name, { partitions: from, connection, prefix: to.prefix });
-  const announced = await record.announce(from, to.partitions);
+  const announced = await record.ask("announce", from);
   const isMoved = announced.partitions === to.partitions;
   if (!isMoved && (announced.partitions !== from || announced.next !== to.partitions)) {
     throw otherPartitions(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
   }
-  const queues = Array.from({ length: from }, (_, partition) => {
-    const server = serverOf(old.servers, partition);
-    return new Queue(queueName(to.name, partition, from), { connection: server, prefix: to.prefix });
-  });
+  const queues = old.places.map(({ queue, connection }) => new Queue(queue, { connection, prefix: to.prefix }));
   try {
     if (!isMoved) {
-      await checkOld(new LayoutRecord(to.prefix, to.name, keyedOf(queues[0] as Queue)), old, announced);
+      await checkOld(new LayoutRecord(old, keyedOf(queues[0] as Queue)), old, announced);
       // An earlier move may have led away from this division.
       await Promise.all(doors.map(async (door) => await door.open()));
     }
@@ -75,7 +78,7 @@ export async function moveQueue(
       const left = (await Promise.all(queues.map(jobsLeft))).reduce((sum, count) => sum + count, 0);
       onProgress?.(left);
       if (left === 0 || isMoved) {
-        if (!isMoved) await record.moved(from, to.partitions, to.servers.length);
+        if (!isMoved) await record.ask("moved", from);
         return left;
       }
       await sleep(systemClock, COUNT_EVERY_MS, signal);
@@ -85,7 +88,6 @@ export async function moveQueue(
   }
 }
 
-/** The servers of the old division must be those that its processes have, or jobs there would not be seen. */
 /** Returns what a queue has instead, and what to do about it. */
 function whyNot({ partitions, next }: Layout, to: number): string {
   if (partitions === 0) return "the queue has no partitions yet: add jobs, there is nothing to move";
@@ -94,6 +96,7 @@ function whyNot({ partitions, next }: Layout, to: number): string {
   return `${has} and is being moved to ${next}: finish that first, with moveFrom(${partitions}) where partitions is ${next}`;
 }
 
+/** The servers of the old division must be those that its processes have, or jobs there would not be seen. */
 async function checkOld(record: LayoutRecord, old: Division, announced: Layout): Promise<void> {
   const { servers } = old;
   if (announced.servers !== servers.length) {
@@ -101,7 +104,7 @@ async function checkOld(record: LayoutRecord, old: Division, announced: Layout):
       `connection must have the ${announced.servers} servers of the old partitions, got ${servers.length}`,
     );
   }
-  const { partitions, next } = await record.read();
+  const { partitions, next } = await record.ask("read");
   if (partitions !== announced.partitions || next !== announced.next) {
     throw new RangeError(`connection must begin with the server on which the new partitions begin, got another one`);
   }

@@ -66,11 +66,9 @@ export class Slots {
 
   /** Ends what `owner` waits for, without a slot. */
   cancel(owner: object): void {
-    const [own, others] = [true, false].map((isOwn) =>
-      this.#waiting.filter((each) => (each.owner === owner) === isOwn),
-    );
-    this.#waiting = others ?? [];
-    for (const { resolve } of own ?? []) resolve(false);
+    const own = this.#waiting.filter((waiter) => waiter.owner === owner);
+    this.#waiting = this.#waiting.filter((waiter) => waiter.owner !== owner);
+    for (const { resolve } of own) resolve(false);
   }
 }
 

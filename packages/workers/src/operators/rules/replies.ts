@@ -33,24 +33,25 @@ interface KeyLimits {
   readonly turn: number | undefined;
 }
 
-export interface BusyKey extends KeyLimits {
-  readonly key: string;
+/** Which jobs have a key. */
+interface Holders {
   /** The job that has the key: it runs, was chosen to run next, or waits for its retry. The first of `holders`. */
   readonly holder: string | undefined;
   /** All jobs that have the key: with `perKey.concurrency`, as many as have a slot. */
   readonly holders: readonly string[];
-  /** The time at which that job was last started, in ms since the epoch. */
+}
+
+export interface BusyKey extends Holders, KeyLimits {
+  readonly key: string;
+  /** The time at which `holder` was last started, in ms since the epoch. */
   readonly since: number | undefined;
   /** The number of jobs that wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
 }
 
-export interface KeyJobs {
-  /** The id of the job that has the key. The first of `holders`. */
-  readonly holder: string | undefined;
-  /** The ids of all jobs that have the key: with `perKey.concurrency`, as many as have a slot. */
-  readonly holders: readonly string[];
+/** The ids of a key's jobs, by where they are. */
+export interface KeyJobs extends Holders {
   /**
    * The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its
    * turn.
@@ -69,11 +70,6 @@ export interface KeyJobs {
 
 /** The place of a key's jobs that do not run: in line for it, in the queue, or waiting for their time. */
 export type KeyJobState = "parked" | "waiting" | "delayed";
-
-export interface KeyList {
-  readonly cursor: string;
-  readonly keys: readonly BusyKey[];
-}
 
 export interface JobCounts {
   readonly runnable: number;
@@ -112,18 +108,12 @@ export type Verdict =
   /** The job waits in line for a key. */
   | "parked";
 
-export interface KeyPosition extends KeyLimits {
-  readonly key: string;
-  readonly holder: string | undefined;
-  /** All jobs that have the key. */
-  readonly holders: readonly string[];
-  readonly since: number | undefined;
+/** A key, as a job sees it that has it or waits for it. */
+export interface KeyPosition extends BusyKey {
   /** It is false if the holder was removed; the key is passed on when it is next asked for. */
   readonly isHolderAlive: boolean;
   /** The number of jobs in front of it in line, besides the holder. It is undefined if the job stands in no line. */
   readonly ahead: number | undefined;
-  readonly parked: number;
-  readonly paused: KeyPause | undefined;
 }
 
 export interface Explanation {
@@ -143,25 +133,16 @@ const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
 /** This text stands between the ids of the jobs that have a key. */
 const SEPARATOR = "\u001f";
 
-export function parseKeys(raw: unknown): KeyList {
+/** Returns a page of the list of keys, and where the next one begins. */
+export function parseKeys(raw: unknown): { readonly cursor: string; readonly keys: readonly BusyKey[] } {
   const [cursor, ...keys] = raw as readonly [unknown, ...(readonly Fact[])[]];
-  return {
-    cursor: String(cursor),
-    keys: keys.map(([key, holders, parked, since, paused, ...limits]) => ({
-      key: String(key),
-      ...holdersOf(holders, since),
-      parked: Number(parked),
-      paused: pauseOf(paused),
-      ...limitsOf(limits),
-    })),
-  };
+  return { cursor: String(cursor), keys: keys.map(busyKey) };
 }
 
 export function parseKeyJobs(raw: unknown): KeyJobs {
   const [holders, since, ...parked] = raw as readonly [string, readonly (string | null)[], ...string[]];
   const parkedSince = since.map((ms) => (ms === null ? undefined : Number(ms)));
-  const { since: _since, ...who } = holdersOf(holders, "");
-  return { ...who, parked, parkedSince };
+  return { ...holdersOf(holders), parked, parkedSince };
 }
 
 /** A job that stands in line: its place there, and its hash as BullMQ makes a job of it. */
@@ -215,21 +196,24 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
 type Fact = string | number;
 
 function parsePosition(raw: readonly Fact[]): KeyPosition {
-  const [key, holders, since, isAlive, rank, parked, paused, ...limits] = raw;
+  const [key = "", holders = "", since = "", isAlive, rank, parked = 0, ...facts] = raw;
   return {
-    key: String(key),
-    ...holdersOf(holders, since),
+    ...busyKey([key, holders, parked, since, ...facts]),
     isHolderAlive: isAlive === 1,
     ahead: Number(rank) < 0 ? undefined : Number(rank),
-    parked: Number(parked),
-    paused: pauseOf(paused),
-    ...limitsOf(limits),
   };
 }
 
-function limitsOf([limited, slots = 1, rate = "", policy = "", waitingSince, turn]: readonly Fact[]): KeyLimits {
+function busyKey(raw: readonly Fact[]): BusyKey {
+  const [key, holders, parked, since, paused = "", ...limits] = raw;
+  const [limited, slots = 1, rate = "", policy = "", waitingSince, turn] = limits;
   const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
   return {
+    key: String(key),
+    ...holdersOf(holders),
+    since: timeOf(since),
+    parked: Number(parked),
+    paused: paused === "" ? undefined : (JSON.parse(String(paused)) as KeyPause),
     limitedUntil: timeOf(limited),
     slots: Number(slots),
     rate: rate === "" ? undefined : { counted, max, duration },
@@ -243,15 +227,11 @@ function timeOf(text: Fact | undefined): number | undefined {
   return text === "" || text === undefined ? undefined : Number(text);
 }
 
-function holdersOf(ids: unknown, since: unknown): Pick<BusyKey, "holder" | "holders" | "since"> {
+function holdersOf(ids: unknown): Holders {
   const holders = String(ids)
     .split(SEPARATOR)
     .filter((id) => !marks.has(id));
-  return { holder: holders[0], holders, since: since === "" ? undefined : Number(since) };
-}
-
-function pauseOf(text: Fact | undefined): KeyPause | undefined {
-  return text === "" || text === undefined ? undefined : (JSON.parse(String(text)) as KeyPause);
+  return { holder: holders[0], holders };
 }
 
 function inWords(

@@ -7,7 +7,7 @@ import { Check, integer, textLike } from "@x/redlock-core/protocol";
 import { KEY, pinOfValue } from "../../rules/entity-key.ts";
 
 /** More than any Redis Cluster has use for: each partition costs a connection per process. */
-export const MAX_PARTITIONS = 1_024;
+const MAX_PARTITIONS = 1_024;
 
 export const PARTITIONS: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
 export const QUEUE_NAME: Check<string> = textLike("a string of 1 to 256 characters without colons and braces", (name) =>
