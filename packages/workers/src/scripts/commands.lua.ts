@@ -201,12 +201,13 @@ export const eachEnd: string = /* lua */ `
 local prefix, keys = ARGV[1], {}
 for i = 1, 10 do keys[i] = KEYS[i] end
 keys[14] = KEYS[11]
-local replies = {}
+local replies, known = {}, {}
 local i = 2
 while i < #ARGV do
   local id, state, text, count = ARGV[i], ARGV[i + 4], ARGV[i + 6], tonumber(ARGV[i + 10])
   keys[11], keys[12], keys[13] = prefix .. state, prefix .. id, prefix .. 'metrics:' .. state
-  local options = cmsgpack.unpack(text)
+  local options = known[text] or cmsgpack.unpack(text)
+  known[text] = options
   options.token = ARGV[i + 7]
   local fields = ''
   if count > 0 then
