@@ -61,7 +61,7 @@ export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-export type ResolvedLease = { readonly [Name in keyof LeaseOptions]-?: NonNullable<LeaseOptions[Name]> };
+type ResolvedLease = { readonly [Name in keyof LeaseOptions]-?: NonNullable<LeaseOptions[Name]> };
 
 export const MAX_PERMITS = 1_000_000;
 const MIN_TTL_MS = 50;

@@ -40,26 +40,29 @@ import type { Session } from "./session.ts";
 
 const MAX_RETRY_DELAY_MS = 1_000;
 
-/** See `Redlock.acquire`. */
-export function acquire(
+type Acquire<Result> = (
   session: Session,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
-): Promise<Lock> {
-  return traces.acquire.isHeard
-    ? traces.acquire.run({ resources }, acquireUntraced.bind(undefined, session, resources, options))
-    : acquireUntraced(session, resources, options);
-}
+) => Promise<Result>;
+
+/** See `Redlock.acquire`. */
+export const acquire: Acquire<Lock> = (session, resources, options) =>
+  traced(acquireUntraced, session, resources, options);
 
 /** See `Redlock.tryAcquire`. `options` have a timeout of 0. */
-export function tryAcquire(
+export const tryAcquire: Acquire<Lock | null> = (session, resources, options) =>
+  traced(tryUntraced, session, resources, options);
+
+function traced<Result>(
+  call: Acquire<Result>,
   session: Session,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
-): Promise<Lock | null> {
+): Promise<Result> {
   return traces.acquire.isHeard
-    ? traces.acquire.run({ resources }, tryUntraced.bind(undefined, session, resources, options))
-    : tryUntraced(session, resources, options);
+    ? traces.acquire.run({ resources }, call.bind(undefined, session, resources, options))
+    : call(session, resources, options);
 }
 
 async function tryUntraced(

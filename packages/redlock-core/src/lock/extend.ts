@@ -113,8 +113,8 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       if (decided === undefined) return false;
       isExtended = decided.kind === "extended";
       // Too few nodes for anybody else: what is missing on these was never there.
-      const isOurs = others < engine.quorum && remainingMs(request.end, readClock(clock)) > 0;
-      if (isExtended || (decided.kind === "failed" && isOurs)) repair();
+      const isOurs = decided.kind === "failed" && others < engine.quorum;
+      if (isExtended || (isOurs && remainingMs(request.end, readClock(clock)) > 0)) repair();
       resolve(decided);
       return true;
     },

@@ -8,7 +8,7 @@ export const NO_NUMBER: string = digits(0);
 /** One of the operations of a request. */
 export type BatchOperation = Readonly<Pick<Request, "target" | "text" | "isAcquisition" | "isRelease">>;
 
-export interface BatchSender {
+interface BatchSender {
   /** Whether the node alone votes, and numbers the grants. */
   readonly isAlone: boolean;
   readonly isCluster: boolean;
