@@ -45,6 +45,12 @@ function workerOf(
   return worker;
 }
 
+/** A key of the partition. */
+function keyIn(partition: number, name = "k"): string | undefined {
+  const keys = Array.from({ length: 99 }, (_, i) => `${name}${i}`);
+  return keys.find((key) => partitionOf(key, PARTITIONS) === partition);
+}
+
 /** The greatest number of runs at one time. */
 function most({ ran }: Lab): number {
   const steps = ran.flatMap(({ startedMs, endedMs = Number.POSITIVE_INFINITY }) => [
@@ -86,7 +92,7 @@ describe("a queue in partitions", () => {
   it("starves no partition while the others have backlogs", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
-    const rare = Array.from({ length: 99 }, (_, i) => `rare${i}`).find((key) => partitionOf(key, PARTITIONS) === 0);
+    const rare = keyIn(0, "rare");
     const many = Array.from({ length: 400 }, (_, i) => `many${i}`).filter((key) => partitionOf(key, PARTITIONS) !== 0);
     const backlog = 20 * many.length;
     await queue.addBulk(jobs(backlog, (i) => many[i % many.length], 5));
@@ -101,8 +107,7 @@ describe("a queue in partitions", () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const end = gate();
-    const keys = Array.from({ length: 99 }, (_, i) => `k${i}`);
-    const [long, short] = [0, 1].map((partition) => keys.find((key) => partitionOf(key, PARTITIONS) === partition));
+    const [long, short] = [keyIn(0), keyIn(1)];
     const options = { concurrency: 1, drainDelay: 300 };
     workerOf(lab, options, async () => await end.passed);
     lab.defer(async () => end.open());
@@ -122,8 +127,7 @@ describe("a queue in partitions", () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const end = gate();
-    const keys = Array.from({ length: 99 }, (_, i) => `k${i}`);
-    const [first, second] = [0, 1].map((partition) => keys.find((key) => partitionOf(key, PARTITIONS) === partition));
+    const [first, second] = [keyIn(0), keyIn(1)];
     const worker = workerOf(lab, { concurrency: 1 }, async () => await end.passed);
     lab.defer(async () => end.open());
     const wakeUps = async (): Promise<number> => (await lab.redis.keys("*:marker")).length;
