@@ -153,7 +153,7 @@ return replies`;
   it("name the keys beside a lock alike, and refuse the same keys", async () => {
     const seen = { refused: 0, taken: 0 };
     await fc.assert(
-      fc.asyncProperty(fc.uniqueArray(lockKeys, { minLength: 1, maxLength: 100 }), async (keys) => {
+      fc.asyncProperty(fc.uniqueArray(lockKeys, { minLength: 30, maxLength: 100 }), async (keys) => {
         const replies = await redis.eval(RULES, 0, ...keys);
         const ours = keys.map((key) => [sideKeyOf(key, "").slice(0, -1), isRefused(key) ? 1 : 0]);
         expect(replies).toEqual(ours);
