@@ -15,6 +15,7 @@ const packages = [
   "packages/otel",
   "packages/console",
   "packages/semaphore",
+  "packages/node-redlock",
   "packages/testing",
 ];
 const isStrict = process.argv.includes("--strict");

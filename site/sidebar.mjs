@@ -113,6 +113,7 @@ const named = [
       { text: "Channels", link: "/channels" },
       { text: "The command line", link: "/packages/console" },
       { text: "@x/testing", link: "/packages/testing" },
+      { text: "@x/node-redlock", link: "/packages/node-redlock" },
       { text: "For sibling packages", link: "/protocol" },
     ],
   },

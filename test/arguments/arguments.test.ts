@@ -2,9 +2,9 @@
 import { LeaderElection } from "@x/leader";
 import { coordinator } from "@x/leader/node-cron";
 import { LeaderScheduler } from "@x/leader/scheduler";
+import CompatRedlock from "@x/node-redlock";
+import Redlock4 from "@x/node-redlock/v4";
 import { fence, type LockNode, Redlock } from "@x/redlock-core";
-import CompatRedlock from "@x/redlock-core/node-redlock";
-import Redlock4 from "@x/redlock-core/node-redlock-4";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";

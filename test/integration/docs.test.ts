@@ -60,7 +60,7 @@ it.each(documents)("links in %s lead somewhere", (file) => {
 
 const readmes = [
   "README.md",
-  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"].map(
+  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"].map(
     (name) => `packages/${name}/README.md`,
   ),
 ];
@@ -115,7 +115,7 @@ it("names no file, in a comment or a document, that is not in the repository", (
   expect(dangling).toEqual([]);
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"])(
   "@x/%s has a README of its own, listed for the package",
   (name) => {
     const folder = join(root, "packages", name);
@@ -126,7 +126,7 @@ it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "sema
 );
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"])(
   "@x/%s has a skill that says when to use it, and is packed",
   (name) => {
     const folder = join(root, "packages", name);
@@ -157,9 +157,9 @@ it("the skill of @x/otel names metrics that there are", () => {
   expect(metrics.filter((name) => !sources.includes(`"${name}"`))).toEqual([]);
 });
 
-it("docs/protocol.md names every member of the entry for siblings", () => {
+it("docs/protocol.md names every member of the entries for siblings", () => {
   const read = (file: string): string => readFileSync(join(root, "packages/redlock-core/src", file), "utf8");
-  const entry = read("protocol.ts");
+  const entry = read("protocol.ts") + read("steps.ts");
   const exported = [...entry.matchAll(/^export (?:type )?\{([^}]*)\}/gm)]
     .flatMap(([, names = ""]) => names.split(",").map((name) => name.trim().replace(/^type /, "")))
     .filter((name) => name !== "");

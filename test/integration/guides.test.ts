@@ -10,9 +10,9 @@ import { fileURLToPath } from "node:url";
 import * as leader from "@x/leader";
 import * as nodeCron from "@x/leader/node-cron";
 import * as scheduler from "@x/leader/scheduler";
+import Redlock5 from "@x/node-redlock";
+import Redlock4 from "@x/node-redlock/v4";
 import * as core from "@x/redlock-core";
-import Redlock5 from "@x/redlock-core/node-redlock";
-import Redlock4 from "@x/redlock-core/node-redlock-4";
 import * as semaphores from "@x/semaphore";
 import * as redisSemaphore from "@x/semaphore/redis-semaphore";
 import { type RedisServer, startRedis } from "@x/test-support";
@@ -103,8 +103,8 @@ const modules: Record<string, object> = {
   "@x/workers": { ...workers, ExclusiveWorker: tracked(workers.ExclusiveWorker) },
   "@x/leader/node-cron": nodeCron,
   // These close the clients that they are given.
-  "@x/redlock-core/node-redlock": { default: Redlock5 },
-  "@x/redlock-core/node-redlock-4": { default: Redlock4 },
+  "@x/node-redlock": { default: Redlock5 },
+  "@x/node-redlock/v4": { default: Redlock4 },
   "@x/semaphore": semaphores,
   "@x/semaphore/redis-semaphore": redisSemaphore,
   "@x/testing": testing,

@@ -97,7 +97,7 @@ it("@x/redlock-core locks with ioredis beside it", () => {
   expect(run(folder, script)).toBe("null true true\n");
 });
 
-it.each(["redlock-core", "leader", "workers"])("@x/%s can be required from CommonJS", (name) => {
+it.each(["redlock-core", "node-redlock", "leader", "workers"])("@x/%s can be required from CommonJS", (name) => {
   const clients = ["ioredis", "bullmq", "@bull-board/api"];
   const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], clients);
   const { exports } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as {
@@ -160,7 +160,7 @@ it.each([
 });
 
 it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { timeout: 300_000 }, (context) => {
-  const folder = install(["redlock-core", "leader", "workers", "testing"], ["ioredis", "bullmq"]);
+  const folder = install(["redlock-core", "node-redlock", "leader", "workers", "testing"], ["ioredis", "bullmq"]);
   const tools = mkdtempSync(join(temporaryFolder(), "jest-"));
   writeFileSync(join(tools, "package.json"), "{}");
   try {
@@ -178,7 +178,7 @@ it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { t
   writeFileSync(
     join(folder, "jest.cjs"),
     `const { Redlock } = require("@x/redlock-core");
-     const Compat = require("@x/redlock-core/node-redlock");
+     const Compat = require("@x/node-redlock");
      const { LeaderElection } = require("@x/leader");
      const { LeaderScheduler } = require("@x/leader/scheduler");
      const { ExclusiveWorker } = require("@x/workers");
@@ -285,6 +285,25 @@ it("@x/semaphore works with @x/redlock-core and a client alone", () => {
   expect(told).toBe("[ false, false ] null\n");
 });
 
+it("@x/node-redlock works with @x/redlock-core and a client alone", () => {
+  const folder = install(["redlock-core", "node-redlock"], ["ioredis"]);
+  const script = `
+    import Redlock, { ExecutionError } from "@x/node-redlock";
+    import Redlock4 from "@x/node-redlock/v4";
+    import { Redis } from "ioredis";
+    const client = new Redis(process.env.REDIS_URL);
+    const redlock = new Redlock([client], { retryCount: 0, nodeTimeout: 30_000 });
+    const lock = await redlock.acquire(["packed"], 60_000);
+    const refused = await redlock.acquire(["packed"], 60_000).catch((error) => error instanceof ExecutionError);
+    await lock.release();
+    await (await new Redlock4([client], { nodeTimeout: 30_000 }).lock("packed", 60_000)).unlock();
+    console.log(refused, await client.exists("packed"));
+    await redlock.quit();`;
+  writeFileSync(join(folder, "main.mjs"), script);
+  const env = { ...process.env, REDIS_URL: server.url };
+  expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env })).toBe("true 0\n");
+});
+
 /** The example of the guide, which our own tests run in vitest, as JavaScript. */
 function exampleOfTesting(): string {
   const [, code = ""] = /^```ts\n([^]*?)^```/m.exec(readFileSync(join(root, "docs/testing.md"), "utf8")) ?? [];
@@ -311,7 +330,7 @@ it("@x/otel works with OpenTelemetry's API alone", () => {
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8" })).toBe("instrumented\n");
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "testing"])(
+it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"])(
   "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {

@@ -29,7 +29,17 @@ interface Workflow {
 }
 
 const manifest = JSON.parse(read("package.json")) as Manifest;
-const packages = ["redlock-core", "leader", "workers", "nestjs", "semaphore", "console", "otel", "testing"];
+const packages = [
+  "redlock-core",
+  "leader",
+  "workers",
+  "nestjs",
+  "semaphore",
+  "node-redlock",
+  "console",
+  "otel",
+  "testing",
+];
 const files = readdirSync(new URL("../../.github/workflows", import.meta.url));
 const workflow = (file: string): Workflow => parse(read(`.github/workflows/${file}`)) as Workflow;
 

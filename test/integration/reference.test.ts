@@ -7,12 +7,10 @@ import { describe, expect, it } from "vitest";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const page = (file: string): string => readFileSync(join(root, "docs", file), "utf8");
 
-/** All sources of a package as one text, so that no test depends on where a file lies. Classes of node-redlock's names are apart. */
+/** All sources of a package as one text, so that no test depends on where a file lies. */
 function sourcesOf(name: string): string {
   const folder = join(root, "packages", name, "src");
-  const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter(
-    (file) => file.endsWith(".ts") && !file.startsWith("compat"),
-  );
+  const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
   return files.map((file) => readFileSync(join(folder, file), "utf8")).join("\n");
 }
 

@@ -1,7 +1,7 @@
 /** Whatever a program logs of errors and events, no password of its own stands in it. */
 import { LeaderElection } from "@x/leader";
+import { Redlock as NodeRedlock } from "@x/node-redlock";
 import { type NodeSource, Redlock } from "@x/redlock-core";
-import { Redlock as NodeRedlock } from "@x/redlock-core/node-redlock";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";

@@ -1,8 +1,8 @@
 /** Other libraries' locks and ours on the same keys of real nodes: whoever has it, everybody else sees it as held. */
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
+import { Redlock as CompatRedlock } from "@x/node-redlock";
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
-import { Redlock as CompatRedlock } from "@x/redlock-core/node-redlock";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { Redis, type RedisOptions } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";

@@ -1,7 +1,7 @@
 /** Lets node-redlock 4's own test file run on our class, with clients of the servers in the environment. */
 const Module = require("node:module");
 const Bluebird = require("bluebird");
-const { default: Redlock } = require("@x/redlock-core/node-redlock-4");
+const { default: Redlock } = require("@x/node-redlock/v4");
 
 const { Redis } = require(process.env.X_IOREDIS);
 const ports = process.env.X_PORTS.split(",").map(Number);

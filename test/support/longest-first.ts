@@ -7,7 +7,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 const LONG = [
   "test/simulation/lanes/mutations",
   "workers/test/crash",
-  "redlock-core/test/node-redlock",
+  "node-redlock/test/node-redlock-5",
   "test/simulation/lanes/focus",
   "redlock-core/test/redlock",
   "redlock-core/test/faults",

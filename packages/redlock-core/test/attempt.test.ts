@@ -1,8 +1,8 @@
-import { ManualClock, startProxy } from "@x/test-support";
+import { errorOf, ManualClock, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { QuorumUnreachableError } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
-import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 describe("attempt", () => {

@@ -1,10 +1,10 @@
-import { ManualClock, type RedisServer, sinceRedis7 } from "@x/test-support";
+import { errorOf, ManualClock, type RedisServer, sinceRedis7 } from "@x/test-support";
 import { Redis as Redis5 } from "ioredis5";
 import { createClient } from "redis";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Finding, type LockNode, type Redlock, systemClock } from "../src/index.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
-import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 import { StubNode } from "./support/stub-node.ts";
 
 /** Seems to be a server that says so of itself, with a clock that is off. */

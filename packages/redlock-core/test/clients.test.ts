@@ -1,7 +1,7 @@
 import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
 import type { GlideClient } from "@valkey/valkey-glide";
-import { type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
+import { errorOf, type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
 import { BasicClientSideCache, createClient, createSentinel } from "redis";
@@ -13,7 +13,7 @@ import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
 import { hasStableSlot, slotOf } from "../src/rules/keys.ts";
 import { glideClass, hasGlide } from "./support/clients.ts";
-import { errorOf, openRedlock } from "./support/nodes.ts";
+import { openRedlock } from "./support/nodes.ts";
 
 /** A fork of ioredis 5, with its types. */
 const iovalkey = createRequire(import.meta.url)("iovalkey") as { readonly Redis: typeof Redis };

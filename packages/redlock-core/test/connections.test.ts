@@ -1,9 +1,17 @@
-import { ManualClock, type RedisServer, sinceRedis7, spawnChild, startProxy, watchForLeaks } from "@x/test-support";
+import {
+  errorOf,
+  ManualClock,
+  type RedisServer,
+  sinceRedis7,
+  spawnChild,
+  startProxy,
+  watchForLeaks,
+} from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { type LockNode, QuorumUnreachableError, Redlock, systemClock } from "../src/index.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
-import { errorOf, openRedlock, pass, startNodes } from "./support/nodes.ts";
+import { openRedlock, pass, startNodes } from "./support/nodes.ts";
 
 const rejections: unknown[] = [];
 const onRejection = (reason: unknown): void => {

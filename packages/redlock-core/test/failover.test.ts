@@ -1,8 +1,8 @@
 /** One primary with a replica, as managed services have it: the replica is promoted and does not have what was granted last. */
-import { type RedisServer, startProxy } from "@x/test-support";
+import { errorOf, type RedisServer, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { LockHeldError, type Redlock, type RedlockOptions } from "../src/index.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { openRedlock, startNodes } from "./support/nodes.ts";
 
 interface Service {
   readonly primary: RedisServer;

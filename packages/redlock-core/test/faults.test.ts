@@ -1,8 +1,8 @@
-import { type FaultyProxy, type RedisServer, startProxy, until } from "@x/test-support";
+import { errorOf, type FaultyProxy, type RedisServer, startProxy, until } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { LockLostError, QuorumUnreachableError, type Redlock, type Vote } from "../src/index.ts";
 import { NODE_KEYS } from "../src/rules/keys.ts";
-import { errorOf, everyNodeAnswers, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Leases that survive a stall of a loaded machine. */
 const lease = { ttl: 3_000, maxTtl: 3_000 } as const;

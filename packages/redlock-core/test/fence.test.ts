@@ -1,4 +1,4 @@
-import { type RedisServer, startCluster, startRedis } from "@x/test-support";
+import { errorOf, type RedisServer, startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
 import { createClient, createCluster } from "redis";
@@ -6,7 +6,7 @@ import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { type FenceClient, type Fenced, FencedOffError, fence, RedlockError } from "../src/index.ts";
 import { slotOf } from "../src/rules/keys.ts";
-import { errorOf, openRedlock } from "./support/nodes.ts";
+import { openRedlock } from "./support/nodes.ts";
 
 let server: RedisServer;
 let redis: Redis;

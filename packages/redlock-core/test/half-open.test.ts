@@ -1,10 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { startProxy } from "@x/test-support";
+import { errorOf, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Clock, systemClock } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { clients } from "./support/clients.ts";
-import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** The wait for a connection's last sign of life is cut from 15 seconds to a moment. */

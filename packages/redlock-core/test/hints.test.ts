@@ -1,7 +1,7 @@
 /** Waiters whose messages are lost, whose process's clock is wrong, and who leave a queue that they stood in. */
 import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import { type RedisServer, startCluster, startProxy } from "@x/test-support";
+import { errorOf, type RedisServer, startCluster, startProxy } from "@x/test-support";
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -10,7 +10,7 @@ import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { nodeKeysOf } from "../src/rules/keys.ts";
 import { clients } from "./support/clients.ts";
-import { errorOf, everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;

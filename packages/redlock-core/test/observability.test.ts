@@ -1,8 +1,9 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { RedisServer } from "@x/test-support";
+import { errorOf } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type RedlockEventName, type RedlockEvents, systemClock } from "../src/index.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { openRedlock, startNodes } from "./support/nodes.ts";
 
 describe("events and diagnostics channels", () => {
   it("tell of acquisitions, waits, extensions, releases and nodes, on the channels and as events alike", async () => {

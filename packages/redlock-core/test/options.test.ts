@@ -99,7 +99,7 @@ describe("resolveOptions", () => {
     [
       bad({ retryCount: 3 }),
       TypeError,
-      'unknown option "retryCount": "timeout" replaces it; @x/redlock-core/node-redlock takes the options of node-redlock',
+      'unknown option "retryCount": "timeout" replaces it; @x/node-redlock takes the options of node-redlock',
     ],
     [
       bad({ automaticExtensionThreshold: 500 }),

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import { ManualClock, type RedisServer, startRedisNodes } from "@x/test-support";
+import { errorOf, ManualClock, type RedisServer, startRedisNodes } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import {
   LockHeldError,
@@ -12,7 +12,7 @@ import {
 } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS } from "../src/rules/keys.ts";
-import { errorOf, openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
+import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 
 async function requestsOf(server: RedisServer | undefined): Promise<number> {
   return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);

@@ -2,10 +2,8 @@
 import { once } from "node:events";
 import { setImmediate as immediate } from "node:timers/promises";
 import type { RedisServer } from "@x/test-support";
-import { startRedisNodes } from "@x/test-support";
-import { Redis } from "ioredis";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import NodeRedlock, { ExecutionError } from "../src/compat/node-redlock.ts";
+import { errorOf, startRedisNodes } from "@x/test-support";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   type Lock,
   LockHeldError,
@@ -15,7 +13,7 @@ import {
   ReentrancyError,
 } from "../src/index.ts";
 import { deferred } from "../src/protocol.ts";
-import { errorOf, openRedlock } from "./support/nodes.ts";
+import { openRedlock } from "./support/nodes.ts";
 
 /** A call that would wait fails its test by the test's own timeout. */
 const patient = { timeout: Number.POSITIVE_INFINITY };
@@ -121,17 +119,6 @@ describe("using inside using", () => {
     await (await b.acquire("one", patient)).release();
     await a.using("two", async () => {
       expect(await errorOf(b.using("two", () => expect.unreachable(), { timeout: 50 }))).toBeInstanceOf(LockHeldError);
-    });
-  });
-
-  it("behaves as node-redlock does with node-redlock's class", async () => {
-    const client = new Redis({ path: servers[0]?.path ?? "" });
-    onTestFinished(() => client.disconnect());
-    const theirs = new NodeRedlock([client], { retryCount: 1, retryDelay: 1, retryJitter: 0 });
-    await theirs.using(["theirs"], 1_000, async () => {
-      const error = await errorOf(theirs.using(["theirs"], 1_000, async () => expect.unreachable()));
-      expect(error).toBeInstanceOf(ExecutionError);
-      expect((error as ExecutionError).attempts).toHaveLength(2);
     });
   });
 });

@@ -1,12 +1,14 @@
 /** Fencing tokens that a node can neither count on from nor tell exactly: it gives none, and says so. */
+
 import type { RedisServer } from "@x/test-support";
+import { errorOf } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { QuorumUnreachableError, type Redlock, systemClock } from "../src/index.ts";
 import { BatchRequests } from "../src/rounds/batch-request.ts";
 import { Batcher } from "../src/rounds/batcher.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
 import { embedded } from "../src/scripts/embedded.lua.ts";
-import { errorOf, openRedlock, startNodes } from "./support/nodes.ts";
+import { openRedlock, startNodes } from "./support/nodes.ts";
 import { StubNode } from "./support/stub-node.ts";
 
 const WRONG = ["9007199254740991", "9007199254740993", "90071992547409930", "5"];

@@ -1,5 +1,5 @@
 import { setTimeout as delay, setImmediate as immediate } from "node:timers/promises";
-import { ManualClock, type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
+import { errorOf, ManualClock, type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
 import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -13,7 +13,7 @@ import {
 } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
-import { errorOf, everyNodeAnswers, openRedlock, pass, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, pass, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
 /** Commands that clients sent to the server, without those that scripts call. */

@@ -2,8 +2,8 @@
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
+import NodeRedlockEntry from "@x/node-redlock";
 import { Redlock } from "@x/redlock-core";
-import NodeRedlockEntry from "@x/redlock-core/node-redlock";
 import { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 import { createLock, createRedlock, IoredisAdapter } from "redlock-universal";

@@ -3,6 +3,7 @@ export { programUrl } from "./bundles.ts";
 export { Child, type ChildOptions, spawnChild } from "./child.ts";
 export { machineMs } from "./clock.ts";
 export { moveSlot, type RedisCluster, startCluster } from "./cluster.ts";
+export { errorOf } from "./error-of.ts";
 export { freePort } from "./free-port.ts";
 export { rememberTimerOrigins, watchForLeaks } from "./leaks.ts";
 export { ManualClock } from "./manual-clock.ts";

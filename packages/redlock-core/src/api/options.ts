@@ -137,7 +137,7 @@ function replacementOf(name: string): string | undefined {
   const replacement = Object.hasOwn(REPLACED, name) ? REPLACED[name] : undefined;
   return replacement === undefined
     ? undefined
-    : `"${replacement}" replaces it; @x/redlock-core/node-redlock takes the options of node-redlock`;
+    : `"${replacement}" replaces it; @x/node-redlock takes the options of node-redlock`;
 }
 
 const TTL = integer({ min: MIN_TTL_MS, max: DAY_MS });

@@ -66,6 +66,11 @@ export class RedlockProtocol {
     this.#takenBack = new TakenBack(session.engine, session.calls, session.closed);
   }
 
+  /** What all calls of the `Redlock` share, for siblings that combine the steps of the protocol (see steps.ts). */
+  get session(): Session {
+    return this.#session;
+  }
+
   /** The clock of the `Redlock`, from which siblings take their time. */
   get clock(): Clock {
     return this.#session.engine.clock;

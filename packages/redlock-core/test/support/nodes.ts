@@ -60,13 +60,3 @@ export async function pass(
 }
 
 const NOTHING = defineScript("nothing", "return 1");
-
-/** Rejects nothing: the error of a promise that must reject. */
-export async function errorOf(promise: Promise<unknown>): Promise<unknown> {
-  return await promise.then(
-    (value) => {
-      throw new Error(`expected a rejection, got ${JSON.stringify(value)}`);
-    },
-    (error: unknown) => error,
-  );
-}

@@ -1,7 +1,6 @@
 /** This file counts the votes of one attempt, as node-redlock reports them. */
 
-import { Timed } from "../kit/deadlines.ts";
-import { type Answer, isNotAsked, type Observer } from "../rounds/round.ts";
+import { type Answer, isNotAsked, type Observer, Timed } from "@x/redlock-core/steps";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 

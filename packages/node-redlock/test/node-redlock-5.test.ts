@@ -3,7 +3,8 @@
  * defects, each of which must be gone (B1 to B8 as its reports and its source have them), then what is ours.
  */
 import { setTimeout as delay, setImmediate as immediate } from "node:timers/promises";
-import { type RedisServer, startCluster, startProxy, startRedis, startRedisNodes } from "@x/test-support";
+import { Redlock as CoreRedlock, systemClock } from "@x/redlock-core";
+import { errorOf, type RedisServer, startCluster, startProxy, startRedis, startRedisNodes } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 import Redlock, {
@@ -16,9 +17,7 @@ import Redlock, {
   type RedlockAbortSignal,
   ResourceLockedError,
   type Settings,
-} from "../src/compat/node-redlock.ts";
-import { Redlock as CoreRedlock, systemClock } from "../src/index.ts";
-import { errorOf } from "./support/nodes.ts";
+} from "../src/index.ts";
 
 /** What node-redlock's own tests use: about 28,000 years. */
 const forever = Math.floor(Number.MAX_SAFE_INTEGER / 10);
@@ -308,7 +307,9 @@ async function nodes(
   return { servers, clients };
 }
 
-function clientOf(target: { readonly path: string } | { readonly host: string; readonly port: number }): Redis {
+function clientOf(
+  target: { readonly path: string; readonly keyPrefix?: string } | { readonly host: string; readonly port: number },
+): Redis {
   const client = new Redis({ ...target });
   client.on("error", () => undefined);
   onTestFinished(() => client.disconnect());
@@ -919,6 +920,21 @@ describe("the node-redlock entry on this engine", () => {
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "unanswered")).toBe(0);
     await expect.poll(() => server?.call("EXISTS", "shortened")).toBe(0);
+  });
+
+  it("waits for itself inside `using`, as node-redlock does", async () => {
+    const { clients } = await nodes(1);
+    const redlock = open(clients, { retryCount: 1, retryDelay: 1, retryJitter: 0 });
+    await redlock.using(["nested"], 1_000, async () => {
+      const error = await executionErrorOf(redlock.using(["nested"], 1_000, async () => expect.unreachable()));
+      expect(error.attempts).toHaveLength(2);
+    });
+  });
+
+  it("refuses clients that would write the same lock under different keys", async () => {
+    const { servers } = await nodes(2);
+    const clients = servers.map(({ path }, index) => clientOf({ path, keyPrefix: `${index}:` }));
+    expect(() => open(clients)).toThrow(new RangeError("nodes must have the same keyPrefix"));
   });
 
   it("has node-redlock's defaults and the names of its errors", async () => {

@@ -1,17 +1,32 @@
 import { EventEmitter } from "node:events";
-import { readClock } from "../kit/clock.ts";
-import { callQuietly } from "../kit/emitter.ts";
-import { Check, integer, number, shaped } from "../kit/schema/check.ts";
-import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
-import { kindOf } from "../kit/schema/show.ts";
-import { AutoExtension, type ExtensionPolicy } from "../lock/auto-extension.ts";
-import { type ExtendResult, extendRound } from "../lock/extend.ts";
-import { type ReleaseRequest, startRelease } from "../lock/release.ts";
-import { MAX_NODES } from "../rounds/engine.ts";
-import type { Target } from "../rules/operation.ts";
-import { resolveResources } from "../rules/resources.ts";
-import { DEFAULT_DRIFT_FACTOR, driftMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
-import { batchScript } from "../scripts/batch.lua.ts";
+import {
+  AutoExtension,
+  Check,
+  callQuietly,
+  DEFAULT_DRIFT_FACTOR,
+  type ExtensionPolicy,
+  integer,
+  kindOf,
+  type LeaseEnd,
+  leaseEnd,
+  number,
+  readClock,
+  remainingMs,
+  Schema,
+  type ShapeOf,
+  shaped,
+} from "@x/redlock-core/protocol";
+import {
+  batchScript,
+  driftMs,
+  type ExtendResult,
+  extendRound,
+  MAX_NODES,
+  type ReleaseRequest,
+  resolveResources,
+  startRelease,
+  type Target,
+} from "@x/redlock-core/steps";
 import { Acquisition, isLast, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
 import { quitClients, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
@@ -126,8 +141,8 @@ interface Voted {
 }
 
 /**
- * This is node-redlock 5's class on this package's engine. It emits `error` for each client that failed, even if a
- * quorum was reached all the same, but not for contention. Without a listener nothing happens.
+ * This is node-redlock 5's class on the engine of `@x/redlock-core`. It emits `error` for each client that failed, even
+ * if a quorum was reached all the same, but not for contention. Without a listener nothing happens.
  */
 export class Redlock extends EventEmitter {
   readonly clients: Set<Client>;

@@ -6,23 +6,23 @@
  * first is served first. What is asked because of a hint is not one of the `retryCount` attempts.
  */
 
-import { type Instant, readClock } from "../kit/clock.ts";
+import { type Instant, type LeaseEnd, leaseEnd, readClock, remainingMs } from "@x/redlock-core/protocol";
 import {
   type AttemptRequest,
   type AttemptResult,
+  CallDeadline,
+  type Enrolment,
   type Grant,
   isCorrectable,
   isGrant,
+  leaveQueues,
   MAX_CORRECTIONS,
   type RefusedAttempt,
+  releaseEverywhere,
   startAttempt,
-} from "../lock/attempt.ts";
-import { releaseEverywhere } from "../lock/release.ts";
-import type { Target } from "../rules/operation.ts";
-import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
-import { CallDeadline } from "../waiting/call-deadline.ts";
-import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
-import { Waiter } from "../waiting/waiter.ts";
+  type Target,
+  Waiter,
+} from "@x/redlock-core/steps";
 import type { SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
 import { VoteCount } from "./vote-count.ts";

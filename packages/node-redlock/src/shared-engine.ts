@@ -5,18 +5,9 @@
  * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
  */
 
-import { resolveOptions } from "../api/options.ts";
-import { systemClock } from "../kit/clock.ts";
-import { Deadlines } from "../kit/deadlines.ts";
-import { warn } from "../kit/emitter.ts";
-import { systemRandom } from "../kit/random.ts";
-import { onAbort } from "../kit/signals.ts";
-import { Session } from "../lock/session.ts";
-import { toNodes } from "../nodes/connect.ts";
-import { databaseOf } from "../nodes/ioredis.ts";
-import type { LockNode } from "../nodes/node.ts";
-import { Engine } from "../rounds/engine.ts";
-import type { Hints } from "../waiting/hints.ts";
+import { type LockNode, Redlock } from "@x/redlock-core";
+import { onAbort, protocolOf } from "@x/redlock-core/protocol";
+import { Deadlines, databaseOf, type Engine, type Session, warn } from "@x/redlock-core/steps";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
@@ -68,18 +59,18 @@ export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
 
 export class SharedEngine {
   readonly engine: Engine;
-  readonly hints: Hints;
+  readonly hints: Session["hints"];
   readonly clients: readonly Client[];
   /** Resolves when each connection is open or known to be down, at the latest after `CONNECT_MS`. Never rejects. */
   readonly connected: Promise<void>;
   isConnected = false;
   /** The deadlines of decided calls that wait for the votes that are still out. */
-  readonly graces: Deadlines = new Deadlines(systemClock, GRACE_MS);
+  readonly graces: Deadlines;
   /** The clients that are not worth waiting for (see `GRACE_MS`), as bits. */
   slow = 0;
   /** A signal that `close` aborts. */
   readonly closed: AbortSignal;
-  readonly #session: Session;
+  readonly #redlock: Redlock;
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
@@ -89,24 +80,21 @@ export class SharedEngine {
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
     const { driftFactor, nodeTimeout, maxTtl } = settings;
-    const isCluster = clients.some((client) => client.isCluster === true);
-    const { options } = resolveOptions(
-      {
-        driftFactor,
-        nodeTimeout,
-        ...(maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: Math.min(DEFAULT_TTL_MS, maxTtl) }),
-      },
-      { count: clients.length, isCluster },
-    );
-    const nodes = toNodes(clients, { nodeTimeoutMs: options.nodeTimeout, clock: systemClock });
+    this.#redlock = new Redlock(clients, {
+      driftFactor,
+      nodeTimeout,
+      ...(maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: Math.min(DEFAULT_TTL_MS, maxTtl) }),
+    });
+    const { engine, hints, closed } = protocolOf(this.#redlock).session;
+    const { nodes } = engine;
     this.clients = clients;
+    this.engine = engine;
+    this.graces = new Deadlines(engine.clock, GRACE_MS);
+    this.hints = hints;
+    this.closed = closed;
     this.#databases = clients.map(databaseOf);
     this.#settings = settings;
-    this.engine = new Engine(nodes, options, systemClock, systemRandom);
-    this.#session = new Session(this.engine);
-    this.hints = this.#session.hints;
-    this.closed = this.#session.closed;
-    for (const [index, node] of nodes.entries()) this.#endWith(clients[index], node);
+    for (const [index, client] of clients.entries()) this.#endWith(client, nodes[index]);
     this.connected = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
       this.isConnected = true;
     });
@@ -179,7 +167,7 @@ export class SharedEngine {
   close(): void {
     if (this.closed.aborted) return;
     for (const stop of this.#stopListening) stop();
-    closeQuietly(this.#session);
+    closeQuietly(this.#redlock);
   }
 
   /** Resolves when the nodes are as wanted, when `over` does (by default after `CONNECT_MS`), or by `close`. */
@@ -198,11 +186,10 @@ export class SharedEngine {
     for (const stop of stops) stop();
   }
 
-  #endWith(client: Client | undefined, node: LockNode): void {
-    if (client === undefined) return;
+  #endWith(client: Client, node: LockNode | undefined): void {
     const onEnd = (): void => {
       this.#ended.add(client);
-      closeQuietly(node);
+      if (node !== undefined) closeQuietly(node);
     };
     if (client.status === "end") {
       onEnd();

@@ -11,7 +11,7 @@ import Redlock, {
   type RedlockAbortSignal,
   ResourceLockedError,
   type Settings,
-} from "../../src/compat/node-redlock.ts";
+} from "../../src/index.ts";
 // ---
 export const said: string[] = [];
 const clients: ConstructorParameters<typeof Redlock>[0] = [];

@@ -4,7 +4,7 @@
  * same in node-redlock-4-theirs.ts.
  */
 import { using } from "bluebird";
-import Redlock from "../../src/compat/node-redlock-4.ts";
+import Redlock from "../../src/v4.ts";
 // ---
 export const said: string[] = [];
 const options: Redlock.Options = { driftFactor: 0.01, retryCount: 3, retryDelay: 200, retryJitter: undefined };

@@ -4,11 +4,10 @@
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
+import { type Check, callQuietly, shaped } from "@x/redlock-core/protocol";
+import { resolveResources } from "@x/redlock-core/steps";
 /** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { callQuietly } from "../kit/emitter.ts";
-import { type Check, shaped } from "../kit/schema/check.ts";
-import { resolveResources } from "../rules/resources.ts";
 import { Lock as Lock5, OBJECT, Redlock as Redlock5 } from "./redlock.ts";
 import { quitClients } from "./shared-engine.ts";
 import { type Client, type EngineSettings, ExecutionError, type ExecutionStats, ResourceLockedError } from "./types.ts";
@@ -103,8 +102,8 @@ export class Lock {
 }
 
 /**
- * This is node-redlock 4's class on this package's engine. It emits `clientError` for each client that failed, even if
- * a quorum was reached all the same.
+ * This is node-redlock 4's class on the engine of `@x/redlock-core`. It emits `clientError` for each client that
+ * failed, even if a quorum was reached all the same.
  *
  * Its promises are native ones. Code that uses bluebird's methods of them (`done`, `spread`, `disposer`) sets
  * `Redlock.Promise` to bluebird once.

@@ -3,7 +3,7 @@ import { type RedisServer, startRedis } from "@x/test-support";
 import Bluebird from "bluebird";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
-import Redlock, { Lock, LockError, type Options } from "../src/compat/node-redlock-4.ts";
+import Redlock, { Lock, LockError, type Options } from "../src/v4.ts";
 
 let server: RedisServer;
 beforeAll(async () => {

@@ -1,9 +1,9 @@
 /**
- * This entry is node-redlock 5 on this package's engine. It has the class, methods, option names, defaults and error
- * classes of `redlock` 5.0.0-beta.2. A migration is one changed import:
+ * This entry is node-redlock 5 on the engine of `@x/redlock-core`. It has the class, methods, option names, defaults
+ * and error classes of `redlock` 5.0.0-beta.2. A migration is one changed import:
  *
  * ```ts
- * import Redlock, { ExecutionError, ResourceLockedError } from "@x/redlock-core/node-redlock";
+ * import Redlock, { ExecutionError, ResourceLockedError } from "@x/node-redlock";
  * ```
  *
  * Locks exclude, and are excluded by, those of node-redlock 4 and 5 and of the core on the same keys. While too few

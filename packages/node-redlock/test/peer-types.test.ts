@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import type Redlock4 from "redlock4";
 import { expect, expectTypeOf, it } from "vitest";
 import type * as Redlock5 from "../../../node_modules/redlock/dist/index.js";
-import type * as Ours5 from "../src/compat/node-redlock.ts";
-import type * as Ours4 from "../src/compat/node-redlock-4.ts";
+import type * as Ours5 from "../src/index.ts";
+import type * as Ours4 from "../src/v4.ts";
 
 const bodyOf = (file: string): string | undefined =>
   readFileSync(new URL(`types/${file}.ts`, import.meta.url), "utf8").split("\n// ---\n")[1];
