@@ -9,8 +9,8 @@
  * It differs from node-redlock 4 in the same points as `@x/node-redlock` differs from node-redlock 5, and its promises
  * are native ones: see `Redlock.Promise`.
  *
- * These are the methods of node-redlock 4 over the class of node-redlock 5: callbacks beside promises, `lock` and
- * `unlock`, one error class, and counts of attempts instead of votes.
+ * These are the methods of node-redlock 4 over the class of node-redlock 5: `lock` and `unlock`, callbacks beside
+ * promises, and one error class. Counts of attempts take the place of votes.
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
