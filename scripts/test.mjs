@@ -1,23 +1,13 @@
 // npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select. Tests wait for real
 // servers and processes: what failed beside the others is looked at once more, alone, and told apart. `--strict` forgives nothing.
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { bin, ensureBuilt, ensureInstalled, ensureRedis, root, run, runBeside } from "./bootstrap.mjs";
 import { filesToRepeat, judge } from "./second-look.mjs";
 
-const packages = [
-  "packages/redlock-core",
-  "packages/leader",
-  "packages/workers",
-  "packages/nestjs",
-  "packages/otel",
-  "packages/console",
-  "packages/semaphore",
-  "packages/node-redlock",
-  "packages/testing",
-];
+const packages = readdirSync(join(root, "packages")).map((name) => `packages/${name}`);
 const isStrict = process.argv.includes("--strict");
 const selection = process.argv.slice(2).filter((argument) => argument !== "--strict");
 

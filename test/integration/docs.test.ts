@@ -1,10 +1,11 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
+const packages = readdirSync(join(root, "packages"));
 const listed = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
   cwd: root,
   encoding: "utf8",
@@ -58,12 +59,7 @@ it.each(documents)("links in %s lead somewhere", (file) => {
   expect(unknownReferences(file)).toEqual([]);
 });
 
-const readmes = [
-  "README.md",
-  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"].map(
-    (name) => `packages/${name}/README.md`,
-  ),
-];
+const readmes = ["README.md", ...packages.map((name) => `packages/${name}/README.md`)];
 
 it.each(readmes)("%s can be read in one sitting: 150 lines at most", (file) => {
   expect(readFileSync(join(root, file), "utf8").trimEnd().split("\n").length).toBeLessThanOrEqual(150);
@@ -115,30 +111,24 @@ it("names no file, in a comment or a document, that is not in the repository", (
   expect(dangling).toEqual([]);
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"])(
-  "@x/%s has a README of its own, listed for the package",
-  (name) => {
-    const folder = join(root, "packages", name);
-    const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
-    expect(files).toContain("README.md");
-    expect(existsSync(join(folder, "README.md"))).toBe(true);
-  },
-);
+it.each(packages)("@x/%s has a README of its own, listed for the package", (name) => {
+  const folder = join(root, "packages", name);
+  const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
+  expect(files).toContain("README.md");
+  expect(existsSync(join(folder, "README.md"))).toBe(true);
+});
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"])(
-  "@x/%s has a skill that says when to use it, and is packed",
-  (name) => {
-    const folder = join(root, "packages", name);
-    const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
-    const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
-    expect(fields.get("name")).toBe(name);
-    expect(fields.get("description")).toMatch(/ Use when /);
-    expect(String(fields.get("description")).length).toBeLessThanOrEqual(1_024);
-    const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
-    expect(files).toContain("SKILL.md");
-  },
-);
+it.each(packages)("@x/%s has a skill that says when to use it, and is packed", (name) => {
+  const folder = join(root, "packages", name);
+  const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
+  const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
+  expect(fields.get("name")).toBe(name);
+  expect(fields.get("description")).toMatch(/ Use when /);
+  expect(String(fields.get("description")).length).toBeLessThanOrEqual(1_024);
+  const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
+  expect(files).toContain("SKILL.md");
+});
 
 /** What a text names between backticks, also as a call. */
 function namesIn(text: string): ReadonlySet<string> {

@@ -17,10 +17,22 @@ interface Manifest {
 /** Node 20 warns of a `require()` of an ES module. */
 const quiet = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
 
+const packages = readdirSync(join(root, "packages"));
+
 let server: RedisServer;
+/** The folder of the archives that npm would publish. */
+let archives: string;
 
 beforeAll(async () => {
   server = await startRedis();
+  for (const name of packages) {
+    if (!existsSync(join(root, "packages", name, "dist", "index.js"))) {
+      throw new Error(`${name} is not built: npm run build`);
+    }
+  }
+  archives = mkdtempSync(join(temporaryFolder(), "archives-"));
+  const sources = packages.map((name) => join(root, "packages", name));
+  execFileSync("npm", ["pack", ...sources, "--pack-destination", archives, "--silent"]);
 });
 
 afterAll(async () => {
@@ -29,21 +41,6 @@ afterAll(async () => {
 
 const manifestOf = (name: string): Manifest =>
   JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as Manifest;
-
-const archives = new Map<string, string>();
-
-/** The archive that npm would publish; packed once. */
-function pack(name: string): string {
-  const packed = archives.get(name);
-  if (packed !== undefined) return packed;
-  const source = join(root, "packages", name);
-  if (!existsSync(join(source, "dist", "index.js"))) throw new Error(`${name} is not built: npm run build`);
-  const folder = mkdtempSync(join(temporaryFolder(), "archive-"));
-  execFileSync("npm", ["pack", source, "--pack-destination", folder, "--silent"], { cwd: folder });
-  const archive = join(folder, `x-${name}-0.1.0.tgz`);
-  archives.set(name, archive);
-  return archive;
-}
 
 /**
  * A folder in whose node_modules is what npm would install for these packages, as they are packed, and nothing else: their
@@ -55,7 +52,7 @@ function install(names: readonly string[], clients: readonly string[]): string {
   for (const name of names) {
     const target = join(modules, "@x", name);
     mkdirSync(target, { recursive: true });
-    execFileSync("tar", ["-xzf", pack(name), "-C", target, "--strip-components", "1"]);
+    execFileSync("tar", ["-xzf", join(archives, `x-${name}-0.1.0.tgz`), "-C", target, "--strip-components", "1"]);
   }
   const dependencies = names
     .flatMap((name) => Object.keys(manifestOf(name).dependencies ?? {}))
@@ -330,7 +327,7 @@ it("@x/otel works with OpenTelemetry's API alone", () => {
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8" })).toBe("instrumented\n");
 });
 
-it.each(["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"])(
+it.each(packages)(
   "@x/%s imports all that it declares, and packs nothing but its build and its documents",
   { timeout: 60_000 },
   (name) => {

@@ -29,17 +29,7 @@ interface Workflow {
 }
 
 const manifest = JSON.parse(read("package.json")) as Manifest;
-const packages = [
-  "redlock-core",
-  "leader",
-  "workers",
-  "nestjs",
-  "semaphore",
-  "node-redlock",
-  "console",
-  "otel",
-  "testing",
-];
+const packages = readdirSync(new URL("../../packages", import.meta.url));
 const files = readdirSync(new URL("../../.github/workflows", import.meta.url));
 const workflow = (file: string): Workflow => parse(read(`.github/workflows/${file}`)) as Workflow;
 

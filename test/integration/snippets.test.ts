@@ -9,9 +9,7 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = join(root, "test", "dist", "snippets");
 const documents = [
   "README.md",
-  ...["redlock-core", "leader", "workers", "nestjs", "console", "otel", "semaphore", "node-redlock", "testing"].flatMap(
-    (name) => [`packages/${name}/README.md`, `packages/${name}/SKILL.md`],
-  ),
+  ...readdirSync(join(root, "packages")).flatMap((name) => [`packages/${name}/README.md`, `packages/${name}/SKILL.md`]),
   ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".md"))
     .map((file) => join("docs", file)),
