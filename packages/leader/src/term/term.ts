@@ -57,7 +57,8 @@ export class HeldTerm implements LeaderTerm {
   readonly signal: AbortSignal;
   readonly #standing: Standing<HeldTerm>;
   readonly #lease: Lease;
-  readonly #parts: TermParts;
+  readonly #isEligible: TermParts["isEligible"];
+  readonly #cool: TermParts["cool"];
   readonly #controller = new AbortController();
   readonly #startedMs: number;
   #status: Status = { name: "current" };
@@ -77,12 +78,12 @@ export class HeldTerm implements LeaderTerm {
   /** The first renewal after this repeats the record. Infinity: the nodes have not been told of the term yet. */
   #recordDueMs: number = Number.POSITIVE_INFINITY;
 
-  constructor(parts: TermParts) {
-    const { lease, standing } = parts;
+  constructor({ standing, lease, isEligible, cool }: TermParts) {
     const { options, clock } = standing;
-    this.#parts = parts;
     this.#standing = standing;
     this.#lease = lease;
+    this.#isEligible = isEligible;
+    this.#cool = cool;
     this.#startedMs = clock.monotonicMs();
     this.election = options.name;
     this.id = options.id;
@@ -217,7 +218,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   async #finish(): Promise<void> {
-    if (this.#cooldownMs !== undefined) this.#parts.cool(this.#cooldownMs);
+    if (this.#cooldownMs !== undefined) this.#cool(this.#cooldownMs);
     if (this.#status.name === "over") return;
     this.#endNow(this.reason ?? "resigned");
     const failed = (error: unknown): void => this.#standing.report(error);
@@ -317,7 +318,7 @@ export class HeldTerm implements LeaderTerm {
   async #tend(): Promise<void> {
     try {
       if (this.#standing.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
-      if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
+      if (!(await this.#isEligible())) this.beginEnd("ineligible");
     } catch (error) {
       this.#onNotWritten(error);
     }
