@@ -9,8 +9,8 @@ import type { Instant } from "@x/redlock-core/protocol";
 import { JobReply } from "../bullmq/bullmq.ts";
 import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
-import type { LockAhead } from "../locks/lock-ahead.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
+import type { LockAhead } from "./lock-ahead.ts";
 
 /** An ending is what the script that ends the job is to do with the lock of its key. */
 export interface Ending {
