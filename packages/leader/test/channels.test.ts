@@ -3,9 +3,9 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { Emitter } from "@x/redlock-core/protocol";
 import { expect, it, onTestFinished } from "vitest";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../src/events/events.ts";
+import type { LeaderTerm } from "../src/leader-term.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
 import type { Tick } from "../src/scheduler/tick.ts";
-import type { LeaderTerm } from "../src/term/leader-term.ts";
 
 /** Keeps what is published as `x.leader.` and each of these names. */
 function published(names: readonly string[]): Map<string, unknown> {

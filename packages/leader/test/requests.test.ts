@@ -2,11 +2,11 @@
 import { type Clock, LockHeldError, type Redlock, type Vote } from "@x/redlock-core";
 import { Emitter, PROTOCOL, readClock } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
-import type { Standing } from "../src/election/standing.ts";
 import { LEADER_EVENTS, type LeaderEvents } from "../src/events/events.ts";
 import { resolveOptions } from "../src/options.ts";
 import { Ledger, type RecordToWrite } from "../src/record/ledger.ts";
 import { type Lease, localLeases, type RenewalListener } from "../src/term/lease.ts";
+import type { Standing } from "../src/term/standing.ts";
 import { HeldTerm } from "../src/term/term.ts";
 
 const TIMES = { leaseDuration: 1_500, renewDeadline: 1_000, retryPeriod: 200 };

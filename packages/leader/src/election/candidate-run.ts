@@ -12,9 +12,9 @@ import type { ResolvedOptions } from "../options.ts";
 import { endedCleanly } from "../rules/record.ts";
 import { cooldownMs, jitteredMs } from "../rules/timings.ts";
 import type { Lease, LeaseSource } from "../term/lease.ts";
+import type { Standing } from "../term/standing.ts";
 import { HeldTerm } from "../term/term.ts";
 import type { NodeWatch } from "./node-watch.ts";
-import type { Standing } from "./standing.ts";
 
 interface CandidateParts {
   readonly standing: Standing<HeldTerm>;

@@ -24,12 +24,13 @@ import {
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
+import type { LeaderTerm } from "../leader-term.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { claimOf, type LeaderInfo } from "../rules/record.ts";
 import type { ElectionState } from "../rules/state.ts";
 import { durationOrNoneMs } from "../rules/values.ts";
-import type { LeaderTerm } from "../term/leader-term.ts";
 import { type LeaseSource, localLeases } from "../term/lease.ts";
+import { Standing } from "../term/standing.ts";
 import type { HeldTerm } from "../term/term.ts";
 import { workerLeases } from "../term/worker/worker-lease.ts";
 import { CandidateRun, leadsOnGrant } from "./candidate-run.ts";
@@ -38,7 +39,6 @@ import { LeaderRun, type LeaderTask } from "./leader-run.ts";
 import { NodeWatch } from "./node-watch.ts";
 import { infoOf, Observer } from "./observer.ts";
 import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./options.ts";
-import { Standing } from "./standing.ts";
 
 export interface LeaderHealth {
   /** It is false while the task overruns its lease by more than is tolerated, and once the election is stopped. */

@@ -6,13 +6,13 @@
  */
 import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import { traces } from "../kit/diagnostics.ts";
+import type { LeaderTerm } from "../leader-term.ts";
 import { cooldownMs, hasRecovered } from "../rules/timings.ts";
-import type { LeaderTerm } from "../term/leader-term.ts";
+import type { Standing } from "../term/standing.ts";
 import type { HeldTerm } from "../term/term.ts";
 import type { CandidateRun } from "./candidate-run.ts";
 import { DrainLimit } from "./drain.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, type ResolvedTaskOptions } from "./options.ts";
-import type { Standing } from "./standing.ts";
 
 export type LeaderTask = (term: LeaderTerm) => unknown;
 

@@ -6,7 +6,7 @@
  */
 import type { RedlockEvents, Vote } from "@x/redlock-core";
 import { mayVoteAgain } from "../events/log.ts";
-import type { Standing } from "./standing.ts";
+import type { Standing } from "../term/standing.ts";
 
 /** The nodes of one quarantine end it one after the other, each by its own clock, within this time. */
 const SAME_QUARANTINE_MS = 1_000;

@@ -12,7 +12,7 @@ import { publish } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
 import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../rules/record.ts";
 import { dateOf } from "../rules/values.ts";
-import type { Standing } from "./standing.ts";
+import type { Standing } from "../term/standing.ts";
 
 type ObserverListener = (info: LeaderInfo | null) => unknown;
 

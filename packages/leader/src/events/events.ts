@@ -1,8 +1,8 @@
 import type { Emitter, Known } from "@x/redlock-core/protocol";
 import type { TermLossReason } from "../errors.ts";
 import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
+import type { LeaderTerm } from "../leader-term.ts";
 import type { LeaderInfo } from "../rules/record.ts";
-import type { LeaderTerm } from "../term/leader-term.ts";
 
 /** The events of an election. All durations are in milliseconds. */
 export interface LeaderEvents {

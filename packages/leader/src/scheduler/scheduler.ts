@@ -28,9 +28,9 @@ import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/options.ts";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
+import type { LeaderTerm } from "../leader-term.ts";
 import { Ledger } from "../record/ledger.ts";
 import { dateOf, durationOrNoneMs, name as NAME } from "../rules/values.ts";
-import type { LeaderTerm } from "../term/leader-term.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {

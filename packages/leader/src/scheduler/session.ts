@@ -13,7 +13,7 @@ import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlo
 import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
 import { Slice } from "../kit/slice.ts";
-import type { LeaderTerm } from "../term/leader-term.ts";
+import type { LeaderTerm } from "../leader-term.ts";
 import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import { Outage } from "./outage.ts";
 import { Register } from "./register.ts";

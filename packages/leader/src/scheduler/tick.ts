@@ -1,5 +1,5 @@
+import type { LeaderTerm } from "../leader-term.ts";
 import { dateOf } from "../rules/values.ts";
-import type { LeaderTerm } from "../term/leader-term.ts";
 
 /** One firing of a schedule. */
 export interface Tick {

@@ -19,15 +19,15 @@ import {
   Schema,
   SUSPEND_LOOK_MS,
 } from "@x/redlock-core/protocol";
-import type { Standing } from "../election/standing.ts";
 import { LeadershipLostError, type TermLossReason } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
+import type { LeaderTerm } from "../leader-term.ts";
 import type { Written } from "../record/ledger.ts";
 import { reasonOfDeadline } from "../rules/deadline.ts";
 import { isHeldBy, type NodeView, type TermRecord } from "../rules/record.ts";
 import { dateOf, durationOrNoneMs, proclaimedValue } from "../rules/values.ts";
-import type { LeaderTerm } from "./leader-term.ts";
 import type { Lease } from "./lease.ts";
+import type { Standing } from "./standing.ts";
 
 interface TermParts {
   readonly standing: Standing<HeldTerm>;

@@ -2,13 +2,13 @@
 import { systemClock } from "@x/redlock-core";
 import { Emitter } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
+import type { LeaderTerm } from "../../src/leader-term.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
 import { type ClaimedTick, Runner } from "../../src/scheduler/runner.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Entry, type Track, trackOf } from "../../src/scheduler/timetable.ts";
-import type { LeaderTerm } from "../../src/term/leader-term.ts";
 
 describe("a runner", () => {
   let term: AbortController;

@@ -4,6 +4,7 @@ import { systemClock } from "@x/redlock-core";
 import { Emitter, onAbort } from "@x/redlock-core/protocol";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { LeadershipLostError } from "../../src/errors.ts";
+import type { LeaderTerm } from "../../src/leader-term.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
@@ -11,7 +12,6 @@ import { Session } from "../../src/scheduler/session.ts";
 import type { Write } from "../../src/scheduler/store.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
 import type { Entry } from "../../src/scheduler/timetable.ts";
-import type { LeaderTerm } from "../../src/term/leader-term.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 
 const PERIOD_MS = 20;
