@@ -1,7 +1,6 @@
 export type { Access } from "./access.ts";
 export { CountDownLatch } from "./count-down-latch.ts";
 export { LatchClosedError, LatchError, type LatchErrorCode, LatchNotSetError } from "./errors.ts";
-export type { SemaphoreTraces } from "./events.ts";
 export type {
   AccessOptions,
   LatchOptions,
@@ -10,5 +9,6 @@ export type {
   SemaphoreOptions,
   WaitOptions,
 } from "./options.ts";
+export type { SemaphoreTraces } from "./permits/acquisition.ts";
 export { ReadWriteLock, type ReadWriteLockState } from "./read-write-lock.ts";
 export { Semaphore, type SemaphoreState } from "./semaphore.ts";

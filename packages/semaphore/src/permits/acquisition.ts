@@ -14,8 +14,8 @@ import {
   type Refusal,
   readClock,
   remainingMs,
+  Traced,
 } from "@x/redlock-core/protocol";
-import { traces } from "../events.ts";
 import { ASK_AGAIN_MS } from "./permits.lua.ts";
 import type { PermitRequest, Pool } from "./pool.ts";
 import {
@@ -28,6 +28,19 @@ import {
   ticketBehind,
   whyRefused,
 } from "./rules/answer.ts";
+
+/**
+ * The calls that tools draw as spans: what the messages of the tracing channels have, by the call
+ * (`x.semaphore:acquire` and so on). What is held, extended, lost and released is told by the `Redlock`'s events.
+ */
+export interface SemaphoreTraces {
+  /** An acquisition, also in `using()`; the result is the lock. */
+  acquire: { readonly resource: string; readonly permits: number };
+}
+
+const traces: { readonly [Call in keyof SemaphoreTraces]: Traced<SemaphoreTraces[Call]> } = {
+  acquire: new Traced("x.semaphore:acquire"),
+};
 
 interface Refused {
   readonly refusal: Refusal;
