@@ -1,4 +1,4 @@
-/** The Nest module. */
+/** The Nest module, and the decorators by which constructors get what it provides. */
 import "reflect-metadata";
 import {
   type DynamicModule,
@@ -170,3 +170,23 @@ export class CoordinationModule {
 Module({})(CoordinationModule);
 Inject(Lifecycle)(CoordinationModule, undefined, 0);
 Inject(ModulesContainer)(CoordinationModule, undefined, 1);
+
+type InjectDecorator = ReturnType<typeof Inject>;
+
+/**
+ * Injects the `Redlock` of the module. This decorator, and the others, also serve where no types are emitted for Nest
+ * to read.
+ */
+export function InjectRedlock(): InjectDecorator {
+  return Inject(Redlock);
+}
+
+/** Injects the `LeaderElection` of the module; null if the module was given no `election`. */
+export function InjectElection(): InjectDecorator {
+  return Inject(LeaderElection);
+}
+
+/** Injects the `LeaderScheduler` of the module; null if the module was given no `election`. */
+export function InjectScheduler(): InjectDecorator {
+  return Inject(LeaderScheduler);
+}

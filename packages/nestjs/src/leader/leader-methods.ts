@@ -1,5 +1,9 @@
-/** `@LeaderCron` and `@LeaderInterval`: methods that run on the leader only, each tick once. */
+/**
+ * Methods that only the leader calls: with each tick once (`@LeaderCron` and `@LeaderInterval`), or with its term when
+ * it is elected (`@OnElected`).
+ */
 import "reflect-metadata";
+import type { LeaderTerm } from "@x/leader";
 import type { IntervalOptions, ScheduleOptions, Tick } from "@x/leader/scheduler";
 import type { Marker } from "../discovery.ts";
 import { type Decorated, instanceMethod, methodName } from "../rules/names.ts";
@@ -47,4 +51,23 @@ function mark(decorator: string, decorated: Decorated, schedule: ScheduleMark): 
   if (Reflect.hasOwnMetadata(SCHEDULE.key, method))
     throw new TypeError(`${methodName(decorated.target, decorated.key)} must have one schedule, got a second one`);
   Reflect.defineMetadata(SCHEDULE.key, schedule, method);
+}
+
+export type TermMethodDecorator = <Method extends (term: LeaderTerm) => unknown>(
+  target: object,
+  key: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method>,
+) => void;
+
+export const ON_ELECTED: Marker = { key: Symbol("x.nestjs.onElected"), decorator: "@OnElected" };
+
+/**
+ * Calls the method with the term each time this process is elected. It may return at once, or work until `term.signal`
+ * aborts: the leadership is handed over only when the method has ended.
+ *
+ * A method that fails hands the leadership over, and this process stays out for the election's cooldown.
+ */
+export function OnElected(): TermMethodDecorator {
+  return (target, key, { value }) =>
+    Reflect.defineMetadata(ON_ELECTED.key, true, instanceMethod("@OnElected", { target, key, value }));
 }

@@ -4,8 +4,7 @@ import type { LeaderElection, LeaderLogger, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Discovery, MarkedMethod } from "../discovery.ts";
 import { at } from "../rules/names.ts";
-import { SCHEDULE, type ScheduleMark } from "./leader-cron.ts";
-import { ON_ELECTED } from "./on-elected.ts";
+import { ON_ELECTED, SCHEDULE, type ScheduleMark } from "./leader-methods.ts";
 
 const logger = new Logger("Leader");
 

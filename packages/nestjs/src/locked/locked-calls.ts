@@ -1,7 +1,9 @@
-/** The calls of `@Locked` methods that are under way in this application. */
-import type { Redlock, UsingOptions } from "@x/redlock-core";
+/** The calls of `@Locked` methods that are under way in this application, and the lock of each. */
+import { AsyncLocalStorage } from "node:async_hooks";
+import type { Lock, Redlock, UsingOptions } from "@x/redlock-core";
 import { InFlight, show } from "@x/redlock-core/protocol";
-import { runWith } from "./current-lock.ts";
+
+const locks = new AsyncLocalStorage<Lock>();
 
 interface LockedCall {
   /** The name of the method, for errors. */
@@ -10,6 +12,19 @@ interface LockedCall {
   readonly resources: () => string | readonly string[];
   readonly options: UsingOptions;
   readonly run: () => unknown;
+}
+
+/**
+ * Returns the lock of the innermost `@Locked` method that this code was called by: for its `signal`, its
+ * `fencingToken` and `assertHeld()`.
+ *
+ * Code that outlives its method, because nobody awaited it, gets a lock that is no longer held.
+ * @throws Error outside of a `@Locked` method
+ */
+export function currentLock(): Lock {
+  const lock = locks.getStore();
+  if (lock === undefined) throw new Error("currentLock() must be called inside a @Locked method");
+  return lock;
 }
 
 /** What Nest injects into the classes that have `@Locked` methods. */
@@ -28,7 +43,7 @@ export class LockedCalls {
       return await this.#redlock.using(
         names,
         async (lock) => {
-          const result = await runWith(lock, run);
+          const result = await locks.run(lock, run);
           if (isObservable(result)) {
             throw new TypeError(
               `${method} is @Locked: it must not return an Observable, which works after the release`,
