@@ -12,6 +12,7 @@ interface Tally {
 
 /** The nightly run asks for 100,000. */
 const grants = Number(process.env["TOKEN_GRANTS"] ?? 8_000);
+const PATIENCE_MS = 240_000;
 const isTally = (message: unknown): message is Tally =>
   typeof message === "object" && message !== null && "grants" in message;
 
@@ -34,14 +35,14 @@ it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, wh
       const server = servers[round % servers.length];
       await server?.kill();
       const before = await granted();
-      await until(async () => isOver || (await granted()) > before + 20);
+      await until(async () => isOver || (await granted()) > before + 20, PATIENCE_MS);
       await server?.start();
       // The quarantine of the one that forgot, which is a lease of a second, and then some.
       await delay(1_600);
     }
   })();
   try {
-    const tallies = await Promise.all(children.map((child) => child.message(isTally, { timeout: 240_000 })));
+    const tallies = await Promise.all(children.map((child) => child.message(isTally, { timeout: PATIENCE_MS })));
     expect(tallies.flatMap((tally) => tally.errors)).toEqual([]);
     expect(tallies.map((tally) => tally.stale)).toEqual([0, 0, 0, 0]);
     expect(tallies.reduce((sum, tally) => sum + tally.grants, 0)).toBe(grants);

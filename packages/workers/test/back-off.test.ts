@@ -1,6 +1,7 @@
 /** Keys that are left alone for a while: `lock.backOff`, and `pauseKey` with an end. */
+import { until } from "@x/test-support";
 import { describe, expect, it, vi } from "vitest";
-import { finished, jobs, Lab, until } from "./support/lab.ts";
+import { finished, jobs, Lab } from "./support/lab.ts";
 
 // No timer but the one of the pause brings a job back in the time of a test.
 const rules = { recheckInterval: 3_600_000, concurrency: 4 } as const;

@@ -1,10 +1,10 @@
 /** Five processes, one of them killed every 1.5 s: judged from outside by what they wrote down. */
 import { setTimeout as delay } from "node:timers/promises";
-import { spawnChild, startRedis } from "@x/test-support";
+import { spawnChild, startRedis, until } from "@x/test-support";
 import { Redis } from "ioredis";
 import { expect, it } from "vitest";
 import { judge, readHistory, type Task } from "./support/history.ts";
-import { Lab, until } from "./support/lab.ts";
+import { Lab } from "./support/lab.ts";
 
 const child = new URL("./children/worker.ts", import.meta.url);
 const processCount = 5;

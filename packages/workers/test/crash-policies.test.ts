@@ -1,8 +1,9 @@
 /** Each policy of a key, in real processes one of which is killed while a job runs, others wait, and the end is open. */
+import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
 import { type Event, judge, readHistory } from "./support/history.ts";
-import { finished, Lab, until } from "./support/lab.ts";
+import { finished, Lab } from "./support/lab.ts";
 
 const tuned = {
   lockDuration: 2_000,

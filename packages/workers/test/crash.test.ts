@@ -1,10 +1,10 @@
 /** Each place where a worker's death could leave a key stuck, lose a job or break the order: killed exactly there. */
 import { Redlock } from "@x/redlock-core";
-import { spawnChild, startRedis } from "@x/test-support";
+import { spawnChild, startRedis, until } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { type CrashPoint, judge, readHistory, type Task } from "./support/history.ts";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
 const child = new URL("./children/worker.ts", import.meta.url);
 const tuned = {

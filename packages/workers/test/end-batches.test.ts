@@ -1,7 +1,8 @@
 import { setImmediate as turn } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { EndBatches } from "../src/bullmq/end-batches.ts";
-import { finished, jobs, Lab, until } from "./support/lab.ts";
+import { finished, jobs, Lab } from "./support/lab.ts";
 
 /** Commands that are answered by hand. */
 class Commands {

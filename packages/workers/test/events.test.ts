@@ -1,8 +1,9 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
+import { until } from "@x/test-support";
 import { type ExclusiveWorkerOptions, type WorkerEvents, type WorkerTraces } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 const NAMES = ["parked", "locked", "yielded", "woken", "released", "keyPaused", "keyResumed"] as const;
 

@@ -1,23 +1,12 @@
 /** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LockLostError, type Redlock, ReentrancyError, systemClock } from "@x/redlock-core";
-import { startProxy, startRedis, startRedisNodes } from "@x/test-support";
+import { startProxy, startRedis, startRedisNodes, until } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { targetOf } from "../src/bullmq/bullmq.ts";
-import {
-  type Data,
-  finished,
-  gate,
-  jobs,
-  Lab,
-  listen,
-  redlockOn,
-  SHORT_MS,
-  scriptCalls,
-  until,
-} from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS, scriptCalls } from "./support/lab.ts";
 
 describe("with plain code and other queues", () => {
   it("excludes jobs of two queues and plain code from one another, with increasing fencing tokens", async () => {

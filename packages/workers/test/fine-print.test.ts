@@ -1,9 +1,11 @@
 /** What the README says of BullMQ's less used commands and events, beside what contract/ shows. */
+
 import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { DelayedError, FlowProducer, QueueEvents, RateLimitError } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import { resolveOptions } from "../src/options.ts";
-import { type Data, finished, gate, jobs, Lab, scriptCalls, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, scriptCalls } from "./support/lab.ts";
 
 describe("the fine print", () => {
   it("refuses leases that are too short to be renewed", () => {

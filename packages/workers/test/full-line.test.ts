@@ -1,7 +1,8 @@
 /** What becomes of jobs that come to a busy key, with `perKey.maxWaiting` and `whenBusy`. */
+import { until } from "@x/test-support";
 import { KeyBacklogError } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
 describe.concurrent("perKey.maxWaiting", () => {
   it.each([

@@ -1,8 +1,9 @@
 /** `whenBusy: "interrupt"`: the newest job of a key stops the one that runs. */
+import { until } from "@x/test-support";
 import { type NotRun, SupersededError } from "@x/workers";
 import { DelayedError, type Job, type Queue } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, redlockOn } from "./support/lab.ts";
 
 const rules = { whenBusy: "interrupt", concurrency: 3, recheckInterval: 3_600_000 } as const;
 

@@ -1,6 +1,7 @@
 /** The jobs of one key, wherever they wait: to be listed, and to be removed. */
+import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
 const rules = { recheckInterval: 3_600_000 } as const;
 

@@ -1,8 +1,9 @@
 /** What operators say of one key instead of the workers' `perKey`: when it holds, for whom, and that it goes. */
+import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
 // No timer brings a job back in the time of a test.
 const rules = { recheckInterval: 3_600_000 } as const;

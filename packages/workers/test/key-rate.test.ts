@@ -1,7 +1,8 @@
 /** `perKey.rate`: how many jobs of a key start in a time, over all workers, crashes and restarts. */
+import { until } from "@x/test-support";
 import { MixedFleetError, type WorkerEvents } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
-import { finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 const rate = { max: 3, duration: 3_000 } as const;
 // No timer but the one of the rate brings a job back in the time of a test.

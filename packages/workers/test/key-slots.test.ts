@@ -1,9 +1,9 @@
 /** `perKey.concurrency`: how many jobs of a key run at a time, over all workers, and through the death of one. */
-import { startRedis } from "@x/test-support";
+import { startRedis, until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
 import { type Event, readHistory } from "./support/history.ts";
-import { finished, gate, jobs, Lab, redlockOn, SHORT_MS, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 const rules = { recheckInterval: 3_600_000, perKey: { concurrency: 3 } } as const;
 

@@ -1,11 +1,13 @@
 /** Scripts of the lane that fail half-way: Redis keeps what they did before, and no job may be lost by it. */
+
 import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { type JobLock, LaneError } from "@x/workers";
 import type { Job, Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it, vi } from "vitest";
 import type { ComposedScript, composeScripts, LaneScripts } from "../src/bullmq/rules/compose.ts";
-import { type Data, finished, Lab, until } from "./support/lab.ts";
+import { type Data, finished, Lab } from "./support/lab.ts";
 
 const HEAD = "local call, try = redis.call, redis.pcall";
 

@@ -1,8 +1,10 @@
 /** The lock of a key's next job, asked for while the one before is being finished. */
+
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
+import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { LockAhead } from "../src/lane/lock-ahead.ts";
-import { finished, gate, jobs, Lab, listen, SHORT_MS, scriptCalls, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, listen, SHORT_MS, scriptCalls } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {
   let releases = 0;

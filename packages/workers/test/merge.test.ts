@@ -1,9 +1,10 @@
 /** `whenBusy: "merge"`: all jobs that wait for a key are given to one call. */
+import { until } from "@x/test-support";
 import type { ExclusiveWorker, JobLock } from "@x/workers";
 import { DelayedError, type Job, type Queue, RateLimitError, WaitingChildrenError, WaitingError } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { Batch } from "../src/job-run/rules/batch.ts";
-import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab } from "./support/lab.ts";
 
 /** A queue of one key, and workers whose calls are noted; job 0 runs until `running` is open. */
 class Merging implements AsyncDisposable {

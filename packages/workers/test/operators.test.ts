@@ -1,8 +1,9 @@
 /** What operators see and do: pure meaning of the lane's replies, and the real thing. */
 
+import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { parseExplanation, parseKeys } from "../src/operators/rules/replies.ts";
-import { finished, gate, jobs, Lab, redlockOn, SHORT_MS, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {
   const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];

@@ -1,5 +1,6 @@
+import { until } from "@x/test-support";
 import { expect, it } from "vitest";
-import { finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
 /** Reads the text format of Prometheus: samples by name and labels; a line that is none fails. */
 function samplesOf(text: string): ReadonlyMap<string, number> {

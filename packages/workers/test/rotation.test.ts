@@ -1,10 +1,11 @@
 /** `between: "rotate"`: which key is next where several have jobs that wait. */
+import { until } from "@x/test-support";
 import { ExclusiveWorker, MixedFleetError } from "@x/workers";
 import type { Queue } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
-import { type Data, finished, gate, jobs, Lab, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab } from "./support/lab.ts";
 
 /** Nothing comes back by itself: what does not come in its turn, does not come. */
 const rules = { recheckInterval: 3_600_000, between: "rotate", concurrency: 1 } as const;

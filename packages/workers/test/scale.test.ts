@@ -1,11 +1,11 @@
 /** Costs, in requests and commands, never in time: per job, on free and on contended keys, and however many wait. */
 import { Redlock } from "@x/redlock-core";
-import { startCluster, startRedis } from "@x/test-support";
+import { startCluster, startRedis, until } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { Cluster } from "ioredis";
 import { expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, redlockOn } from "./support/lab.ts";
 
 interface Costs {
   readonly requests: number;

@@ -1,6 +1,8 @@
 /** Locks that are taken and released by the scripts that take and end jobs. */
+
 import { systemClock } from "@x/redlock-core";
 import { InFlight, readClock } from "@x/redlock-core/protocol";
+import { until } from "@x/test-support";
 import type { JobLock } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
@@ -8,7 +10,7 @@ import { describe, expect, it } from "vitest";
 import type { Run } from "../src/job-run/run.ts";
 import { TakenJob } from "../src/lane/taken-job.ts";
 import { ScriptLocks } from "../src/locks/script-locks.ts";
-import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls, until } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls } from "./support/lab.ts";
 
 /** By the time that a lock lapses, the tests here are over: what is free then was released. */
 const SOON_MS = 10_000;

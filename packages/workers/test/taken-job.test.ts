@@ -1,10 +1,11 @@
 import type { Instant } from "@x/redlock-core/protocol";
+import { until } from "@x/test-support";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { Run } from "../src/job-run/run.ts";
 import { Lane } from "../src/lane/lane.ts";
 import { TakenJob, takenAs } from "../src/lane/taken-job.ts";
-import { jobs, Lab, until } from "./support/lab.ts";
+import { jobs, Lab } from "./support/lab.ts";
 
 const SENT: Instant = { monotonicMs: 1, wallMs: 2, suspendedMs: 0 };
 

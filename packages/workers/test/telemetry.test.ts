@@ -1,8 +1,9 @@
 /** BullMQ's option `telemetry`: whoever traces plain workers sees the same of exclusive ones. */
+import { until } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { type Job, Queue, type Telemetry, UnrecoverableError, Worker } from "bullmq";
 import { expect, it } from "vitest";
-import { type Data, finished, jobs, Lab, until } from "./support/lab.ts";
+import { type Data, finished, jobs, Lab } from "./support/lab.ts";
 
 interface SpanRecord {
   readonly name: string;

@@ -1,13 +1,15 @@
 /** Whether the workers of a queue notice that they do not agree. */
+
 import { setImmediate as immediate } from "node:timers/promises";
 import type { Clock } from "@x/redlock-core";
+import { until } from "@x/test-support";
 import { MixedFleetError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { WorkerFinding } from "../src/errors.ts";
 import { differencesOf, type WorkerSetup } from "../src/operators/rules/worker-setup.ts";
 import { WorkerRegistry } from "../src/operators/worker-registry.ts";
-import { type Data, gate, jobs, Lab, redlockOn, until } from "./support/lab.ts";
+import { type Data, gate, jobs, Lab, redlockOn } from "./support/lab.ts";
 
 const own: WorkerSetup = { at: "a:1", key: "k", onFailure: "skip", locks: "account:", nodes: 1 };
 

@@ -1,5 +1,5 @@
 /** A process with a worker of one queue whose keys all have jobs in line. */
-import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
@@ -24,7 +24,8 @@ export interface KeysResult {
 }
 
 const BULK = 1_000;
-const POLL_MS = 5;
+/** As long as the parent waits. */
+const SLOWEST_MS = 600_000;
 
 const connection = new Redis({ ...(JSON.parse(process.argv[2] ?? "") as object), maxRetriesPerRequest: null });
 const queue = new Queue("q", { connection });
@@ -74,11 +75,7 @@ async function goOn(): Promise<void> {
 /** What has begun goes on to its end. */
 async function stop(): Promise<void> {
   await worker.pause();
-  await until(async () => (await queue.getActiveCount()) === 0);
-}
-
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await delay(POLL_MS);
+  await until(async () => (await queue.getActiveCount()) === 0, SLOWEST_MS);
 }
 
 async function run(jobs: number): Promise<void> {
@@ -92,7 +89,7 @@ async function run(jobs: number): Promise<void> {
 
 async function park(): Promise<void> {
   await goOn();
-  await until(async () => (await queue.getWaitingCount()) === 0);
+  await until(async () => (await queue.getWaitingCount()) === 0, SLOWEST_MS);
 }
 
 async function measuredAlone(work: () => Promise<unknown>): Promise<KeysResult> {

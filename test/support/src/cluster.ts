@@ -1,8 +1,8 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, type RedisServerOptions, startRedisNodes } from "./redis.ts";
+import { until } from "./until.ts";
 
 const slotCount = 16_384;
-const formTimeoutMs = 30_000;
+const stepTimeoutMs = 30_000;
 
 /** A Redis Cluster whose masters hold equal parts of the slots, with a replica each if asked for. */
 export interface RedisCluster extends AsyncDisposable {
@@ -16,7 +16,7 @@ export interface RedisCluster extends AsyncDisposable {
 /**
  * Starts a cluster of `masters` nodes (default 3, the least that Redis supports), each with a replica if `replicas` is true, and
  * resolves when every node says it is complete.
- * @throws Error when it does not form within 30 s.
+ * @throws Error when a step of that takes longer than 30 s.
  */
 export async function startCluster(
   options: RedisServerOptions & { readonly masters?: number; readonly replicas?: boolean } = {},
@@ -69,34 +69,25 @@ export async function moveSlot(
 }
 
 async function follow(masters: readonly RedisServer[], replicas: readonly RedisServer[]): Promise<void> {
-  const deadlineMs = performance.now() + formTimeoutMs;
   for (const [index, replica] of replicas.entries()) {
     const master = masters[index];
     if (master === undefined) continue;
     await replica.call("CLUSTER", "MEET", master.host, master.port);
     const id = String(await master.call("CLUSTER", "MYID"));
-    const within = async (isDone: () => Promise<boolean>): Promise<void> => {
-      while (!(await isDone())) {
-        if (performance.now() > deadlineMs) throw new Error(`no replica followed within ${formTimeoutMs} ms`);
-        await delay(50);
-      }
-    };
     // It is refused until the two have met.
-    await within(
+    await until(
       async () =>
         await replica.call("CLUSTER", "REPLICATE", id).then(
           () => true,
           () => false,
         ),
+      stepTimeoutMs,
     );
-    await within(async () => String(await replica.call("INFO", "replication")).includes("master_link_status:up"));
+    const isLinked = async (): Promise<boolean> =>
+      String(await replica.call("INFO", "replication")).includes("master_link_status:up");
+    await until(isLinked, stepTimeoutMs);
   }
-  for (const node of [...masters, ...replicas]) {
-    while (!(await isComplete(node, masters.length + replicas.length))) {
-      if (performance.now() > deadlineMs) throw new Error(`the cluster did not form within ${formTimeoutMs} ms`);
-      await delay(20);
-    }
-  }
+  await allComplete([...masters, ...replicas]);
 }
 
 async function form(nodes: readonly RedisServer[]): Promise<void> {
@@ -109,13 +100,11 @@ async function form(nodes: readonly RedisServer[]): Promise<void> {
   }
   const [first, ...others] = nodes;
   for (const node of others) await first?.call("CLUSTER", "MEET", node.host, node.port);
-  const deadlineMs = performance.now() + formTimeoutMs;
-  for (const node of nodes) {
-    while (!(await isComplete(node, nodes.length))) {
-      if (performance.now() > deadlineMs) throw new Error(`the cluster did not form within ${formTimeoutMs} ms`);
-      await delay(20);
-    }
-  }
+  await allComplete(nodes);
+}
+
+async function allComplete(nodes: readonly RedisServer[]): Promise<void> {
+  for (const node of nodes) await until(() => isComplete(node, nodes.length), stepTimeoutMs);
 }
 
 async function isComplete(node: RedisServer, size: number): Promise<boolean> {

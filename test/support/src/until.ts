@@ -1,6 +1,22 @@
 import { setTimeout as delay } from "node:timers/promises";
 
-/** Looks again and again, a moment later, until it is so. Whoever must not wait for ever gives the condition an end. */
-export async function until(isSo: () => boolean | Promise<boolean>, everyMs = 20): Promise<void> {
-  while (!(await isSo())) await delay(everyMs);
+const EVERY_MS = 10;
+
+/**
+ * Looks again and again, a moment later, until it is so. Rejects if looking does, and if it is not so within
+ * `timeoutMs` (20 s): the error then has the text of the condition.
+ */
+export async function until(isSo: () => boolean | Promise<boolean>, timeoutMs = 20_000): Promise<void> {
+  const end = new AbortController();
+  const late = delay(timeoutMs, "late" as const, { signal: end.signal }).catch(() => "late" as const);
+  try {
+    for (;;) {
+      const found = await Promise.race([late, isSo()]);
+      if (found === "late") throw new Error(`not so within ${timeoutMs} ms: ${String(isSo).replaceAll(/\s+/g, " ")}`);
+      if (found) return;
+      await delay(EVERY_MS);
+    }
+  } finally {
+    end.abort();
+  }
 }

@@ -1,10 +1,12 @@
 /** `startNext: "at-once"`: the next job of a key begins while the end of the one before is on its way. */
+
 import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { type ExclusiveWorker, type ExclusiveWorkerOptions, JobLockLostError } from "@x/workers";
 import { DelayedError, Job, type Queue } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { targetOf } from "../../src/bullmq/bullmq.ts";
-import { type Data, finished, jobs, Lab, until } from "../support/lab.ts";
+import { type Data, finished, jobs, Lab } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
 const COUNT = 40;

@@ -1,7 +1,8 @@
 /** What a failed or stalled job does to the other jobs of its key. */
+import { until } from "@x/test-support";
 import { UnrecoverableError } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { finished, gate, jobs, Lab, listen, SHORT_MS, until } from "../support/lab.ts";
+import { finished, gate, jobs, Lab, listen, SHORT_MS } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
 export function testFailures(key: Key): void {

@@ -1,7 +1,8 @@
 /** BullMQ's own features with keyed jobs: counts and events, pause, limiter, flows, schedulers, deduplication, removal, close. */
+import { until } from "@x/test-support";
 import { DelayedError, FlowProducer, QueueEvents, RateLimitError, WaitingChildrenError } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { finished, gate, jobs, Lab, until } from "../support/lab.ts";
+import { finished, gate, jobs, Lab } from "../support/lab.ts";
 import { healsSoon, type Key } from "./key.ts";
 
 export function testFeatures(key: Key): void {

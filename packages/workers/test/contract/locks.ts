@@ -1,10 +1,12 @@
 /** The lock of a running job: who renews it, who extends it, and who is told that it has ended. */
+
 import { type EventEmitter, once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock, JobLockLostError } from "@x/workers";
 import type { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, jobs, Lab, until } from "../support/lab.ts";
+import { type Data, finished, jobs, Lab } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
 /** Resolves when BullMQ has renewed the locks of the worker's jobs. */

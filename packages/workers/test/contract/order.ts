@@ -1,9 +1,10 @@
 /** One job of a key at a time, in the order in which they were added, and what changes that order. */
+import { until } from "@x/test-support";
 import { MixedFleetError } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, listen, SHORT_MS, until } from "../support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, listen, SHORT_MS } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
 export function testOrder(key: Key): void {

@@ -1,7 +1,8 @@
 /** What others do to jobs and keys behind the worker's back: plain workers, operators, lost data. */
+import { until } from "@x/test-support";
 import { FlowProducer, Worker } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { type Data, finished, gate, jobs, Lab, until } from "../support/lab.ts";
+import { type Data, finished, gate, jobs, Lab } from "../support/lab.ts";
 import { healsSoon, type Key } from "./key.ts";
 
 export function testRecovery(key: Key): void {

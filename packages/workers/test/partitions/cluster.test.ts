@@ -1,12 +1,12 @@
 /** A queue in partitions on a real Redis Cluster: a master that is killed, slots that move, and a server that hangs. */
 import { setImmediate as immediate } from "node:timers/promises";
-import { moveSlot, spawnChild, startCluster, startRedis, until as untilSo } from "@x/test-support";
+import { moveSlot, spawnChild, startCluster, startRedis, until, until as untilSo } from "@x/test-support";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
 import { Cluster } from "ioredis";
 import { expect, it } from "vitest";
 import type { ClusterTask } from "../children/partitions.ts";
 import { judge, readHistory } from "../support/history.ts";
-import { type Data, gate, jobs, Lab, until } from "../support/lab.ts";
+import { type Data, gate, jobs, Lab } from "../support/lab.ts";
 
 const JOBS = Number(process.env["PARTITION_JOBS"] ?? 1_000);
 const KEYS = JOBS / 20;

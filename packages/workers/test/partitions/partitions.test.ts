@@ -1,10 +1,12 @@
 /** A queue in partitions on one server: what one queue promises, one concurrency, and processes that do not agree. */
+
 import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@x/test-support";
 import { JobKeyError, MixedFleetError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
 import { describe, expect, it, vi } from "vitest";
 import { repeatOf } from "../../src/partitions/repartition.ts";
-import { type Data, gate, jobs, Lab, type Ran, until } from "../support/lab.ts";
+import { type Data, gate, jobs, Lab, type Ran } from "../support/lab.ts";
 
 const PARTITIONS = 4;
 

@@ -2,11 +2,10 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
-import { type RedisServer, type RedisServerOptions, startRedis } from "@x/test-support";
+import { type RedisServer, type RedisServerOptions, startRedis, until } from "@x/test-support";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/workers";
 import { type Job, Queue, type QueueOptions, Worker } from "bullmq";
 import { Redis } from "ioredis";
-import { vi } from "vitest";
 import { connectTo, type LabConnection } from "./connections.ts";
 
 export interface Data {
@@ -202,10 +201,6 @@ export function jobs(count: number, keyOf: (i: number) => unknown, ms?: number):
     name: "job",
     data: { k: keyOf(i), i, ...(ms === undefined ? {} : { ms }) },
   }));
-}
-
-export async function until(condition: () => boolean | Promise<boolean>, timeout = 20_000): Promise<void> {
-  await vi.waitUntil(condition, { timeout, interval: 10 });
 }
 
 /**
