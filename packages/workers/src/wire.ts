@@ -1,7 +1,14 @@
 /** The parts of an `ExclusiveWorker` are built here, and told of each other. */
 import { Redlock } from "@x/redlock-core";
 import { Check, InFlight, kindOf, protocolOf, text } from "@x/redlock-core/protocol";
-import { checkScripts, installedScripts, keepTracked, replaceExtendLock, targetOf } from "./bullmq/bullmq.ts";
+import {
+  checkScripts,
+  disconnectLateNodes,
+  installedScripts,
+  keepTracked,
+  replaceExtendLock,
+  targetOf,
+} from "./bullmq/bullmq.ts";
 import { Job, type Worker } from "./bullmq/public.ts";
 import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
@@ -154,6 +161,7 @@ export function wire(
 
   const target = targetOf(worker, new Job(worker, "contract", {}));
   lane.attach(target);
+  disconnectLateNodes(worker);
   replaceExtendLock(target, async (extension) => await renewals.extend(extension));
   const tracked = keepTracked(worker, (jobId, token) => watchdog.find(jobId, token) !== undefined);
 

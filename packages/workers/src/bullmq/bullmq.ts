@@ -162,6 +162,33 @@ export async function wakeWorker(queue: object): Promise<void> {
   await runScript(await keyed.client, wakeUp, [keyed.toKey("marker")]);
 }
 
+/** What waits for jobs: the worker's backend in BullMQ 6, or the worker itself in BullMQ 5. */
+interface Waiting {
+  readonly blockingConnection?: { readonly client: Promise<WaitingClient> };
+}
+
+interface WaitingClient {
+  readonly isCluster?: boolean;
+  readonly status: string;
+  on(event: "+node", listener: (node: { disconnect(): void }) => void): unknown;
+}
+
+/**
+ * Lets the connection to a Cluster that waits for jobs end. A redirection that comes while it disconnects opens one to
+ * another master, on whose end ioredis waits for ever. BullMQ's `close()` and `pause()` would not resolve then.
+ */
+export function disconnectLateNodes(worker: object): void {
+  const { backend, blockingConnection } = worker as Waiting & { readonly backend?: Waiting };
+  const watch = (client: WaitingClient): void => {
+    if (client.isCluster !== true) return;
+    client.on("+node", (node) => {
+      if (client.status === "disconnecting") node.disconnect();
+    });
+  };
+  // BullMQ tells of a connection that fails.
+  (backend?.blockingConnection ?? blockingConnection)?.client.then(watch, () => undefined);
+}
+
 /** Lets `job.extendLock` of this worker's jobs go through `extend` from now on. */
 export function replaceExtendLock(target: BullTarget, extend: (extension: LockExtension) => Promise<number>): void {
   const original = target.extendLock.bind(target);

@@ -1,9 +1,19 @@
 /** A queue in partitions on a real Redis Cluster: a master that is killed, slots that move, and a server that hangs. */
 import { setImmediate as immediate } from "node:timers/promises";
-import { moveSlot, spawnChild, startCluster, startRedis, until, until as untilSo } from "@x/test-support";
+import { slotOf } from "@x/redlock-core/protocol";
+import {
+  moveSlot,
+  type RedisCluster,
+  type RedisServer,
+  spawnChild,
+  startCluster,
+  startRedis,
+  until,
+} from "@x/test-support";
+import { ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
 import { Cluster } from "ioredis";
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
 import type { ClusterTask } from "../children/partitions.ts";
 import { judge, readHistory } from "../support/history.ts";
 import { type Data, gate, jobs, Lab } from "../support/lab.ts";
@@ -22,6 +32,18 @@ function openQueue(lab: Lab, nodes: ClusterTask["nodes"]): PartitionedQueue<Data
   const queue = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection });
   for (const each of queue.queues) each.on("error", () => {});
   return queue;
+}
+
+/** The slot of a queue, the master that has it, and another one. */
+function placeOf(
+  { nodes }: RedisCluster,
+  name = "",
+): { readonly slot: number; readonly from: RedisServer; readonly to: RedisServer } {
+  const slot = slotOf(name);
+  const at = nodes.findIndex((_, n) => slot < Math.floor(((n + 1) * 16_384) / nodes.length));
+  const [from, to] = [nodes[at], nodes[(at + 1) % nodes.length]];
+  if (from === undefined || to === undefined) throw new Error(`no master has slot ${slot}`);
+  return { slot, from, to };
 }
 
 function startWorkers(
@@ -46,7 +68,7 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
   const size = 100;
   let added = 0;
   const add = async (to: number): Promise<void> => {
-    await untilSo(async () => {
+    await until(async () => {
       const batch = Array.from({ length: size }, (_, n) => ({
         name: "job",
         data: { k: `key${(added + n) % KEYS}`, i: added + n },
@@ -102,7 +124,7 @@ it("moves the slots of a paused queue while producers go on, and of one whose jo
           () => true,
           () => false,
         );
-      await untilSo(async () => (await add()) || isOver);
+      await until(async () => (await add()) || isOver);
     }
   })();
   lab.defer(async () => {
@@ -176,10 +198,7 @@ it("ends a job when its slot has moved, however long that takes, as it has run",
   worker.on("failed", (job, { message }) => ends.push(`${String(job?.data.i)} failed ${message}`));
   await queue.addBulk(jobs(3, (i) => `key${i}`));
   await until(() => runs.length === 3);
-  const slot = Number(await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", queue.queues[0]?.name ?? ""));
-  const at = cluster.nodes.findIndex((_, n) => slot < Math.floor(((n + 1) * 16_384) / cluster.nodes.length));
-  const [from, to] = [cluster.nodes[at], cluster.nodes[(at + 1) % cluster.nodes.length]];
-  if (from === undefined || to === undefined) throw new Error(`no master has slot ${slot}`);
+  const { slot, from, to } = placeOf(cluster, queue.queues[0]?.name);
   await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(await to.call("CLUSTER", "MYID")));
   const refusals = async (): Promise<number> =>
     Number(/errorstat_TRYAGAIN:count=(\d+)/.exec(String(await from.call("INFO", "errorstats")))?.[1] ?? 0);
@@ -194,6 +213,28 @@ it("ends a job when its slot has moved, however long that takes, as it has run",
   expect(ends.toSorted()).toEqual(["0 completed", "1 failed as it should", "2 completed"]);
   expect(runs).toHaveLength(3);
   expect(await worker.resumeKey("key0")).toBe(false);
+});
+
+it.each(["close", "pause"] as const)("%s resolves also if the slot moved while the process was frozen", async (end) => {
+  await using cluster = await startCluster();
+  await using lab = await Lab.start();
+  const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
+  const connection = new Cluster(seeds, { redisOptions: { maxRetriesPerRequest: null } });
+  connection.on("error", () => {});
+  lab.defer(async () => connection.disconnect());
+  const duplicates = vi.spyOn(connection, "duplicate");
+  const worker = new ExclusiveWorker<Data>("q", async () => {}, { prefix: "{q}", key: "k", connection });
+  lab.defer(async () => await worker.close());
+  worker.on("error", () => {});
+  const { slot, from, to } = placeOf(cluster, worker.qualifiedName);
+  await until(async () => String(await from.call("INFO", "clients")).includes("blocked_clients:1"));
+  // Connections to all masters take a moment to close.
+  const nodes = duplicates.mock.results.flatMap(({ value }) => (value as Cluster).nodes());
+  await Promise.all(nodes.filter(({ status }) => status === "wait").map(async (node) => await node.connect()));
+  await moveSlot(slot, from, to, cluster.nodes);
+  // Redis tells who waits for a job of the move within a second. It is read while the worker disconnects.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500);
+  await worker[end]();
 });
 
 it("goes on with the other partitions while the server of one hangs", async () => {
