@@ -4,9 +4,9 @@ const EVERY_MS = 10;
 
 /**
  * Looks again and again, a moment later, until it is so. Rejects if looking does, and if it is not so within
- * `timeoutMs` (20 s): the error then has the text of the condition.
+ * `timeoutMs` (60 s): the error then has the text of the condition.
  */
-export async function until(isSo: () => boolean | Promise<boolean>, timeoutMs = 20_000): Promise<void> {
+export async function until(isSo: () => boolean | Promise<boolean>, timeoutMs = 60_000): Promise<void> {
   const end = new AbortController();
   const late = delay(timeoutMs, "late" as const, { signal: end.signal }).catch(() => "late" as const);
   try {
