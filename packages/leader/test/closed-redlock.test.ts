@@ -115,6 +115,7 @@ describe("an election whose Redlock is closed", () => {
     const next = leaders.next();
     await redlock.close();
     expect(await next).toEqual({ done: true, value: undefined });
+    // Longer than an observer pauses between two looks, which is a tenth of the lease.
     await pause(MAX_TTL / 4);
     expect(errors).toEqual([]);
   });

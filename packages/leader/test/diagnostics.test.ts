@@ -4,6 +4,7 @@ import { LeaderElection, type LeaderElectionOptions, type LeaderEvents, type Lea
 import { Redlock } from "@x/redlock-core";
 import { pino } from "pino";
 import { afterEach, describe, expect, it, onTestFinished } from "vitest";
+import { pause } from "./support/lab.ts";
 import { LEASE, type Nodes, startNodes } from "./support/redis.ts";
 
 interface Line {
@@ -40,8 +41,6 @@ describe("an election", () => {
     elections.push(election);
     return election;
   }
-
-  const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
   it("tells at once and once that its nodes are in quarantine", async () => {
     nodes = await startNodes(3);

@@ -59,6 +59,7 @@ it("fifty elections of a process are led by one each, and leave no timer or sock
   const [left = [], right = []] = all;
   const led = (): number => left.filter((each, index) => each.isLeader() !== right[index]?.isLeader()).length;
   await expect.poll(led, { timeout: 15_000 }).toBe(50);
+  // So long that every lease was renewed, or is lost.
   await pause(2 * LEASE.leaseDuration);
   await expect.poll(led, { timeout: 15_000 }).toBe(50);
   await Promise.all(all.flat().map((election) => election.stop()));

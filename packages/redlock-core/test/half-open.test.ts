@@ -159,8 +159,10 @@ describe.each(Object.keys(clients))("an idle connection for messages that is dea
     await expect.poll(pings, { timeout: 8_000 }).toBeGreaterThan(1);
     cancelling.abort();
     await waiting;
+    // One that was due already comes within the 300 ms between two.
     await delay(400);
     const before = await pings();
+    // Twice as long as between two.
     await delay(800);
     expect(await pings()).toBe(before);
     await lock.release();

@@ -516,6 +516,7 @@ describe("when a lock is lost", () => {
       if (name === "moveToActive" && !isFrozen) {
         isFrozen = true;
         process.kill(pid, "SIGSTOP");
+        // Longer than the lease.
         setTimeout(() => process.kill(pid, "SIGCONT"), 3_500);
       }
       return await exec(client, name, args);

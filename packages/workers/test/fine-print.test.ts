@@ -179,6 +179,7 @@ describe("the fine print", () => {
         await until(async () => {
           const before = calls;
           calls = await scriptCalls(lab);
+          // What follows the end of a job does so at once; then an idle worker asks nothing for seconds.
           await delay(300);
           return calls === before;
         });

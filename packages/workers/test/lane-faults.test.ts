@@ -139,6 +139,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
           expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
           return (await isReached()) || (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
         }, STEP_MS);
+        // Also while three rechecks fail.
         for (let n = 0; n < 8; n++) {
           await delay(40);
           expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
@@ -217,6 +218,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
       await lab.redis.call("ACL", "SETUSER", "worker", "on", "nopass", "~*", "&*", "+@all", `-${command}`);
       const connection = { ...lab.connection, username: "worker", password: "x" };
       lab.worker(undefined, { ...options, connection });
+      // Also while ten rechecks fail.
       for (let n = 0; n < 10; n++) {
         await delay(100);
         expect(await misplaced(lab, "q", ids)).toEqual([]);

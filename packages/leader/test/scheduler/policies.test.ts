@@ -3,7 +3,7 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
 import { type Clock, type Redlock, RedlockClosedError, type RedlockOptions, systemClock } from "@x/redlock-core";
 import { systemRandom } from "@x/redlock-core/protocol";
-import type { RedisServer } from "@x/test-support";
+import { type RedisServer, until } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
 import { untilAborted } from "../support/lab.ts";
@@ -391,10 +391,16 @@ describe("schedules", () => {
     const { election, first, skipped, ticks, release } = buffering(name);
     const second = new LeaderScheduler({ election });
     let other = 0;
+    const steps = async (): Promise<number[]> => {
+      const read = nodes.servers.map((server) => server.call("HGET", `{leader:${name}}:register`, ":step"));
+      return (await Promise.all(read)).map(Number);
+    };
     const running = election.run(async (term) => {
       await first.lead(term);
+      const last = Math.max(...(await steps()));
       const leading = second.lead(term);
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      // It has taken over when the nodes have a step of its own.
+      await until(async () => Math.min(...(await steps())) > last);
       second.every("other", 100, () => (other += 1));
       await leading;
     });

@@ -137,6 +137,7 @@ describe("LeaderScheduler", () => {
       const events: string[] = [];
       for (const name of ["drainTimeout", "lost"] as const) hasty.election.on(name, () => events.push(name));
       const stopped = hasty.scheduler.stop({ drainTimeout: 600_000 });
+      // Longer than the scheduler's, whose timer would be due before.
       await pause(200);
       expect([events, hasty.election.isLeader()]).toEqual([[], true]);
       hasty.end();
@@ -166,6 +167,7 @@ describe("LeaderScheduler", () => {
       let timeouts = 0;
       own.election.on("drainTimeout", () => (timeouts += 1));
       controller.abort();
+      // Longer than the drainTimeout of the stop() before, whose timer would be due before.
       await pause(100);
       end();
       await runs;
