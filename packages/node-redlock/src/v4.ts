@@ -6,8 +6,8 @@
  * import Redlock from "@x/node-redlock/v4";
  * ```
  *
- * It differs from node-redlock 4 in the same points as `@x/node-redlock` differs from node-redlock 5, and
- * its promises are native ones: see `Redlock.Promise`.
+ * It differs from node-redlock 4 in the same points as `@x/node-redlock` differs from node-redlock 5, and its promises
+ * are native ones: see `Redlock.Promise`.
  */
 export {
   type Callback,
