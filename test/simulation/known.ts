@@ -22,6 +22,25 @@ export function knownSchedule(protection: string, seed: string): string | undefi
   return schedule?.startsWith(`${seed}/`) === true ? schedule : undefined;
 }
 
+/** Collects the schedules that are harmless by now: they are searched for in every run, until they are recorded again. */
+export class StaleSchedules {
+  readonly #protections: string[] = [];
+
+  note(protection: string, seed: string, brokenBy: string | undefined): void {
+    const known = knownSchedule(protection, seed);
+    if (known !== undefined && brokenBy !== undefined && brokenBy !== known) this.#protections.push(protection);
+  }
+
+  /** Prints what is slow for that reason, if anything is. */
+  tell(): void {
+    for (const protection of this.#protections) {
+      process.stdout.write(
+        `record it again (test/README.md): npm run simulate -- --mutations --only "${protection}" --record\n`,
+      );
+    }
+  }
+}
+
 /** Do the tests play it with every protection in place? */
 export function isPlayed(schedule: string, kind: keyof typeof PLAYED): boolean {
   const [seed, number] = schedule.split("/");

@@ -1,11 +1,14 @@
 /** Each protection of the protocol, the elections and the scheduler is needed: without it, a simulation breaks an invariant. */
-import { describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { loadEngine } from "./engine.ts";
-import { TEST_SEED } from "./known.ts";
+import { StaleSchedules, TEST_SEED } from "./known.ts";
 import { isCaught, runMutation } from "./mutation-run.ts";
 import { MUTATIONS } from "./mutations.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
+
+const stale = new StaleSchedules();
+afterAll(() => stale.tell());
 
 describe("mutations", () => {
   it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
@@ -13,6 +16,7 @@ describe("mutations", () => {
     { timeout: 600_000 },
     async (_protection, mutation) => {
       const result = await runMutation(mutation, { seed: SEED, budget: 600, quick: true });
+      stale.note(mutation.protection, SEED, result.brokenBy);
       expect(isCaught(result)).toBe(true);
     },
   );

@@ -1,6 +1,6 @@
 /** Each protection of the lane is needed: without it, schedules break an invariant. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { TEST_SEED } from "../known.ts";
+import { StaleSchedules, TEST_SEED } from "../known.ts";
 import { isCaught } from "../mutation-run.ts";
 import { loadLanes } from "./load.ts";
 import { MutationServers, runLaneMutation } from "./mutation-run.ts";
@@ -8,12 +8,14 @@ import { LANE_MUTATIONS } from "./mutations.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 
+const stale = new StaleSchedules();
 let servers: MutationServers;
 beforeAll(async () => {
   servers = await MutationServers.start();
 });
 afterAll(async () => {
   await servers[Symbol.asyncDispose]();
+  stale.tell();
 });
 
 describe("mutations of the lane", () => {
@@ -22,6 +24,7 @@ describe("mutations of the lane", () => {
     { timeout: 600_000 },
     async (_protection, mutation) => {
       const result = await runLaneMutation(mutation, { seed: SEED, budget: 200, quick: true }, servers);
+      stale.note(mutation.protection, SEED, result.brokenBy);
       expect(isCaught(result)).toBe(true);
     },
   );
