@@ -1,6 +1,12 @@
 /** How a term begins and ends, and who has the next one. */
-import { ElectionStoppedError, LeaderElection, LeadershipLostError, type TermLossReason } from "@x/leader";
-import { Redlock } from "@x/redlock-core";
+import {
+  ElectionStoppedError,
+  LeaderElection,
+  type LeaderElectionOptions,
+  LeadershipLostError,
+  type TermLossReason,
+} from "@x/leader";
+import { type Clock, Redlock } from "@x/redlock-core";
 import { defineScript, protocolOf } from "@x/redlock-core/protocol";
 import { memoryNodes, VirtualClock } from "@x/testing";
 import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
@@ -13,6 +19,37 @@ let lab: VirtualLab;
 beforeEach(() => {
   lab = new VirtualLab();
 });
+
+/** A lease that no test waits out. */
+const LONG_LEASE = { leaseDuration: 60_000, renewDeadline: 40_000, retryPeriod: 200 } as const;
+
+interface Jumping {
+  readonly clock: Clock;
+  jumpedMs: number;
+}
+
+/** A process's clocks, of which the wall clock can jump. */
+function jumping(clock: Clock): Jumping {
+  const own: Jumping = {
+    jumpedMs: 0,
+    clock: {
+      monotonicMs: () => clock.monotonicMs(),
+      wallMs: () => clock.wallMs() + own.jumpedMs,
+      suspendedMs: (nowMs) => clock.suspendedMs(nowMs),
+      schedule: (...timer) => clock.schedule(...timer),
+      defer: (run) => clock.defer(run),
+    },
+  };
+  return own;
+}
+
+/** A candidate by a clock of its own, which is stopped with the test. */
+function longLeased(clock: Clock, name: string, options: Partial<LeaderElectionOptions> = {}): LeaderElection {
+  const redlock = lab.redlock({ clock, ttl: LONG_LEASE.leaseDuration, maxTtl: LONG_LEASE.leaseDuration });
+  const election = new LeaderElection(redlock, { name, ...LONG_LEASE, ...options });
+  onTestFinished(() => lab.clock.until(election.stop({ drainTimeout: 0 })));
+  return election;
+}
 
 describe("an election", () => {
   it("refuses what is done under a term once it is over", async () => {
@@ -151,11 +188,56 @@ describe("an election", () => {
     expect(term.isCurrent()).toBe(true);
   });
 
+  it("gives the lock up when its term is over before it led: nobody has worked under it", async () => {
+    const crashed = lab.candidate("never-led");
+    await lab.clock.until(crashed.campaign());
+    await lab.clock.until(lab.redlock().forceRelease("leader:never-led"));
+    await lab.poll(() => crashed.isLeader()).toBe(false);
+    const own = jumping(lab.clock);
+    const first = longLeased(own.clock, "never-led", { lockDelay: 30_000 });
+    const campaigning = first.campaign().catch((error: unknown) => error);
+    await lab.poll(() => first.state).toBe("candidate");
+    const second = longLeased(lab.clock, "never-led");
+    const waiting = second.campaign();
+    await lab.poll(() => second.state).toBe("follower");
+    const from = lab.clock.monotonicMs();
+    own.jumpedMs = LONG_LEASE.renewDeadline;
+    // To ask ends it.
+    expect(first.health()).not.toHaveProperty("term");
+    const term = await lab.clock.until(waiting);
+    expect(lab.clock.monotonicMs() - from).toBeLessThan(LONG_LEASE.leaseDuration - LONG_LEASE.renewDeadline);
+    await lab.clock.until(first.stop());
+    expect(await campaigning).toBeInstanceOf(ElectionStoppedError);
+    expect(term.isCurrent()).toBe(true);
+    await lab.clock.until(term.resign());
+  });
+
+  it("gives the lock up that was granted too late for its term", async () => {
+    const own = jumping(lab.clock);
+    const election = longLeased(own.clock, "late");
+    election.redlock.on("acquire", () => {
+      own.jumpedMs = LONG_LEASE.renewDeadline;
+    });
+    expect(await lab.clock.until(election.tryCampaign())).toBeUndefined();
+    expect((await lab.clock.until(lab.redlock().inspect("leader:late"))).verdict).toBe("free");
+  });
+
+  it("keeps the lock when its term is over before its owner has resigned, who may work under it", async () => {
+    const own = jumping(lab.clock);
+    const election = longLeased(own.clock, "owned");
+    const term = await lab.clock.until(election.campaign());
+    const stopped = election.stop();
+    await lab.poll(() => election.state).toBe("draining");
+    own.jumpedMs = LONG_LEASE.renewDeadline;
+    expect(term.isCurrent()).toBe(false);
+    await lab.clock.until(stopped);
+    expect((await lab.clock.until(lab.redlock().inspect("leader:owned"))).verdict).toBe("held");
+  });
+
   it("is not ended by maxHold of its Redlock", async () => {
     // A lease that no stall of a loaded machine outlasts: nothing but maxHold could end it.
-    const lease = { leaseDuration: 60_000, renewDeadline: 40_000, retryPeriod: 200 };
     const redlock = lab.redlock({ maxHold: 200, ttl: 60_000, maxTtl: 60_000 });
-    await using election = new LeaderElection(redlock, { name: "max-hold", ...lease });
+    await using election = new LeaderElection(redlock, { name: "max-hold", ...LONG_LEASE });
     const term = await lab.clock.until(election.campaign());
     await lab.clock.advance(500);
     expect(term.isCurrent()).toBe(true);

@@ -123,7 +123,10 @@ export class CandidateRun {
       isEligible: () => this.#isEligible(),
       cool: (ms) => this.cool(ms),
     });
-    if (!term.isCurrent()) return undefined;
+    if (!term.isCurrent()) {
+      await term.finish();
+      return undefined;
+    }
     this.#standing.move({ type: "won", term });
     const untie = onAbort(signal, () => term.beginEnd("stopping"));
     try {

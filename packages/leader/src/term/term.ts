@@ -204,7 +204,10 @@ export class HeldTerm implements LeaderTerm {
     this.#isAdopted = true;
   }
 
-  /** Marks the term as cleanly ended, and releases the lock. Repeated calls share one release. */
+  /**
+   * Marks the term as cleanly ended, and releases the lock. Repeated calls share one release. A term that was elected
+   * and lost keeps the lock to the end of its lease, because work may be going on under it.
+   */
   finish(): Promise<void> {
     this.#finishing ??= this.#finish();
     return this.#finishing;
@@ -219,7 +222,7 @@ export class HeldTerm implements LeaderTerm {
 
   async #finish(): Promise<void> {
     if (this.#cooldownMs !== undefined) this.#cool(this.#cooldownMs);
-    if (this.#status.name === "over") return;
+    if (this.#status.name === "over" && this.#isElected) return;
     this.#endNow(this.reason ?? "resigned");
     const failed = (error: unknown): void => this.#standing.report(error);
     const marking = this.#isAnnounced ? this.#write(true).catch(failed) : undefined;
