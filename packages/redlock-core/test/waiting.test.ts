@@ -5,14 +5,17 @@ import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import {
   LockHeldError,
+  type LockNode,
   type NodeSource,
   QuorumUnreachableError,
   type Redlock,
   type RedlockEvents,
   systemClock,
 } from "../src/index.ts";
+import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
+import { clients } from "./support/clients.ts";
 import { everyNodeAnswers, openRedlock, pass, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
 
@@ -288,6 +291,41 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await lock.release();
   });
 });
+
+describe("waiting on nodes of several clients, of which one cannot count who hears a message", () => {
+  /** ioredis, node-redis and, where there is one, GLIDE. */
+  function openMixed(servers: readonly RedisServer[]): Redlock {
+    const [first = "", second = "", third = ""] = servers.map(({ port }) => `redis://127.0.0.1:${port}`);
+    const last = IoredisNode.connect(third, { nodeTimeoutMs: 10_000, clock: systemClock });
+    return openRedlock([createClient({ url: first }), clients["GLIDE"]?.(second) ?? second, uncounting(last)]);
+  }
+
+  it("skips a dead waiter on the others, and gives the lock to the one behind it", async () => {
+    const servers = await startNodes(3);
+    const [holding, waiting, third] = [openMixed(servers), openMixed(servers), openMixed(servers)];
+    for (const redlock of [holding, waiting, third]) await everyNodeAnswers(redlock);
+    const lock = await holding.acquire("r", { ttl: 60_000 });
+    await expect
+      .poll(async () => (await holding.inspect("r")).nodes.map(({ state }) => state))
+      .toEqual(["held", "held", "held"]);
+    const behind = waiting.acquire("r", { ttl: 60_000, timeout: 30_000 });
+    await expect.poll(async () => (await holding.inspect("r")).nodes.map(({ waiters }) => waiters)).toEqual([1, 1, 1]);
+    for (const server of servers) await server.call("ZADD", "{r}:waiters", 1, "x:redlock:dead#1");
+    expect(await lock.release()).toBe(true);
+    const values = await Promise.all(servers.map((server) => server.call("GET", "r")));
+    const next = await behind;
+    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
+    expect(await third.tryAcquire("r")).toBeNull();
+    expect(values.slice(0, 2)).not.toContain("reserved:1:x:redlock:dead#1");
+    await next.release();
+    expect((await third.acquire("r", { timeout: 30_000 })).fencingToken).toBeGreaterThan(next.fencingToken);
+  });
+});
+
+/** The node, as an adapter has it that cannot tell whether anybody hears a message. */
+function uncounting(node: LockNode): LockNode {
+  return Object.assign(node, { countsReceivers: false });
+}
 
 describe("a waiter", () => {
   it.each([60_000, -60_000])("neither overtakes nor is overtaken when its clock is %i ms off", async (offMs) => {

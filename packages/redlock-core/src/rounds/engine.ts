@@ -74,20 +74,23 @@ export class Engine {
     this.keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
     this.quarantineMs = options.quarantine ? quarantineMs(options.maxTtl, options.driftFactor) : 0;
     this.isAlone = nodes.length === 1;
-    const writer = (isCluster: boolean): BatchRequests =>
-      new BatchRequests({
+    const writers: BatchRequests[] = [];
+    const writerFor = (node: LockNode): BatchRequests => {
+      const [isCluster, counts] = [node.isCluster === true, countsReceivers(node)];
+      const known = writers.find(({ sender }) => sender.isCluster === isCluster && sender.countsReceivers === counts);
+      if (known !== undefined) return known;
+      const writer = new BatchRequests({
         isAlone: this.isAlone,
         isCluster,
         quarantineMs: this.quarantineMs,
         grantTtlMs: GRANT_TTL_MS,
-        countsReceivers: this.countsReceivers,
+        countsReceivers: counts,
         waiterTtlMs: WAITER_TTL_MS,
       });
-    const [forNodes, forClusters] = [writer(false), writer(true)];
-    this.batchers = nodes.map(
-      (node, index) =>
-        new Batcher(node, index, clock, node.isCluster === true ? forClusters : forNodes, options.nodeTimeout),
-    );
+      writers.push(writer);
+      return writer;
+    };
+    this.batchers = nodes.map((node, index) => new Batcher(node, index, clock, writerFor(node), options.nodeTimeout));
     const { name } = options;
     this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => keepName(this, digits, name));
   }
