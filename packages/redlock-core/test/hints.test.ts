@@ -15,11 +15,16 @@ import { granted, StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
 
+/** A clock by which whatever is to happen after so long happens after 500 ms. */
+function hurried(longMs: number): Clock {
+  return {
+    ...systemClock,
+    schedule: (afterMs, run, options) => systemClock.schedule(afterMs === longMs ? 500 : afterMs, run, options),
+  };
+}
+
 /** A connection that is asked for a sign of life every 15 seconds is asked every half of one. */
-const curious: Clock = {
-  ...systemClock,
-  schedule: (afterMs, run, options) => systemClock.schedule(afterMs === 15_000 ? 500 : afterMs, run, options),
-};
+const curious = hurried(15_000);
 
 /** Clients whose every node is there: a lock is then held on all of them. */
 async function connected(servers: readonly RedisServer[], count: number, options?: RedlockOptions): Promise<Redlock[]> {
@@ -148,6 +153,25 @@ describe("a waiter whose user loses the right to channels", () => {
     await server.call("CLIENT", "KILL", "TYPE", "pubsub");
     await expect.poll(async () => String(await server.call("ACL", "LOG"))).toContain("channel");
     await server.call("ACL", "SETUSER", "waiting", "allchannels");
+    await lock.release();
+    expect((await next).isHeld()).toBe(true);
+  });
+
+  it.each(Object.keys(clients))("is subscribed again while it waits, once it has it back (%s)", async (name) => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
+    const holding = openRedlock([server]);
+    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""], {
+      clock: hurried(5_000),
+    });
+    const lock = await holding.acquire("r", far);
+    const next = waiting.acquire("r", far);
+    await enrolled(holding, "r", [1]);
+    await server.call("ACL", "SETUSER", "waiting", "resetchannels");
+    await server.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await expect.poll(async () => String(await server.call("ACL", "LOG"))).toContain("channel");
+    await server.call("ACL", "SETUSER", "waiting", "allchannels");
+    await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:redlock:*"), { timeout: 10_000 }).toHaveLength(1);
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });

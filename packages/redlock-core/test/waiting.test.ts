@@ -526,4 +526,34 @@ describe("a waiter", () => {
     await lock.release();
     await (await next).release();
   });
+
+  it("has a node asked again that refuses its subscription, as nobody does who does not wait", async () => {
+    const [server] = (await startNodes(1)) as [RedisServer];
+    const clock = new ManualClock();
+    const node = IoredisNode.connect(server.path, { nodeTimeoutMs: 10_000, clock: systemClock });
+    let asked = 0;
+    node.subscribe = () => {
+      asked += 1;
+      return Promise.reject(new Error("NOPERM"));
+    };
+    const [redlock, other] = [openRedlock([node], { clock }), openRedlock([server])];
+    await other.acquire("refused", { ttl: 60_000 });
+    const waiters = async (): Promise<number | undefined> => {
+      await pass(redlock, clock, { steps: 1, stepMs: 100 });
+      return (await other.inspect("refused")).nodes[0]?.waiters;
+    };
+    const waitOnce = async (): Promise<void> => {
+      const cancelled = new AbortController();
+      const waited = errorOf(redlock.acquire("refused", { timeout: 600_000, signal: cancelled.signal }));
+      await expect.poll(waiters).toBe(1);
+      cancelled.abort();
+      await waited;
+      await expect.poll(waiters).toBe(0);
+    };
+    await waitOnce();
+    await pass(redlock, clock, { steps: 10, stepMs: 5_000 });
+    expect(asked).toBe(1);
+    await waitOnce();
+    expect(asked).toBe(2);
+  });
 });

@@ -98,7 +98,7 @@ export class GlideNode extends ClientNode implements LockNode {
     this.name = `${address.host}:${address.port}`;
     this.#address = address;
     this.#create = create;
-    this.#subscriptions = new Subscriptions(settings.clock, {
+    this.#subscriptions = new Subscriptions({
       subscribe: (client, channel) => this.#subscribe(client, channel),
       unsubscribe: (client, channel) => client.unsubscribeLazy([channel]),
     });

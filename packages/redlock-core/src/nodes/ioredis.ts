@@ -100,7 +100,7 @@ export class IoredisNode extends ClientNode implements LockNode {
     this.name = facts.name;
     this.keyPrefix = facts.keyPrefix;
     this.isCluster = facts.isCluster;
-    this.#subscriptions = new Subscriptions(settings.clock, {
+    this.#subscriptions = new Subscriptions({
       subscribe: (connection, channel) => connection.subscribe(channel),
       unsubscribe: (connection, channel) => connection.unsubscribe(channel),
     });

@@ -185,7 +185,7 @@ export class NodeRedisNode extends ClientNode implements LockNode {
     this.#checkDatabase = database.check;
     this.#open = open;
     const listener: MessageListener = (message, channel) => this.#subscriptions.heard(channel, message);
-    this.#subscriptions = new Subscriptions(settings.clock, {
+    this.#subscriptions = new Subscriptions({
       // A client takes along, when it reconnects, what was confirmed, and confirms that at once.
       subscribe: (connection, channel) => connection.subscribe(channel, listener),
       unsubscribe: (connection, channel) => connection.unsubscribe(channel, listener),

@@ -52,8 +52,9 @@ export interface LockNode {
    * first time. Waiters of an adapter without this method poll.
    *
    * Calls `onGap` when messages may have been missed: the connection was lost, and the node has confirmed the
-   * subscription on another one. Where the node refuses it there, the adapter calls `onGap(false)` and asks again;
-   * waiters poll meanwhile. Without `onGap`, a waiter that misses a message waits until the lease ends.
+   * subscription on another one. Where the node refuses it there, the adapter calls `onGap(false)`, and waiters poll.
+   * The protocol then ends the subscription and asks for another one, while somebody waits. Without `onGap`, a waiter
+   * that misses a message waits until the lease ends.
    */
   subscribe?(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void>;
   /**

@@ -2,13 +2,9 @@
  * The adapters share this file: the listeners of channels, for which each new connection is asked. It keeps what
  * `LockNode.subscribe` promises.
  */
-import type { Clock } from "../kit/clock.ts";
 import type { OnGap } from "./node.ts";
 
-/** The pause before a node that refused a subscription is asked again. */
-export const RESUBSCRIBE_MS = 5_000;
-
-interface Subscription<Connection> {
+interface Subscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
   readonly onGap: OnGap | undefined;
@@ -16,8 +12,6 @@ interface Subscription<Connection> {
   readonly refused: (error: unknown) => void;
   /** Whether the node has confirmed it, on whatever connection. */
   wasConfirmed: boolean;
-  /** The connection that has confirmed it, and has not refused it since. */
-  on: Connection | undefined;
 }
 
 /** How a client's connection for messages is asked. */
@@ -28,15 +22,12 @@ interface ChannelCalls<Connection> {
 }
 
 export class Subscriptions<Connection> {
-  readonly #clock: Clock;
   readonly #calls: ChannelCalls<Connection>;
-  readonly #all = new Set<Subscription<Connection>>();
+  readonly #all = new Set<Subscription>();
   #connection: Connection | undefined;
-  #cancelAsking: (() => void) | undefined;
   #closed: Error | undefined;
 
-  constructor(clock: Clock, calls: ChannelCalls<Connection>) {
-    this.#clock = clock;
+  constructor(calls: ChannelCalls<Connection>) {
     this.#calls = calls;
   }
 
@@ -44,14 +35,13 @@ export class Subscriptions<Connection> {
   add(channel: string, listener: (message: string) => void, onGap: OnGap | undefined): Promise<() => void> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return new Promise((resolve, reject) => {
-      const added: Subscription<Connection> = {
+      const added: Subscription = {
         channel,
         listener,
         onGap,
         confirmed: () => resolve(() => this.#delete(added)),
         refused: reject,
         wasConfirmed: false,
-        on: undefined,
       };
       this.#all.add(added);
       if (this.#connection !== undefined) void this.#ask(this.#connection, added);
@@ -85,13 +75,12 @@ export class Subscriptions<Connection> {
   close(error: Error): void {
     this.#closed = error;
     this.lose();
-    this.#cancelAsking?.();
     for (const { refused } of this.#all) refused(error);
     this.#all.clear();
   }
 
   /** Never rejects. */
-  async #ask(connection: Connection, asked: Subscription<Connection>): Promise<void> {
+  async #ask(connection: Connection, asked: Subscription): Promise<void> {
     const { channel, onGap, wasConfirmed } = asked;
     try {
       await this.#calls.subscribe(connection, channel);
@@ -100,30 +89,21 @@ export class Subscriptions<Connection> {
       return;
     }
     asked.wasConfirmed = true;
-    asked.on = connection;
     asked.confirmed();
     if (wasConfirmed) onGap?.(true);
     if (!this.#all.has(asked)) this.#leave(channel);
   }
 
-  /** A client would not ask again for what it was refused on another connection, so this does. */
-  #onRefused(asked: Subscription<Connection>, error: unknown): void {
-    asked.on = undefined;
-    if (!asked.wasConfirmed) {
+  /** What was confirmed once is asked for again with the next connection, which a client would not do. */
+  #onRefused(asked: Subscription, error: unknown): void {
+    if (asked.wasConfirmed) asked.onGap?.(false);
+    else {
       this.#all.delete(asked);
       asked.refused(error);
-      return;
     }
-    asked.onGap?.(false);
-    this.#cancelAsking ??= this.#clock.schedule(RESUBSCRIBE_MS, () => {
-      this.#cancelAsking = undefined;
-      const connection = this.#connection;
-      if (connection === undefined) return;
-      for (const each of [...this.#all]) if (each.on !== connection) void this.#ask(connection, each);
-    });
   }
 
-  #delete(subscription: Subscription<Connection>): void {
+  #delete(subscription: Subscription): void {
     if (this.#all.delete(subscription)) this.#leave(subscription.channel);
   }
 

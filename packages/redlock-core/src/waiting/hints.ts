@@ -57,6 +57,7 @@ export class Hints {
       onGap: (node) => {
         for (const { onGap } of [...this.#listeners.values()]) onGap(node);
       },
+      isNeeded: () => this.#listeners.size > 0,
     });
     if (!this.isOpen) await this.#subscription.opened;
   }
@@ -70,6 +71,7 @@ export class Hints {
   listen(member: string, { resources }: Target, listener: HintListener): () => void {
     for (const resource of resources) this.#noteWait(lockKeyOf(this.#engine.keyPrefix, resource));
     this.#listeners.set(member, listener);
+    this.#subscription?.askAgain();
     if (this.#cancelCheck === undefined) this.#check();
     return () => this.#listeners.delete(member);
   }

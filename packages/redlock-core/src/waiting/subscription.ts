@@ -1,19 +1,23 @@
 /**
- * A subscription is a channel on every node. A node that refuses it is asked again, until the subscription is stopped
- * or `closed` aborts.
+ * A subscription is a channel on every node. A node that refuses it is asked again a while later, but not while nobody
+ * needs it, until the subscription is stopped or `closed` aborts.
  */
 
 import type { Clock } from "../kit/clock.ts";
 import { onAbort } from "../kit/signals.ts";
 import type { LockNode } from "../nodes/node.ts";
-import { RESUBSCRIBE_MS } from "../nodes/subscriptions.ts";
 import type { Engine } from "../rounds/engine.ts";
+
+/** The pause before a node that refused a subscription is asked again. */
+const RESUBSCRIBE_MS = 5_000;
 
 interface Listener {
   /** Takes a message of a node, given by its index; it must not throw. */
   onMessage(message: string, node: number): void;
   /** Messages of the node may have been missed. */
   onGap?(node: number): void;
+  /** Whether a node that refused is asked again when that is due, or only by `askAgain`. Default: it is. */
+  isNeeded?(): boolean;
 }
 
 export class Subscription {
@@ -54,6 +58,11 @@ export class Subscription {
     return this.#channels.filter(({ isOpen }) => isOpen).length >= this.#quorum;
   }
 
+  /** Somebody needs the channel: asks the nodes again that refused it a while ago. */
+  askAgain(): void {
+    for (const each of this.#channels) each.askAgain();
+  }
+
   stop(): void {
     this.#stopListening();
     for (const each of this.#channels) each.stop();
@@ -70,6 +79,10 @@ class NodeChannel {
   readonly #listener: Listener;
   #unsubscribe: (() => void) | undefined;
   #cancelAsking: (() => void) | undefined;
+  /** Whether it was refused, and is to be asked for when somebody needs it. */
+  #isDue = false;
+  /** Whether it was refused at some time, so that messages may be missed until it is confirmed again. */
+  #wasRefused = false;
   #isStopped = false;
 
   constructor(node: LockNode, index: number, clock: Clock, channel: string, listener: Listener) {
@@ -82,29 +95,55 @@ class NodeChannel {
 
   /** Resolves when the node has confirmed or refused. */
   async ask(): Promise<void> {
+    this.#isDue = false;
+    this.#leave();
     try {
       this.#unsubscribe = await this.#node.subscribe?.(
         this.#channel,
         (message) => this.#listener.onMessage(message, this.#index),
         (isHeard = true) => this.#onGap(isHeard),
       );
-      this.isOpen = this.#unsubscribe !== undefined;
-      if (this.#isStopped) this.stop();
     } catch {
-      if (!this.#isStopped) this.#cancelAsking = this.#clock.schedule(RESUBSCRIBE_MS, () => void this.ask());
+      this.#askLater();
+      return;
     }
+    this.isOpen = this.#unsubscribe !== undefined;
+    if (this.#isStopped) this.stop();
+    else if (this.#wasRefused) this.#listener.onGap?.(this.#index);
   }
 
+  askAgain(): void {
+    if (this.#isDue) void this.ask();
+  }
+
+  /** A connection that replaces another may have the channel before it is due. */
   #onGap(isHeard: boolean): void {
-    if (!isHeard && !this.isOpen) return;
+    if (isHeard) this.#cancelAsking?.();
+    else if (this.isOpen) this.#askLater();
+    else return;
     this.isOpen = isHeard;
+    this.#isDue = false;
     this.#listener.onGap?.(this.#index);
+  }
+
+  #askLater(): void {
+    if (this.#isStopped) return;
+    this.#wasRefused = true;
+    this.#cancelAsking = this.#clock.schedule(RESUBSCRIBE_MS, () => {
+      this.#isDue = true;
+      if (this.#listener.isNeeded?.() !== false) this.askAgain();
+    });
+  }
+
+  #leave(): void {
+    this.#unsubscribe?.();
+    this.#unsubscribe = undefined;
   }
 
   stop(): void {
     this.#isStopped = true;
+    this.#isDue = false;
     this.#cancelAsking?.();
-    this.#unsubscribe?.();
-    this.#unsubscribe = undefined;
+    this.#leave();
   }
 }
