@@ -5,7 +5,7 @@ import { errorOf, type RedisServer, startCluster, startProxy } from "@x/test-sup
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { type Clock, LockHeldError, type Redlock, type RedlockOptions, systemClock } from "../src/index.ts";
+import { type Clock, type Lock, LockHeldError, type Redlock, type RedlockOptions, systemClock } from "../src/index.ts";
 import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { nodeKeysOf } from "../src/rules/keys.ts";
@@ -139,13 +139,16 @@ it("a Cluster's connection for messages is missed, if it goes between a check an
 });
 
 describe("a waiter whose user loses the right to channels", () => {
-  it.each(Object.keys(clients))("hears again when it has it back (%s)", async (name) => {
+  /** The waiter was refused the channel on a new connection, and has the right to it again. */
+  async function refusedOnce(
+    name: string,
+    clock: Clock,
+  ): Promise<{ server: RedisServer; lock: Lock; next: Promise<Lock> }> {
     const [server] = (await startNodes(1)) as [RedisServer];
     await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
     const holding = openRedlock([server]);
-    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""], {
-      clock: curious,
-    });
+    const url = `redis://waiting:secret@127.0.0.1:${server.port}`;
+    const waiting = openRedlock([clients[name]?.(url) ?? ""], { clock });
     const lock = await holding.acquire("r", far);
     const next = waiting.acquire("r", far);
     await enrolled(holding, "r", [1]);
@@ -153,24 +156,17 @@ describe("a waiter whose user loses the right to channels", () => {
     await server.call("CLIENT", "KILL", "TYPE", "pubsub");
     await expect.poll(async () => String(await server.call("ACL", "LOG"))).toContain("channel");
     await server.call("ACL", "SETUSER", "waiting", "allchannels");
+    return { server, lock, next };
+  }
+
+  it.each(Object.keys(clients))("hears again when it has it back (%s)", async (name) => {
+    const { lock, next } = await refusedOnce(name, curious);
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });
 
   it.each(Object.keys(clients))("is subscribed again while it waits, once it has it back (%s)", async (name) => {
-    const [server] = (await startNodes(1)) as [RedisServer];
-    await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
-    const holding = openRedlock([server]);
-    const waiting = openRedlock([clients[name]?.(`redis://waiting:secret@127.0.0.1:${server.port}`) ?? ""], {
-      clock: hurried(5_000),
-    });
-    const lock = await holding.acquire("r", far);
-    const next = waiting.acquire("r", far);
-    await enrolled(holding, "r", [1]);
-    await server.call("ACL", "SETUSER", "waiting", "resetchannels");
-    await server.call("CLIENT", "KILL", "TYPE", "pubsub");
-    await expect.poll(async () => String(await server.call("ACL", "LOG"))).toContain("channel");
-    await server.call("ACL", "SETUSER", "waiting", "allchannels");
+    const { server, lock, next } = await refusedOnce(name, hurried(5_000));
     await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:redlock:*"), { timeout: 10_000 }).toHaveLength(1);
     await lock.release();
     expect((await next).isHeld()).toBe(true);

@@ -57,20 +57,15 @@ export async function moveSlot(
   to: RedisServer,
   others: readonly RedisServer[] = [],
 ): Promise<void> {
-  await moveKeys(slot, from, to);
-  const toId = String(await to.call("CLUSTER", "MYID"));
-  for (const node of [to, from, ...others]) await node.call("CLUSTER", "SETSLOT", slot, "NODE", toId);
-}
-
-/** Moves all keys of a slot, which is in two places from then on. */
-export async function moveKeys(slot: number, from: RedisServer, to: RedisServer): Promise<void> {
-  await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", String(await from.call("CLUSTER", "MYID")));
-  await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(await to.call("CLUSTER", "MYID")));
+  const [fromId, toId] = [String(await from.call("CLUSTER", "MYID")), String(await to.call("CLUSTER", "MYID"))];
+  await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", fromId);
+  await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", toId);
   for (;;) {
     const keys = (await from.call("CLUSTER", "GETKEYSINSLOT", slot, 10)) as readonly string[];
     if (keys.length === 0) break;
     await from.call("MIGRATE", to.host, to.port, "", 0, 5_000, "KEYS", ...keys);
   }
+  for (const node of [to, from, ...others]) await node.call("CLUSTER", "SETSLOT", slot, "NODE", toId);
 }
 
 async function follow(masters: readonly RedisServer[], replicas: readonly RedisServer[]): Promise<void> {

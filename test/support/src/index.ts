@@ -2,7 +2,7 @@ export { browserBinary, isWithoutBrowser, startBrowser } from "./browser.ts";
 export { programUrl } from "./bundles.ts";
 export { Child, type ChildOptions, spawnChild } from "./child.ts";
 export { machineMs } from "./clock.ts";
-export { moveKeys, moveSlot, type RedisCluster, startCluster } from "./cluster.ts";
+export { moveSlot, type RedisCluster, startCluster } from "./cluster.ts";
 export { errorOf } from "./error-of.ts";
 export { freePort } from "./free-port.ts";
 export { rememberTimerOrigins, watchForLeaks } from "./leaks.ts";

@@ -39,7 +39,7 @@ const isLed = async (): Promise<boolean> => {
   const [info] = await scheduler.list();
   return info?.owner?.self === true && info.last === null;
 };
-await until(isLed, 60_000);
+await until(isLed);
 // The first states are on their way to the node, as one text.
 let led = Number.POSITIVE_INFINITY;
 for (let look = 0; look < 10; look += 1) {
