@@ -4,7 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { follow, temporaryFolder } from "@x/test-support";
+import { follow, isMissing, temporaryFolder } from "@x/test-support";
 import { type Connection, createConnection } from "mysql2/promise";
 
 const BINARY = "mariadbd";
@@ -15,8 +15,8 @@ export interface Mariadb {
   readonly stop: () => Promise<void>;
 }
 
-export function hasMariadb(): boolean {
-  return spawnSync(BINARY, ["--version"]).status === 0;
+export function isWithoutMariadb(): boolean {
+  return isMissing("mariadb-server-core", spawnSync(BINARY, ["--version"]).status === 0, "the recipe for MySQL");
 }
 
 export async function startMariadb(): Promise<Mariadb> {

@@ -20,6 +20,7 @@ interface Step {
 }
 
 interface Job {
+  readonly env?: Readonly<Record<string, string>>;
   readonly strategy?: { readonly matrix: Readonly<Record<string, unknown>> };
   readonly steps: readonly Step[];
 }
@@ -92,9 +93,10 @@ it("tests the oldest server that the READMEs ask for, the newest ones, and each 
   expect(read("README.md").replaceAll(/\s+/g, " ")).toContain("Redis 6.2 or newer");
 });
 
-it("CI runs all that `npm test` runs, and forgives no flaky test", () => {
-  const commands = workflow("ci.yml").jobs["test"]?.steps.flatMap(({ run }) => run ?? []);
-  expect(commands).toContain("npm test -- --strict");
+it("CI runs all that `npm test` runs, skips nothing for want of a program, and forgives no flaky test", () => {
+  const { env, steps = [] } = workflow("ci.yml").jobs["test"] ?? {};
+  expect(steps.map(({ run }) => run)).toContain("npm test -- --strict");
+  expect(env).toMatchObject({ REQUIRE_TOOLS: "1" });
 });
 
 it("names a server for each workflow that starts some, so that no other one is tested by accident", () => {

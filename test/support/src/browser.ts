@@ -1,8 +1,8 @@
 /**
- * A real browser for tests of pages: Debian's chromium, headless. `npm test` installs none, because it has 300 MB; without one
- * the tests that need it are skipped, and say so.
+ * A real browser for tests of pages: Debian's chromium, headless. `npm test` installs none, because it has 300 MB.
  */
 import type { Browser } from "puppeteer-core";
+import { isMissing } from "./missing.ts";
 import { onPath } from "./redis-binary.ts";
 import { temporaryFolder } from "./watchdog.ts";
 
@@ -17,11 +17,9 @@ export function browserBinary(
   return wanted.map((name) => onPath(name, path)).find((file) => file !== undefined);
 }
 
-/** Whether there is no browser: for `describe.skipIf`, with one line that says what is skipped, and why. */
-export function isWithoutBrowser(what: string): boolean {
-  if (browserBinary() !== undefined) return false;
-  process.stderr.write(`SKIPPED: ${what}: no browser on the PATH (apt-get install chromium-headless-shell)\n`);
-  return true;
+/** Returns whether there is no browser; see `isMissing`. */
+export function isWithoutBrowser(untested: string): boolean {
+  return isMissing("chromium-headless-shell", browserBinary() !== undefined, untested);
 }
 
 /**

@@ -8,6 +8,7 @@ export { freePort } from "./free-port.ts";
 export { rememberTimerOrigins, watchForLeaks } from "./leaks.ts";
 export { ManualClock } from "./manual-clock.ts";
 export { escaped } from "./markup.ts";
+export { isMissing } from "./missing.ts";
 export { type Exit, follow, runningProcesses } from "./processes.ts";
 export { type Direction, FaultyProxy, type ProxyConnection, type ProxyTarget, startProxy } from "./proxy.ts";
 export { RedisServer, type RedisServerOptions, startRedis, startRedisNodes } from "./redis.ts";

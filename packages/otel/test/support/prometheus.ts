@@ -1,9 +1,9 @@
-/** A real Prometheus. No machine must have one: without it the test that needs it is skipped, and says so. */
+/** A real Prometheus. No machine must have one; see `isMissing`. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { freePort, temporaryFolder } from "@x/test-support";
+import { freePort, isMissing, temporaryFolder } from "@x/test-support";
 import { expect } from "vitest";
 import type { Panel, Series } from "./dashboard-svg.ts";
 
@@ -22,9 +22,7 @@ interface Answered {
 }
 
 export function isWithoutPrometheus(): boolean {
-  if (spawnSync("prometheus", ["--version"]).status === 0) return false;
-  process.stderr.write("SKIPPED: queries in Prometheus: none on the PATH (apt-get install prometheus)\n");
-  return true;
+  return isMissing("prometheus", spawnSync("prometheus", ["--version"]).status === 0, "queries in Prometheus");
 }
 
 /** Starts one that scrapes `target` twice a second. */

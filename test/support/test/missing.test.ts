@@ -1,0 +1,22 @@
+import { isMissing } from "@x/test-support";
+import { afterEach, expect, it, vi } from "vitest";
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+  vi.restoreAllMocks();
+});
+
+it("says which tests are skipped for want of a program, and how to get it", () => {
+  vi.stubEnv("REQUIRE_TOOLS", "");
+  const write = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  expect(isMissing("sextant", true, "the stars")).toBe(false);
+  expect(write).not.toHaveBeenCalled();
+  expect(isMissing("sextant", false, "the stars")).toBe(true);
+  expect(write.mock.calls).toEqual([["SKIPPED: the stars: sextant is missing (apt-get install sextant)\n"]]);
+});
+
+it("fails for want of a program where all are required", () => {
+  vi.stubEnv("REQUIRE_TOOLS", "1");
+  expect(isMissing("sextant", true, "the stars")).toBe(false);
+  expect(() => isMissing("sextant", false, "the stars")).toThrow("the stars: sextant is missing");
+});
