@@ -112,7 +112,11 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "maxHold",
     without: "an extension prolongs it",
     patches: [
-      core("lock/lease.ts", "Math.min(remainingMs(this.#end, now), holdLeftMs)", "remainingMs(this.#end, now)"),
+      core(
+        "lock/lease.ts",
+        "cappedEnd(laterEnd(this.#end, result.end), this.#granted, this.#maxHoldMs)",
+        "laterEnd(this.#end, result.end)",
+      ),
     ],
   },
   {

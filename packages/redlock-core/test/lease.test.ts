@@ -1,7 +1,7 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import type { Lock, LockLostError } from "../src/index.ts";
-import { protocolOf } from "../src/protocol.ts";
+import type { AcquireOptions, Lock, LockLostError, Redlock } from "../src/index.ts";
+import { type Instant, type Lease, protocolOf, readClock, remainingMs } from "../src/protocol.ts";
 import { everyPeriod } from "../src/rules/renewal.ts";
 import { openRedlock } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
@@ -75,6 +75,108 @@ it.each([
   expect(lock.remaining()).toBe(9_999);
   lose(clock);
   expect([lock.remaining(), (lock.signal.reason as LockLostError).reason]).toEqual([0, "max-hold"]);
+});
+
+describe("until when a lease is valid", () => {
+  const TTL_MS = 6_000;
+  const VALID_MS = TTL_MS - 62;
+
+  async function acquire(options: AcquireOptions = {}, clock = new ManualClock()) {
+    const node = new StubNode();
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    const redlock = openRedlock([node], { clock });
+    const lock = await redlock.acquire("r", { ttl: TTL_MS, ...options });
+    const lease: Lease = protocolOf(lock);
+    const leftMs = (now: Instant = readClock(clock)): number => remainingMs(lease.validUntil, now);
+    return { clock, redlock, lock, lease, leftMs };
+  }
+
+  const later = (from: Instant, byMs: number): Instant => ({
+    ...from,
+    monotonicMs: from.monotonicMs + byMs,
+    wallMs: from.wallMs + byMs,
+  });
+
+  it("is told by each clock, and moved by an extension", async () => {
+    const { clock, lock, lease, leftMs } = await acquire({ autoExtend: false });
+    expect(leftMs()).toBe(VALID_MS);
+    await clock.advance(1_000);
+    const now = readClock(clock);
+    expect([leftMs(), lease.remaining(now), lease.remaining()]).toEqual(Array(3).fill(VALID_MS - 1_000));
+    expect(leftMs({ ...now, wallMs: now.wallMs + 5_000 })).toBe(VALID_MS - 6_000);
+    expect(leftMs({ ...now, suspendedMs: now.suspendedMs + 5_000 })).toBe(VALID_MS - 6_000);
+    await lock.extend();
+    expect(leftMs()).toBe(VALID_MS);
+  });
+
+  it("is judged by the clocks that the caller has read", async () => {
+    const { clock, lock, lease } = await acquire({ autoExtend: false });
+    const now = readClock(clock);
+    clock.suspend(TTL_MS);
+    expect(lease.remaining(now)).toBe(VALID_MS);
+    expect([lease.remaining(readClock(clock)), lease.remaining(now), lease.lossReason]).toEqual([0, 0, "expired"]);
+    expect(lock.signal.aborted).toBe(true);
+  });
+
+  it("is never beyond maxHold, by no clock, however often the lease is extended", async () => {
+    const { clock, lock, lease, leftMs } = await acquire({ maxHold: 10_000 });
+    const granted = readClock(clock);
+    expect(leftMs()).toBe(VALID_MS);
+    for (let extensions = 0; extensions < 3; extensions += 1) {
+      await clock.advance(2_500);
+      await lock.extend();
+    }
+    expect(leftMs(later(granted, 10_000))).toBeCloseTo(0);
+    expect(leftMs({ ...granted, wallMs: granted.wallMs + 10_000 })).toBeCloseTo(0);
+    await clock.advance(2_500);
+    expect([lease.lossReason, leftMs()]).toEqual(["max-hold", Number.NEGATIVE_INFINITY]);
+  });
+
+  it.each([
+    ["forced", (redlock: Redlock) => protocolOf(redlock).session.queues.holderOf("r")?.lose("forced")],
+    ["released", (_: Redlock, lock: Lock) => lock.release()],
+    ["closed", (redlock: Redlock) => redlock.close()],
+  ])("is past when it is %s, also by clocks that were read before", async (reason, end) => {
+    const { clock, redlock, lock, lease, leftMs } = await acquire();
+    const before = readClock(clock);
+    const ending = end(redlock, lock);
+    await clock.advance(0);
+    await ending;
+    expect([leftMs(before), lease.remaining(before), lease.lossReason]).toEqual([Number.NEGATIVE_INFINITY, 0, reason]);
+  });
+
+  it("is told to a call that has joined, until its own release", async () => {
+    const { clock, redlock } = await acquire({});
+    await redlock.using("joined", async (outer) => {
+      await redlock.using(
+        "joined",
+        async (lock) => {
+          const lease = protocolOf(lock);
+          expect(lease.validUntil).toEqual(protocolOf(outer).validUntil);
+          expect(lease.remaining(readClock(clock))).toBe(outer.remaining());
+          await lock.release();
+          expect(remainingMs(lease.validUntil, readClock(clock))).toBe(Number.NEGATIVE_INFINITY);
+          expect([lease.remaining(), outer.isHeld()]).toEqual([0, true]);
+        },
+        { reentrancy: "join" },
+      );
+    });
+  });
+
+  it("is looked at once a second, by one reading of the clocks for all locks", async () => {
+    let reads = 0;
+    class CountingClock extends ManualClock {
+      override wallMs(): number {
+        reads += 1;
+        return super.wallMs();
+      }
+    }
+    const { clock, redlock } = await acquire({ ttl: 60_000 }, new CountingClock());
+    for (let locks = 0; locks < 100; locks += 1) await redlock.acquire(`r${locks}`, { ttl: 60_000 });
+    reads = 0;
+    await clock.advance(3_000);
+    expect(reads).toBe(3);
+  });
 });
 
 describe("a lease that is kept", () => {

@@ -2,7 +2,16 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { quarantineMs } from "../src/rules/quarantine.ts";
 import { BY_THIRDS, everyPeriod } from "../src/rules/renewal.ts";
-import { driftMs, elapsedMs, laterEnd, leaseEnd, leaseStart, remainingMs } from "../src/rules/validity.ts";
+import {
+  cappedEnd,
+  driftMs,
+  elapsedMs,
+  laterEnd,
+  leaseEnd,
+  leaseStart,
+  OVER,
+  remainingMs,
+} from "../src/rules/validity.ts";
 
 const ttl = fc.integer({ min: 50, max: 86_400_000 });
 const factor = fc.double({ min: 0, max: 0.4, noNaN: true });
@@ -67,6 +76,28 @@ describe("leaseStart", () => {
       }),
     );
   });
+});
+
+describe("cappedEnd", () => {
+  const ms = fc.integer({ min: -1_000_000, max: 1_000_000 });
+  const instant = fc.record({ monotonicMs: ms, wallMs: ms, suspendedMs: fc.nat(1_000_000) });
+
+  it("leaves what is left of the lease, or of the cap if that is less, whatever the clocks say", () => {
+    fc.assert(
+      fc.property(instant, instant, fc.nat(1_000_000), instant, (end, granted, maxHoldMs, now) => {
+        const leftMs = Math.min(remainingMs(end, now), maxHoldMs - elapsedMs(granted, now));
+        expect(remainingMs(cappedEnd(end, granted, maxHoldMs), now) === leftMs).toBe(true);
+      }),
+    );
+  });
+
+  it("is the lease's own end where nothing caps it", () => {
+    expect(cappedEnd(asked, asked, Number.POSITIVE_INFINITY)).toBe(asked);
+  });
+});
+
+it("what is over has no time left, whatever the clocks say", () => {
+  expect(remainingMs(OVER, { monotonicMs: 0, wallMs: -1e15, suspendedMs: 0 })).toBe(Number.NEGATIVE_INFINITY);
 });
 
 describe("laterEnd", () => {

@@ -3,6 +3,7 @@
 import type { LockLossReason, LockLostError } from "../api/errors.ts";
 import type { Instant } from "../kit/clock.ts";
 import type { RenewalPolicy } from "../rules/renewal.ts";
+import { type LeaseEnd, OVER } from "../rules/validity.ts";
 import type { LocalQueue } from "../waiting/local-queue.ts";
 import type { Lease } from "./lock.ts";
 
@@ -29,6 +30,10 @@ export class JoinedLease implements Lease {
     return this.#lease.start;
   }
 
+  get validUntil(): LeaseEnd {
+    return this.#released === undefined ? this.#lease.validUntil : OVER;
+  }
+
   get ttlMs(): number {
     return this.#lease.ttlMs;
   }
@@ -49,8 +54,8 @@ export class JoinedLease implements Lease {
     return controller.signal;
   }
 
-  remaining(): number {
-    return this.#released === undefined ? this.#lease.remaining() : 0;
+  remaining(now?: Instant): number {
+    return this.#released === undefined ? this.#lease.remaining(now) : 0;
   }
 
   async extend(ttl: number | undefined): Promise<void> {

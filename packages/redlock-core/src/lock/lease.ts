@@ -9,7 +9,7 @@ import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import type { Vote } from "../rules/quorum.ts";
 import { BY_THIRDS, type RenewalPolicy } from "../rules/renewal.ts";
-import { elapsedMs, type LeaseEnd, laterEnd, leaseStart, remainingMs } from "../rules/validity.ts";
+import { cappedEnd, elapsedMs, type LeaseEnd, laterEnd, leaseStart, OVER, remainingMs } from "../rules/validity.ts";
 import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
 import type { Grant } from "./attempt.ts";
 import { ScriptAnswer } from "./embedded.ts";
@@ -99,7 +99,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     this.#renewal = renewal;
     this.#queues = queues;
     this.#own = own;
-    this.#end = grant.end;
+    this.#end = cappedEnd(grant.end, grant.granted, options.maxHold);
     this.#renewAtMs = BY_THIRDS.dueMs(grant.granted.monotonicMs, grant.ttlMs);
     this.lock = new Lock(this.resources, this);
     for (const queue of queues) queue.hold(this);
@@ -118,9 +118,13 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     return this.#policy?.windowMs(this.#ttlMs) ?? 0;
   }
 
-  /** After leases of several lengths it is the earliest that the end may have been counted from. */
+  /** After leases of several lengths, or with `maxHold`, it is the earliest that the end may count from. */
   get start(): Instant {
     return leaseStart(this.#end, this.#longestTtlMs, this.#engine.options.driftFactor);
+  }
+
+  get validUntil(): LeaseEnd {
+    return this.#state.kind === "held" ? this.#end : OVER;
   }
 
   get signal(): AbortSignal {
@@ -135,19 +139,18 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     return this.#state.kind === "held" ? undefined : this.#state.reason;
   }
 
-  remaining(): number {
+  remaining(given?: Instant): number {
     if (this.#state.kind !== "held") return 0;
-    const now = readClock(this.#engine.clock);
-    const holdLeftMs = this.#maxHoldMs - elapsedMs(this.#granted, now);
-    const leftMs = Math.min(remainingMs(this.#end, now), holdLeftMs);
+    const now = given ?? readClock(this.#engine.clock);
+    const leftMs = remainingMs(this.#end, now);
     if (leftMs > 0) return leftMs;
-    this.lose(holdLeftMs <= 0 ? "max-hold" : "expired");
+    this.lose(elapsedMs(this.#granted, now) >= this.#maxHoldMs ? "max-hold" : "expired");
     return 0;
   }
 
   nextDueMs(): number {
     if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
-    const endMs = Math.min(this.#end.monotonicMs, this.#granted.monotonicMs + this.#maxHoldMs);
+    const endMs = this.#end.monotonicMs;
     return this.#policy !== undefined && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
   }
 
@@ -304,7 +307,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       this.lose(result.reason);
     } else if (result.kind === "extended") {
       this.#ttlMs = ttlMs;
-      this.#end = laterEnd(this.#end, result.end);
+      this.#end = cappedEnd(laterEnd(this.#end, result.end), this.#granted, this.#maxHoldMs);
       this.#renewAtMs = policy.dueMs(startedMs, ttlMs);
     } else {
       this.#renewAtMs = policy.retryMs(startedMs, clock.monotonicMs(), this.#ttlMs);

@@ -15,6 +15,7 @@ import { traces } from "../api/events.ts";
 import type { Instant } from "../kit/clock.ts";
 import { number } from "../kit/schema/check.ts";
 import type { RenewalPolicy } from "../rules/renewal.ts";
+import type { LeaseEnd } from "../rules/validity.ts";
 
 /**
  * The sibling packages use this symbol to reach what users need not know of a `Redlock` and a `Lock`. It is a
@@ -35,11 +36,14 @@ export interface Lease {
    * here never believes longer than a node.
    */
   readonly start: Instant;
+  /** When the lock can be trusted no more, by each clock, unless it is extended. It is past for one that is lost. */
+  readonly validUntil: LeaseEnd;
   /** How long a lease is asked for when it is renewed. */
   readonly ttlMs: number;
   readonly signal: AbortSignal;
   readonly lossReason: LockLossReason | undefined;
-  remaining(): number;
+  /** `now` is what the caller has just read; by default the clocks are read. A lease that is over then is lost. */
+  remaining(now?: Instant): number;
   extend(ttl: number | undefined): Promise<void>;
   release(): Promise<boolean>;
   /**

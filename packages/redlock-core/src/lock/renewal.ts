@@ -2,7 +2,7 @@
  * One timer serves all leases: it renews what is due, and notices what is over, by other clocks than its own within a
  * second. Renewals that are due within the same window are sent in one turn, and so travel in one request per node.
  */
-import type { Clock } from "../kit/clock.ts";
+import { type Clock, type Instant, readClock } from "../kit/clock.ts";
 import { SUSPEND_LOOK_MS } from "../rules/renewal.ts";
 
 /** Something that is over at a time, and may be renewed before. */
@@ -11,8 +11,8 @@ export interface Renewable {
   index: number;
   /** The time by which it may be renewed earlier, to travel with others. */
   readonly windowMs: number;
-  /** Returns the milliseconds for which it may be trusted, and notices its end. */
-  remaining(): number;
+  /** Returns the milliseconds for which it may be trusted, and notices its end, by clocks that were just read. */
+  remaining(now: Instant): number;
   /** Returns the next moment, by the monotonic clock, at which `tick` has something to do; Infinity if it is over. */
   nextDueMs(): number;
   /** Notices its end, and starts a renewal that is due by `dueMs`. */
@@ -83,7 +83,8 @@ export class Renewal<Each extends Renewable> {
 
   /** Notices what is over by other clocks. */
   #look(dueMs: number): number {
-    for (const lease of [...this.#leases]) lease.remaining();
+    const now = readClock(this.#clock);
+    for (const lease of [...this.#leases]) lease.remaining(now);
     return this.#leases.length > 0 ? dueMs : Number.POSITIVE_INFINITY;
   }
 

@@ -61,6 +61,21 @@ export function remainingMs(end: LeaseEnd, now: Instant): number {
   return -elapsedMs(end, now);
 }
 
+/** The end of a lease that is over, whatever the clocks say. */
+export const OVER: LeaseEnd = Object.freeze({
+  monotonicMs: Number.NEGATIVE_INFINITY,
+  wallMs: Number.NEGATIVE_INFINITY,
+  suspendedMs: 0,
+});
+
+/** Returns the end of a lease that was granted at `granted` and is held for no longer than `maxHoldMs`. */
+export function cappedEnd(end: LeaseEnd, granted: Instant, maxHoldMs: number): LeaseEnd {
+  if (maxHoldMs === Number.POSITIVE_INFINITY) return end;
+  const cap = shifted(granted, maxHoldMs);
+  const earlier = laterEnd(end, cap) === end ? cap : end;
+  return { ...earlier, wallMs: Math.min(end.wallMs, cap.wallMs) };
+}
+
 /**
  * Returns the later of two ends of the same lease, because an extension never shortens it. It takes all clocks from
  * one end.
