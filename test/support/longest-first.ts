@@ -7,7 +7,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 const LONG = [
   "test/simulation/lanes/mutations",
   "workers/test/crash",
-  "node-redlock/test/node-redlock-5",
+  "node-redlock/test/node-redlock-5-suite",
   "test/simulation/lanes/focus",
   "redlock-core/test/redlock",
   "redlock-core/test/faults",
