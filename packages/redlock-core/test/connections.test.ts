@@ -11,7 +11,7 @@ import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { type LockNode, QuorumUnreachableError, Redlock, systemClock } from "../src/index.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
-import { openRedlock, pass, startNodes } from "./support/nodes.ts";
+import { openRedlock, pass, requestsOf, startNodes } from "./support/nodes.ts";
 
 const rejections: unknown[] = [];
 const onRejection = (reason: unknown): void => {
@@ -32,14 +32,10 @@ async function messageOf(redlock: Redlock): Promise<string> {
   return (error as Error).message;
 }
 
-async function evalshas(server: RedisServer | undefined): Promise<number> {
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
-}
-
 /** The node has been asked again, twice, so that it refused what was sent again, too. */
 async function askedAgain(server: RedisServer | undefined): Promise<void> {
-  const before = await evalshas(server);
-  await expect.poll(() => evalshas(server)).toBeGreaterThan(before + 1);
+  const before = await requestsOf(server);
+  await expect.poll(() => requestsOf(server)).toBeGreaterThan(before + 1);
 }
 
 describe("a node that refuses", () => {
@@ -385,15 +381,15 @@ describe("requests of one turn", () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     await (await redlock.acquire("warm")).release();
-    const before = await evalshas(server);
+    const before = await requestsOf(server);
     const few = await Promise.all(Array.from({ length: 20 }, (_, index) => redlock.acquire(`few:${index}`)));
-    expect((await evalshas(server)) - before).toBe(1);
+    expect((await requestsOf(server)) - before).toBe(1);
     const many = await Promise.all(Array.from({ length: 200 }, (_, index) => redlock.acquire(`many:${index}`)));
-    expect((await evalshas(server)) - before).toBe(5);
+    expect((await requestsOf(server)) - before).toBe(5);
     await Promise.all(few.map((lock) => lock.release()));
-    expect((await evalshas(server)) - before).toBe(6);
+    expect((await requestsOf(server)) - before).toBe(6);
     await Promise.all(many.map((lock) => lock.release()));
-    expect((await evalshas(server)) - before).toBe(10);
+    expect((await requestsOf(server)) - before).toBe(10);
   });
 
   it.each([
@@ -439,24 +435,24 @@ describe("requests of one turn", () => {
     const locks = await Promise.all(
       Array.from({ length: 1_000 }, (_, index) => redlock.acquire(`held:${index}`, { ttl: 30_000, autoExtend: true })),
     );
-    const before = await evalshas(server);
+    const before = await requestsOf(server);
     const steps = 70;
     await pass(redlock, clock, { steps, stepMs: 500 });
     expect(locks.every((lock) => lock.isHeld())).toBe(true);
     // Three or four extensions of a lease, 250 operations a request.
-    expect((await evalshas(server)) - before - steps).toBeLessThanOrEqual(40);
+    expect((await requestsOf(server)) - before - steps).toBeLessThanOrEqual(40);
   });
 
   it("keep their order, so that a release and the next acquisition of the same lock fit into one", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     let lock = await redlock.acquire("order");
-    const before = await evalshas(server);
+    const before = await requestsOf(server);
     for (let round = 0; round < 20; round += 1) {
       const released = lock.release();
       lock = await redlock.acquire("order", { timeout: 0 });
       expect(await released).toBe(true);
     }
-    expect((await evalshas(server)) - before).toBe(20);
+    expect((await requestsOf(server)) - before).toBe(20);
   });
 });

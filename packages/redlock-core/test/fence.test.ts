@@ -188,11 +188,11 @@ it.each<[string, () => Promise<unknown>, string]>([
   ["no lock's token", () => fence(redis, "a", 0), "fencingToken must be an integer >= 1, got 0"],
   ["a ttl of 0", () => fence(redis, "a", 1, { ttl: 0 }), "ttl must be an integer >= 1 (ms), got 0"],
 ])("refuses %s before anything is sent", async (_what, call, message) => {
-  const before = Number(/cmdstat_eval:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1] ?? 0);
+  const before = await server.calls("eval");
   const error = await errorOf(call());
   expect(error instanceof TypeError || error instanceof RangeError).toBe(true);
   expect(String(error)).toContain(message);
-  const after = Number(/cmdstat_eval:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1] ?? 0);
+  const after = await server.calls("eval");
   expect(after).toBe(before);
 });
 

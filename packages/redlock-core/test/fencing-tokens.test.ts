@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { spawnChild, until } from "@x/test-support";
 import { expect, it } from "vitest";
-import { startNodes } from "./support/nodes.ts";
+import { requestsOf, startNodes } from "./support/nodes.ts";
 
 interface Tally {
   readonly grants: number;
@@ -28,8 +28,7 @@ it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, wh
   );
   let isOver = false;
   /** Every grant is a request to the register. */
-  const granted = async (): Promise<number> =>
-    Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await register[0]?.call("INFO", "commandstats")))?.[1] ?? 0);
+  const granted = (): Promise<number> => requestsOf(register[0]);
   const faults = (async () => {
     for (let round = 0; !isOver; round += 1) {
       const server = servers[round % servers.length];

@@ -8,7 +8,7 @@ import { systemRandom } from "../src/kit/random.ts";
 import { Engine } from "../src/rounds/engine.ts";
 import { Hints } from "../src/waiting/hints.ts";
 import { clients } from "./support/clients.ts";
-import { openRedlock, startNodes } from "./support/nodes.ts";
+import { openRedlock, requestsOf, startNodes } from "./support/nodes.ts";
 import { StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
@@ -80,21 +80,16 @@ it.each(Object.keys(clients))("no message throws, nor takes anybody out of a que
 
 it("the turn of another process's waiter costs no request", async () => {
   const { server, held, waits, members, channels } = await twoWaiting("ioredis");
-  const before = await requests(server);
+  const before = await requestsOf(server);
   await server.call("PUBLISH", channels[0] ?? "", `turn ${members[1]} r`);
   await server.call("PUBLISH", channels[0] ?? "", `turn ${members[0]} r`);
   // What the process does because of the first message, it does before it hears the second.
-  await expect.poll(async () => await requests(server)).toBeGreaterThan(before);
-  expect(await requests(server)).toBe(before + 1);
+  await expect.poll(async () => await requestsOf(server)).toBeGreaterThan(before);
+  expect(await requestsOf(server)).toBe(before + 1);
   expect(await membersOf(server)).toEqual(members);
   await held[Symbol.asyncDispose]();
   for (const wait of waits) await (await wait)[Symbol.asyncDispose]();
 });
-
-async function requests(server: RedisServer): Promise<number> {
-  const statistics = String(await server.call("INFO", "commandstats"));
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(statistics)?.[1] ?? 0);
-}
 
 it("the turn of a waiter that has gone is given back for a key that was waited for, and for no other", async () => {
   const { server, held, waits, channels } = await twoWaiting("ioredis");

@@ -12,11 +12,7 @@ import {
 } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS } from "../src/rules/keys.ts";
-import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
-
-async function requestsOf(server: RedisServer | undefined): Promise<number> {
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await server?.call("INFO", "commandstats")))?.[1] ?? 0);
-}
+import { openRedlock, requestsOf, shortTtl, startNodes } from "./support/nodes.ts";
 
 /** Somebody waits in line on a quorum of the nodes. */
 async function inLine(redlock: Redlock, resource: string): Promise<void> {

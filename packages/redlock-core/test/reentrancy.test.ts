@@ -13,7 +13,7 @@ import {
   ReentrancyError,
 } from "../src/index.ts";
 import { deferred } from "../src/protocol.ts";
-import { openRedlock } from "./support/nodes.ts";
+import { openRedlock, requestsOf } from "./support/nodes.ts";
 
 /** A call that would wait fails its test by the test's own timeout. */
 const patient = { timeout: Number.POSITIVE_INFINITY };
@@ -24,8 +24,7 @@ let redlock: Redlock;
 let requests: () => Promise<number>;
 beforeAll(async () => {
   servers = await startRedisNodes(1);
-  requests = async () =>
-    Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await servers[0]?.call("INFO", "commandstats")))?.[1] ?? 0);
+  requests = () => requestsOf(servers[0]);
 });
 afterAll(async () => {
   await Promise.all(servers.map((server) => server.stop()));

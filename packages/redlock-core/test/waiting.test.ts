@@ -16,14 +16,8 @@ import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
 import { clients } from "./support/clients.ts";
-import { everyNodeAnswers, openRedlock, pass, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, openRedlock, pass, requestsOf, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
-
-/** Commands that clients sent to the server, without those that scripts call. */
-async function requests(server: RedisServer): Promise<number> {
-  const stats = String(await server.call("INFO", "commandstats"));
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
-}
 
 /** So many wait in line on a quorum of the nodes. */
 async function inLine(redlock: Redlock, resource: string, count: number): Promise<void> {
@@ -72,10 +66,10 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     });
     // Those of the holder's own process wait in it, and those of the other stand behind its first.
     await inLine(clients[0] as Redlock, "cost", 1);
-    const before = await requests(servers[0] as RedisServer);
+    const before = await requestsOf(servers[0]);
     await holder?.release();
     await Promise.all(waiters);
-    const spent = (await requests(servers[0] as RedisServer)) - before;
+    const spent = (await requestsOf(servers[0])) - before;
     expect(spent / 40).toBeLessThanOrEqual(3);
   });
 
@@ -88,9 +82,9 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     for (const server of servers) await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:*")).toHaveLength(1);
     /** What comes of its own accord in so many steps of time, each of which is answered on its connections. */
     const sentIn = async (steps: number): Promise<number> => {
-      const before = await requests(servers[0] as RedisServer);
+      const before = await requestsOf(servers[0]);
       await pass(waiting, clock, { steps, stepMs: 100 });
-      return (await requests(servers[0] as RedisServer)) - before - steps;
+      return (await requestsOf(servers[0])) - before - steps;
     };
     await expect.poll(() => sentIn(1)).toBe(0);
     expect(await sentIn(50)).toBe(0);
@@ -467,7 +461,7 @@ describe("a waiter", () => {
       const redlock = openRedlock([server as RedisServer]);
       await server?.call("SET", "foreign", value, "PX", "60000");
       const waiting = redlock.acquire("foreign", { timeout: 20_000 });
-      await expect.poll(() => requests(server as RedisServer)).toBeGreaterThan(4);
+      await expect.poll(() => requestsOf(server)).toBeGreaterThan(4);
       await server?.call("DEL", "foreign");
       expect((await waiting).isHeld()).toBe(true);
     },

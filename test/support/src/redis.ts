@@ -184,6 +184,12 @@ export class RedisServer implements AsyncDisposable {
     await this.call("FLUSHALL");
   }
 
+  /** Returns how often the server has run the command since it started. */
+  async calls(command: string): Promise<number> {
+    const stats = String(await this.call("INFO", "commandstats"));
+    return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, "m").exec(stats)?.[1] ?? 0);
+  }
+
   /** Runs one command on a connection that nothing else uses meanwhile. */
   async call(command: string, ...args: (string | number)[]): Promise<unknown> {
     const client = await this.#connection();

@@ -29,6 +29,11 @@ export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], option
   return redlock;
 }
 
+/** Returns how many scripts clients have sent to the node: every request of ours is one. */
+export async function requestsOf(server: RedisServer | undefined): Promise<number> {
+  return (await server?.calls("evalsha")) ?? 0;
+}
+
 function isServer(node: RedisServer | NodeSource): node is RedisServer {
   return typeof node === "object" && "freeze" in node;
 }
