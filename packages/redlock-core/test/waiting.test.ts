@@ -16,15 +16,8 @@ import { IoredisNode } from "../src/nodes/ioredis.ts";
 import { protocolOf } from "../src/protocol.ts";
 import { NODE_KEYS, slotOf } from "../src/rules/keys.ts";
 import { clients } from "./support/clients.ts";
-import { everyNodeAnswers, openRedlock, pass, requestsOf, startNodes } from "./support/nodes.ts";
+import { everyNodeAnswers, inLine, openRedlock, pass, requestsOf, startNodes } from "./support/nodes.ts";
 import { startSubscriberProxy } from "./support/subscriber-proxy.ts";
-
-/** So many wait in line on a quorum of the nodes. */
-async function inLine(redlock: Redlock, resource: string, count: number): Promise<void> {
-  await expect
-    .poll(async () => (await redlock.inspect(resource)).nodes.filter(({ waiters }) => waiters === count).length)
-    .toBeGreaterThanOrEqual(redlock.quorum);
-}
 
 describe.each([1, 3])("waiting on %i nodes", (count) => {
   let servers: RedisServer[];

@@ -29,6 +29,13 @@ export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], option
   return redlock;
 }
 
+/** Resolves when so many wait in line on a quorum of the nodes. */
+export async function inLine(redlock: Redlock, resource: string, count: number): Promise<void> {
+  await expect
+    .poll(async () => (await redlock.inspect(resource)).nodes.filter(({ waiters }) => waiters === count).length)
+    .toBeGreaterThanOrEqual(redlock.quorum);
+}
+
 /** Returns how many scripts clients have sent to the node: every request of ours is one. */
 export async function requestsOf(server: RedisServer | undefined): Promise<number> {
   return (await server?.calls("evalsha")) ?? 0;
