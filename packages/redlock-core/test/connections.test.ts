@@ -38,8 +38,8 @@ async function askedAgain(server: RedisServer | undefined): Promise<void> {
   await expect.poll(() => requestsOf(server)).toBeGreaterThan(before + 1);
 }
 
-describe("a node that refuses", () => {
-  it("to write a release gets it again when it writes", async () => {
+describe("a node", () => {
+  it("gets a release again that it refused to write, when it writes", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const lock = await redlock.acquire("kept");
@@ -50,7 +50,7 @@ describe("a node that refuses", () => {
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
 
-  it("to write a release gets it again also when the last extension asked for less than the key still has", async () => {
+  it("gets a refused release again also when the last extension asked for less than the key still has", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const lock = await redlock.acquire("kept", { ttl: 20_000 });
@@ -62,7 +62,7 @@ describe("a node that refuses", () => {
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
 
-  it("to write a release gets it again as long as an extension may have prolonged it that was not answered", async () => {
+  it("gets a refused release again as long as an extension that was not answered may have prolonged the lock", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy.stop());
@@ -83,13 +83,13 @@ describe("a node that refuses", () => {
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
 
-  it("for want of a password names the reason", async () => {
+  it("names the reason when it refuses for want of a password", async () => {
     const [server] = await startNodes(1, { args: ["--requirepass", "secret"] });
     const redlock = openRedlock([{ path: server?.path ?? "" }], { nodeTimeout: 1_000 });
     expect(await messageOf(redlock)).toMatch(/NOAUTH|not connected/);
   });
 
-  it("because it is a replica names the reason, and so does check()", async () => {
+  it("names the reason when it refuses as a replica, and so does check()", async () => {
     const [master, replica] = await startNodes(2);
     await replica?.call("REPLICAOF", "127.0.0.1", master?.port ?? 0);
     await expect.poll(() => replica?.call("INFO", "replication"), { timeout: 20_000 }).toMatch(/master_link_status:up/);
@@ -98,7 +98,7 @@ describe("a node that refuses", () => {
     expect((await redlock.check()).map((finding) => finding.code)).toContain("REPLICA");
   });
 
-  it("because it is out of memory names the reason, and still releases", async () => {
+  it("names the reason when it refuses for want of memory, and still releases", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const held = await redlock.acquire("held", { ttl: 20_000 });
@@ -108,7 +108,7 @@ describe("a node that refuses", () => {
     expect(await held.release()).toBe(true);
   });
 
-  it("because a script keeps it busy names the reason", async () => {
+  it("names the reason when it refuses because a script keeps it busy", async () => {
     const [server] = await startNodes(1, { args: ["--lua-time-limit", "100"] });
     const redlock = openRedlock([server as RedisServer], { nodeTimeout: 5_000 });
     await (await redlock.acquire("warm")).release();
@@ -120,7 +120,7 @@ describe("a node that refuses", () => {
     expect((await redlock.tryAcquire("refused"))?.isHeld()).toBe(true);
   });
 
-  it("because its script cache was flushed is asked again at once", async () => {
+  it("is asked again at once when its script cache was flushed", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     for (let round = 0; round < 3; round += 1) {
@@ -133,7 +133,7 @@ describe("a node that refuses", () => {
     }
   });
 
-  it("because its script cache was flushed is asked again at once, also for what concerns no lock of ours", async () => {
+  it("is asked again at once when its script cache was flushed, also for what concerns no lock of ours", async () => {
     const servers = await startNodes(3);
     const [redlock, operator] = [openRedlock(servers), openRedlock(servers)];
     const flush = async (): Promise<unknown> =>
@@ -155,7 +155,7 @@ describe("a node that refuses", () => {
     }
   });
 
-  it("because it is still loading its data is used when it is ready", async () => {
+  it("is used when it is ready, though it refused while it loaded its data", async () => {
     const [server] = await startNodes(1, { persistence: true, args: sinceRedis7("--enable-debug-command", "yes") });
     await server?.call("DEBUG", "POPULATE", 200_000);
     await server?.call("CONFIG", "SET", "key-load-delay", "10");
@@ -183,7 +183,7 @@ describe("a connection", () => {
     expect((await redlock.acquire("again")).isHeld()).toBe(true);
   });
 
-  it("to nobody fails the call in time, and says so", async () => {
+  it("fails the call in time when nobody listens, and says so", async () => {
     const redlock = openRedlock(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]);
     const error = await errorOf(redlock.acquire("nobody", { timeout: 300 }));
     expect(error).toBeInstanceOf(QuorumUnreachableError);

@@ -220,7 +220,7 @@ describe("using inside using", () => {
     expect(again).toBe("again");
   });
 
-  it('is what every other call is with reentrancy: "wait", and for acquire', async () => {
+  it('is a call like every other with reentrancy: "wait", and so is an acquire inside', async () => {
     const redlock = openRedlock(server(), { reentrancy: "wait" });
     const semaphore = new Semaphore(redlock, aName(), { permits: 2 });
     expect(await semaphore.using(async () => await semaphore.using(() => "both"))).toBe("both");

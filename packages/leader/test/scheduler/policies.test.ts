@@ -386,7 +386,7 @@ describe("schedules", () => {
       .toBe(1);
   });
 
-  it("leave it also through a scheduler that takes over in the same term, and has its schedules only then", async () => {
+  it("leave a waiting tick also through a scheduler that takes over in the same term and is given schedules only then", async () => {
     const name = "reload";
     const { election, first, skipped, ticks, release } = buffering(name);
     const second = new LeaderScheduler({ election });

@@ -369,10 +369,10 @@ describe("a session", () => {
     expect([...store.fields].filter(([field]) => field.startsWith("r:")).map(([, line]) => line)).toEqual(["1"]);
   });
 
-  describe("runs no tick that is claimed when an order to pause comes with the answer,", () => {
+  describe("when an order to pause comes with the answer to a claim", () => {
     const least = { delivery: "at-least-once", catchup: "all" } as const;
 
-    it("leaves no note of a tick that it does not run", async () => {
+    it("neither runs the tick nor leaves a note of it", async () => {
       const store = new MemoryStore([upToNow()]);
       store.before = ({ fields }) => {
         if (fields.some((field) => field.startsWith("r:"))) store.mail.set("p:s", "7 1 0");
@@ -385,7 +385,7 @@ describe("a session", () => {
       expect([ticks, new Set(log)]).toEqual([[], new Set(["skipped: paused"])]);
     });
 
-    it("nor one from before the end of a pause that it hears of then", async () => {
+    it("runs no tick from before the end of the pause that it hears of then", async () => {
       const store = new MemoryStore([upToNow()]);
       let resumedMs = Number.POSITIVE_INFINITY;
       store.before = async ({ fields }) => {
