@@ -13,8 +13,10 @@ export type TermLossReason =
    * because the process may have stood still before.
    */
   | "clock-jumped"
-  /** A quorum said that the lock is another's or gone, a newer term was seen, or an operator took the lock away. */
+  /** A quorum said that the lock is another's or gone, or a newer term was seen. */
   | "taken"
+  /** An operator took the lock away, by `forceRelease()` of a `Redlock`. */
+  | "forced"
   /**
    * The election's `Redlock` was closed, so nothing renews the lease any more. The lease runs out and is not handed
    * over, because work may still go on.
@@ -38,6 +40,7 @@ const FAILURES: ReadonlySet<TermLossReason> = new Set([
   "suspended",
   "clock-jumped",
   "taken",
+  "forced",
   "closed",
 ]);
 

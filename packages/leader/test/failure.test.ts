@@ -15,7 +15,7 @@ describe("an error of the renewal thread", () => {
   it.each([
     QUORUM,
     new RedlockClosedError(["leader:x"]),
-    new LockLostError({ resources: ["leader:x"], reason: "taken", fencingToken: 7, heldMs: 1, votes: [] }),
+    new LockLostError({ resources: ["leader:x"], reason: "forced", fencingToken: 7, heldMs: 1, votes: [] }),
   ])("keeps its class, its fields and its cause: $name", (thrown) => {
     const error = errorOf(structuredClone(failureOf(thrown)));
     expect(error).toBeInstanceOf(thrown.constructor);

@@ -133,6 +133,14 @@ describe.concurrent("renewal from a worker thread", () => {
     await b.next("elected");
   });
 
+  it("ends a term with the reason why its lock was lost", async ({ expect }) => {
+    await using scene = await startScene();
+    const a = scene.start("a", 60_000);
+    await a.next("elected");
+    expect(await scene.nodes.redlock().forceRelease("leader:jobs")).toBe(true);
+    expect(await a.next("lost")).toMatchObject({ reason: "forced" });
+  });
+
   it("reports a failed renewal as the error that it is", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", 60_000);

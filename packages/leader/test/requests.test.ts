@@ -1,11 +1,18 @@
 /** What a candidate, a term and an observer ask of the nodes, and when. */
-import { type Clock, LockHeldError, type Redlock, type Vote } from "@x/redlock-core";
-import { Emitter, PROTOCOL, readClock } from "@x/redlock-core/protocol";
+import {
+  type Clock,
+  LockHeldError,
+  type LockLossReason,
+  LockLostError,
+  type Redlock,
+  type Vote,
+} from "@x/redlock-core";
+import { Emitter, leaseEnd, PROTOCOL, type RenewalPolicy, readClock } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
 import { LEADER_EVENTS, type LeaderEvents } from "../src/events/events.ts";
 import { resolveOptions } from "../src/options.ts";
 import { Ledger, type RecordToWrite } from "../src/record/ledger.ts";
-import { type Lease, localLeases, type RenewalListener } from "../src/term/lease.ts";
+import { localLeases, type TermLease } from "../src/term/lease.ts";
 import type { Standing } from "../src/term/standing.ts";
 import { HeldTerm } from "../src/term/term.ts";
 
@@ -38,23 +45,32 @@ class StillClock implements Clock {
 }
 
 describe("a term", () => {
-  function held({ isInOrder = true, write = (): Promise<void> => Promise.resolve() } = {}) {
+  function held({ worker = undefined as typeof options.worker, write = (): Promise<void> => Promise.resolve() } = {}) {
     const clock = new StillClock();
     const log: string[] = [];
-    let renewals: RenewalListener | undefined;
+    const lock = new AbortController();
+    let lossReason: LockLossReason | undefined;
+    let renewals: RenewalPolicy | undefined;
     let hear: (news: string) => void = () => undefined;
-    const lease: Lease = {
+    const lease: TermLease = {
       fencingToken: 5,
       token: "t",
-      isInOrder,
       get start() {
         return readClock(clock);
       },
-      remaining: () => 1_000,
-      keep: (listener) => {
-        renewals = listener;
+      get validUntil() {
+        return leaseEnd(readClock(clock), options.leaseDuration, 0);
       },
-      leave: () => undefined,
+      signal: lock.signal,
+      get lossReason() {
+        return lossReason;
+      },
+      keep: (policy) => {
+        renewals = policy;
+      },
+      leave: () => {
+        log.push("leave");
+      },
       release: () => {
         log.push("release");
         return Promise.resolve(true);
@@ -74,7 +90,7 @@ describe("a term", () => {
     } as unknown as Ledger;
     const standing = {
       ledger,
-      options,
+      options: { ...options, worker },
       clock,
       instance: "a#1",
       events: new Emitter<LeaderEvents>(LEADER_EVENTS),
@@ -89,11 +105,38 @@ describe("a term", () => {
     });
     const renew = async (afterMs: number): Promise<void> => {
       clock.ms += afterMs;
-      renewals?.renewed(1);
+      renewals?.onRenewed?.(1);
       await turn();
     };
-    return { term, log, renew, hear: (news: string) => hear(news) };
+    standing.events.on("renewFailed", () => log.push("renewFailed"));
+    const lose = (reason: LockLossReason): void => {
+      lossReason = reason;
+      lock.abort(new LockLostError({ resources: ["leader:x"], reason, fencingToken: 5, heldMs: 1, votes: [] }));
+    };
+    return { term, log, renew, lose, policy: () => renewals, hear: (news: string) => hear(news) };
   }
+
+  it("renews its lock once per period, also after a failure", () => {
+    const { policy } = held();
+    expect([policy()?.dueMs(800, 1_500), policy()?.retryMs(800, 900, 1_500)]).toEqual([1_000, 1_000]);
+  });
+
+  it.each([
+    ["taken", "taken", ["leave"]],
+    ["forced", "forced", ["leave"]],
+    ["expired", undefined, ["renewFailed"]],
+  ] as const)("takes a lock that is %s as %s: an expiry is the deadline's business", (lost, reason, told) => {
+    const { term, log, lose } = held();
+    lose(lost);
+    expect([term.reason, term.isCurrent(), log]).toEqual([reason, reason === undefined, told]);
+  });
+
+  it("leaves its lock to run out before it is released, and is told nothing more", async () => {
+    const { term, log, lose } = held();
+    await term.finish();
+    lose("expired");
+    expect([log, term.reason]).toEqual([["leave", "release"], "resigned"]);
+  });
 
   it("sends its last mark with the release, and listens only between the task's begin and its end", async () => {
     let resolve: () => void = () => undefined;
@@ -109,9 +152,9 @@ describe("a term", () => {
     expect(log).toEqual(["record", "listen"]);
     isEnding = true;
     const finished = term.finish();
-    expect(log.slice(2)).toEqual(["ended", "release"]);
+    expect(log.slice(2)).toEqual(["leave", "ended", "release"]);
     await turn();
-    expect(log.slice(4)).toEqual(["unlisten"]);
+    expect(log.slice(5)).toEqual(["unlisten"]);
     resolve();
     await finished;
   });
@@ -122,7 +165,10 @@ describe("a term", () => {
     const marked = new Promise<void>((done) => {
       resolve = done;
     });
-    const { term, log } = held({ isInOrder: false, write: () => (isEnding ? marked : Promise.resolve()) });
+    const { term, log } = held({
+      worker: { redlock: "file:///r.js", maxBlock: 100 },
+      write: () => (isEnding ? marked : Promise.resolve()),
+    });
     term.enter(new AbortController().signal);
     await turn();
     isEnding = true;
@@ -131,7 +177,7 @@ describe("a term", () => {
     expect(log).not.toContain("release");
     resolve();
     await finished;
-    expect(log.filter((each) => !each.endsWith("listen"))).toEqual(["record", "ended", "release"]);
+    expect(log.filter((each) => !each.endsWith("listen"))).toEqual(["record", "leave", "ended", "release"]);
   });
 
   it("repeats its record once per lease, and at once when it is asked to resign", async () => {

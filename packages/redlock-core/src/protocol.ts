@@ -80,6 +80,7 @@ export {
   elapsedMs,
   type LeaseEnd,
   leaseEnd,
+  OVER,
   remainingMs,
   validityMs,
 } from "./rules/validity.ts";

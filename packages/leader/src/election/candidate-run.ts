@@ -11,7 +11,7 @@ import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
 import { endedCleanly } from "../rules/record.ts";
 import { cooldownMs, jitteredMs } from "../rules/timings.ts";
-import type { Lease, LeaseSource } from "../term/lease.ts";
+import type { LeaseSource, TermLease } from "../term/lease.ts";
 import type { Standing } from "../term/standing.ts";
 import { HeldTerm } from "../term/term.ts";
 import type { NodeWatch } from "./node-watch.ts";
@@ -114,7 +114,11 @@ export class CandidateRun {
   }
 
   /** Goes from the lock to the leadership. Resolves undefined without the lock, or if it was lost meanwhile. */
-  async #takeOffice(lease: Lease | undefined, signal: AbortSignal, startedMs: number): Promise<HeldTerm | undefined> {
+  async #takeOffice(
+    lease: TermLease | undefined,
+    signal: AbortSignal,
+    startedMs: number,
+  ): Promise<HeldTerm | undefined> {
     if (lease === undefined) return undefined;
     const { clock, events, options, redlock } = this.#standing;
     const term = new HeldTerm({

@@ -1,51 +1,12 @@
-/**
- * The lease of a term: a lock, which its `Redlock` renews on this event loop.
- *
- * A renewal that fails decides nothing, because the next one may succeed. The loss is decided by the deadline, or by
- * `lost` when a quorum said that the lock is not ours.
- */
-import {
-  type Lock,
-  LockHeldError,
-  LockLostError,
-  QuorumUnreachableError,
-  type Redlock,
-  type Vote,
-} from "@x/redlock-core";
-import {
-  everyPeriod,
-  type Instant,
-  type LinkedSignal,
-  linkSignals,
-  onAbort,
-  type PlacedOptions,
-  protocolOf,
-} from "@x/redlock-core/protocol";
+/** How a candidate acquires the lock of an election, and what a term has of it. */
+import { type Lock, LockHeldError, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
+import { type Lease, type LinkedSignal, linkSignals, type PlacedOptions, protocolOf } from "@x/redlock-core/protocol";
 
-export interface RenewalListener {
-  renewed(tookMs: number): void;
-  failed(error: unknown): void;
-  /** The lock is known not to be ours any more. */
-  lost(): void;
-}
-
-export interface Lease {
-  readonly fencingToken: number;
-  /** The value of the lock on the nodes. */
-  readonly token: string;
-  /** Whether its requests and the `Redlock`'s reach a node in the order in which they were made. */
-  readonly isInOrder: boolean;
-  /** All clocks, read before the request was sent that granted the lock, or last renewed it. */
-  readonly start: Instant;
-  /** Returns the milliseconds for which the lock itself is valid; at 0 or below it is over. */
-  remaining(): number;
-  /** Renews every `retryPeriod` until `leave` or `release`. */
-  keep(listener: RenewalListener): void;
-  /** Stops renewing and lets the lease run out, whatever is closed meanwhile. */
-  leave(): void;
-  /** Gives the lock up at once. Resolves true if a quorum says that it was ours until now, and never rejects. */
-  release(): Promise<boolean>;
-}
+/** What a term needs of its lock. The lease of a lock has it, and one that a renewal thread keeps. */
+export type TermLease = Pick<
+  Lease,
+  "token" | "fencingToken" | "start" | "validUntil" | "signal" | "lossReason" | "keep" | "leave" | "release"
+>;
 
 export type Refused = (votes: readonly Vote[]) => void;
 
@@ -56,7 +17,7 @@ export interface LeaseSource {
    *
    * It rejects when too few nodes have answered for a while: call it again.
    */
-  acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined>;
+  acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined>;
   close(): Promise<void>;
 }
 
@@ -76,8 +37,8 @@ const SILENCE = new Error("no quorum of nodes has answered for long");
 /** A clock that is not known to be right gives nobody a place before others. */
 const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 
-/** Makes leases whose renewals run on this event loop. `isPaused` tells whether to leave a renewal out. */
-export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = (): boolean => false): LeaseSource {
+/** Acquires leases whose renewals run on this event loop. */
+export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSource {
   const protocol = protocolOf(redlock);
   const { resource, leaseDuration: ttl, retryPeriod, note } = options;
   const ask = async (place: PlacedOptions): Promise<Lock | undefined> => {
@@ -122,9 +83,9 @@ export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = 
     }
   };
   return {
-    async acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined> {
+    async acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined> {
       const lock = await (refused === undefined ? askOnce(signal) : wait(signal, refused));
-      return lock && new LocalLease(lock, retryPeriod, isPaused);
+      return lock && protocolOf(lock);
     },
     close: () => Promise.resolve(),
   };
@@ -133,64 +94,4 @@ export function localLeases(redlock: Redlock, options: LeaseOptions, isPaused = 
 /** Too few nodes answered one attempt. Those that follow wait for them. */
 function unlessUnreachable(error: unknown): undefined {
   if (!(error instanceof QuorumUnreachableError)) throw error;
-}
-
-class LocalLease implements Lease {
-  readonly isInOrder = true;
-  readonly fencingToken: number;
-  readonly token: string;
-  readonly #lock: Lock;
-  readonly #retryPeriodMs: number;
-  readonly #isPaused: () => boolean;
-  #stopListening: () => void = () => undefined;
-
-  constructor(lock: Lock, retryPeriodMs: number, isPaused: () => boolean) {
-    this.fencingToken = lock.fencingToken;
-    this.token = lock.token;
-    this.#lock = lock;
-    this.#retryPeriodMs = retryPeriodMs;
-    this.#isPaused = isPaused;
-  }
-
-  get start(): Instant {
-    return protocolOf(this.#lock).start;
-  }
-
-  remaining(): number {
-    return this.#lock.remaining();
-  }
-
-  /**
-   * Work may go on when the lock is lost, to a clock that jumped or a `Redlock` that is closed. So it is released by
-   * `release` or not at all.
-   *
-   * The lock's own validity may end first. That is told as a failure, because the deadline decides; only another's
-   * claim is a loss.
-   */
-  keep(listener: RenewalListener): void {
-    const { signal } = this.#lock;
-    const onAborted = (): void => {
-      const reason: unknown = signal.reason;
-      if (reason instanceof LockLostError && reason.reason === "expired") listener.failed(reason);
-      else listener.lost();
-    };
-    protocolOf(this.#lock).keep({
-      ...everyPeriod(this.#retryPeriodMs),
-      isPaused: this.#isPaused,
-      onRenewed: (tookMs) => listener.renewed(tookMs),
-      onFailed: (error) => listener.failed(error),
-    });
-    if (signal.aborted) onAborted();
-    else this.#stopListening = onAbort(signal, onAborted);
-  }
-
-  leave(): void {
-    this.#stopListening();
-    protocolOf(this.#lock).leave();
-  }
-
-  async release(): Promise<boolean> {
-    this.leave();
-    return this.#lock.release();
-  }
 }

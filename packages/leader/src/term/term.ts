@@ -13,9 +13,11 @@ import { QuorumUnreachableError } from "@x/redlock-core";
 import {
   asError,
   elapsedMs,
+  everyPeriod,
   type Instant,
   onAbort,
   readClock,
+  remainingMs,
   Schema,
   SUSPEND_LOOK_MS,
 } from "@x/redlock-core/protocol";
@@ -26,12 +28,12 @@ import type { Written } from "../record/ledger.ts";
 import { reasonOfDeadline } from "../rules/deadline.ts";
 import { isHeldBy, type NodeView, type TermRecord } from "../rules/record.ts";
 import { dateOf, durationOrNoneMs, proclaimedValue } from "../rules/values.ts";
-import type { Lease } from "./lease.ts";
+import type { TermLease } from "./lease.ts";
 import type { Standing } from "./standing.ts";
 
 interface TermParts {
   readonly standing: Standing<HeldTerm>;
-  readonly lease: Lease;
+  readonly lease: TermLease;
   /** Is called with each renewal. */
   readonly isEligible: () => Promise<boolean>;
   /** Keeps the candidate out for so long, after a resignation by the owner of the term. */
@@ -56,11 +58,13 @@ export class HeldTerm implements LeaderTerm {
   readonly acquiredAt: Date;
   readonly signal: AbortSignal;
   readonly #standing: Standing<HeldTerm>;
-  readonly #lease: Lease;
+  readonly #lease: TermLease;
   readonly #isEligible: TermParts["isEligible"];
   readonly #cool: TermParts["cool"];
   readonly #controller = new AbortController();
   readonly #startedMs: number;
+  /** They end what the term listens to as long as its lease is kept. */
+  readonly #unties: (() => void)[] = [];
   #status: Status = { name: "current" };
   #value: string | undefined;
   #revision = 0;
@@ -73,7 +77,6 @@ export class HeldTerm implements LeaderTerm {
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
-  #untieFromRedlock: () => void = () => undefined;
   #renewFailures = 0;
   /** The first renewal after this repeats the record. Infinity: the nodes have not been told of the term yet. */
   #recordDueMs: number = Number.POSITIVE_INFINITY;
@@ -96,10 +99,13 @@ export class HeldTerm implements LeaderTerm {
     this.acquiredAt = dateOf(Math.round(clock.wallMs()));
     this.#armDeadline();
     lease.keep({
-      renewed: (tookMs) => this.#onRenewed(tookMs),
-      failed: (error) => this.#onRenewFailed(error),
-      lost: () => this.#endNow("taken"),
+      ...everyPeriod(options.retryPeriod),
+      onRenewed: (tookMs) => this.#onRenewed(tookMs),
+      onFailed: (error) => this.#onRenewFailed(error),
     });
+    const { signal } = lease;
+    if (signal.aborted) this.#onLockLost();
+    else this.#unties.push(onAbort(signal, () => this.#onLockLost()));
   }
 
   get status(): Status["name"] {
@@ -126,7 +132,7 @@ export class HeldTerm implements LeaderTerm {
     if (this.#remainingAt(now) > 0) return true;
     const { start } = this.#lease;
     const isLate = elapsedMs(start, now) >= options.renewDeadline;
-    this.#endNow(isLate ? reasonOfDeadline(start, options.renewDeadline, now) : "taken");
+    this.#endNow(isLate ? reasonOfDeadline(start, options.renewDeadline, now) : this.#lossReason);
     return false;
   }
 
@@ -193,7 +199,7 @@ export class HeldTerm implements LeaderTerm {
    */
   enter(closed: AbortSignal): void {
     this.#isElected = true;
-    this.#untieFromRedlock = onAbort(closed, () => this.#endNow("closed"));
+    this.#unties.push(onAbort(closed, () => this.#endNow("closed")));
     if (!this.#isAnnounced) void this.announce().catch((error: unknown) => this.#onNotWritten(error));
     // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
     this.#stopListening = this.#standing.clock.schedule(0, () => this.#listen());
@@ -226,9 +232,9 @@ export class HeldTerm implements LeaderTerm {
     this.#endNow(this.reason ?? "resigned");
     const failed = (error: unknown): void => this.#standing.report(error);
     const marking = this.#isAnnounced ? this.#write(true).catch(failed) : undefined;
-    // On one connection the mark is there before the lock is free. One that is late costs the next leader its
-    // `lockDelay`.
-    if (!this.#lease.isInOrder) await marking;
+    // On one connection the mark is there before the lock is free; a renewal thread has its own. One that is late costs
+    // the next leader its `lockDelay`.
+    if (this.#standing.options.worker !== undefined) await marking;
     await Promise.all([marking, this.#lease.release()]);
   }
 
@@ -250,7 +256,7 @@ export class HeldTerm implements LeaderTerm {
 
   #remainingAt(now: Instant): number {
     const untilDeadlineMs = this.#standing.options.renewDeadline - elapsedMs(this.#lease.start, now);
-    return Math.min(untilDeadlineMs, this.#lease.remaining());
+    return Math.min(untilDeadlineMs, remainingMs(this.#lease.validUntil, now));
   }
 
   /**
@@ -287,9 +293,20 @@ export class HeldTerm implements LeaderTerm {
 
   #letGo(): void {
     this.#lease.leave();
-    this.#untieFromRedlock();
+    for (const untie of this.#unties.splice(0)) untie();
     // After the release of the lock, which need not wait for that.
     this.#standing.clock.schedule(0, () => this.#stopListening());
+  }
+
+  /** Only another's claim ends the term. That the lock's own validity is over is told, and the deadline decides. */
+  #onLockLost(): void {
+    const { lossReason, signal } = this.#lease;
+    if (lossReason === "expired") this.#onRenewFailed(signal.reason);
+    else this.#endNow(this.#lossReason);
+  }
+
+  get #lossReason(): TermLossReason {
+    return this.#lease.lossReason === "forced" ? "forced" : "taken";
   }
 
   #onRenewed(tookMs: number): void {

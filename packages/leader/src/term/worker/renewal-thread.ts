@@ -5,8 +5,16 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type Redlock, systemClock, type Vote } from "@x/redlock-core";
-import { kindOf, messageOf, protocolOf, redlock as REDLOCK, readClock } from "@x/redlock-core/protocol";
-import { type Lease, localLeases } from "../lease.ts";
+import {
+  everyPeriod,
+  kindOf,
+  messageOf,
+  onAbort,
+  protocolOf,
+  redlock as REDLOCK,
+  readClock,
+} from "@x/redlock-core/protocol";
+import { localLeases, type TermLease } from "../lease.ts";
 import { beatPeriodMs, type Command, failureOf, type Report, SharedState, type ThreadData } from "./shared.ts";
 
 /** A message has so much of a URL; one with data in it may be long. */
@@ -17,12 +25,12 @@ const shared = new SharedState(data.memory);
 const tell = (report: Report): void => parentPort?.postMessage(report);
 
 const redlock = await loadRedlock(data.redlock);
-const leases = localLeases(redlock, data, isBlocked);
+const leases = localLeases(redlock, data);
 
 interface Acquisition {
   readonly id: number;
   readonly cancel: AbortController;
-  lease: Lease | undefined;
+  lease: TermLease | undefined;
 }
 
 let current: Acquisition | undefined;
@@ -60,23 +68,28 @@ async function acquire(id: number, isToWait: boolean): Promise<void> {
   }
 }
 
-function hold(own: Acquisition, lease: Lease): void {
+function hold(own: Acquisition, lease: TermLease): void {
   const { id } = own;
+  const { signal } = lease;
   share(lease);
   own.lease = lease;
   beatSeenMs = systemClock.monotonicMs();
   tell({ type: "granted", id, fencingToken: lease.fencingToken, token: lease.token });
   lease.keep({
-    renewed: (tookMs) => {
+    ...everyPeriod(data.retryPeriod),
+    isPaused: isBlocked,
+    onRenewed: (tookMs) => {
       share(lease);
       tell({ type: "renewed", id, tookMs });
     },
-    failed: (error) => tell({ type: "renewFailed", id, failure: failureOf(error) }),
-    lost: () => tell({ type: "lost", id }),
+    onFailed: (error) => tell({ type: "renewFailed", id, failure: failureOf(error) }),
   });
+  const onLost = (): void => tell({ type: "lost", id, failure: failureOf(signal.reason) });
+  if (signal.aborted) onLost();
+  else onAbort(signal, onLost);
 }
 
-function share({ start }: Lease): void {
+function share({ start }: TermLease): void {
   shared.start = {
     monotonicMs: start.monotonicMs + toLoop.monotonicMs,
     wallMs: start.wallMs,

@@ -43,7 +43,7 @@ export type Report =
   | { readonly type: "failed"; readonly id: number; readonly failure: Failure }
   | { readonly type: "renewed"; readonly id: number; readonly tookMs: number }
   | { readonly type: "renewFailed"; readonly id: number; readonly failure: Failure }
-  | { readonly type: "lost"; readonly id: number }
+  | { readonly type: "lost"; readonly id: number; readonly failure: Failure }
   | { readonly type: "released"; readonly id: number; readonly confirmed: boolean };
 
 const CELLS = { beat: 0, monotonicUs: 1, wallUs: 2, suspendedUs: 3 } as const;

@@ -7,7 +7,7 @@
  * Nothing is guaranteed through a freeze of the whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
  */
 import { Worker } from "node:worker_threads";
-import type { Clock } from "@x/redlock-core";
+import type { Clock, LockLossReason } from "@x/redlock-core";
 import {
   abortable,
   asError,
@@ -15,12 +15,14 @@ import {
   deferred,
   type Instant,
   inTime,
+  type LeaseEnd,
   leaseEnd,
+  OVER,
+  type RenewalPolicy,
   readClock,
-  remainingMs,
 } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
-import type { Lease, LeaseSource, Refused, RenewalListener } from "../lease.ts";
+import type { LeaseSource, Refused, TermLease } from "../lease.ts";
 import { beatPeriodMs, type Command, errorOf, type Report, SharedState, type ThreadData } from "./shared.ts";
 
 export function workerLeases(
@@ -33,7 +35,7 @@ export function workerLeases(
   const data = { resource, leaseDuration, retryPeriod, note, ...worker };
   let thread: RenewalThread | undefined;
   return {
-    async acquire(signal: AbortSignal, refused?: Refused): Promise<Lease | undefined> {
+    async acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined> {
       const { THREAD_URL } = await import("./thread-url.ts");
       signal.throwIfAborted();
       if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, data, clock);
@@ -145,14 +147,14 @@ class RenewalThread {
   }
 }
 
-class WorkerLease implements Lease {
-  readonly isInOrder = false;
+class WorkerLease implements TermLease {
   readonly id: number;
   readonly fencingToken: number;
   readonly token: string;
   readonly #thread: RenewalThread;
+  readonly #lost = new AbortController();
   readonly #released = deferred<boolean>();
-  #listener: RenewalListener | undefined;
+  #policy: RenewalPolicy | undefined;
   /** The start of a lease that is over, because the memory may already be that of the next one. */
   #lastStart: Instant | undefined;
 
@@ -167,19 +169,29 @@ class WorkerLease implements Lease {
     return this.#lastStart ?? this.#thread.shared.start;
   }
 
-  remaining(): number {
-    const { clock, options } = this.#thread;
-    return remainingMs(leaseEnd(this.start, options.leaseDuration, options.driftFactor), readClock(clock));
+  get validUntil(): LeaseEnd {
+    if (this.signal.aborted) return OVER;
+    const { leaseDuration, driftFactor } = this.#thread.options;
+    return leaseEnd(this.start, leaseDuration, driftFactor);
   }
 
-  keep(listener: RenewalListener): void {
-    this.#listener = listener;
+  get signal(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  get lossReason(): LockLossReason | undefined {
+    return (this.signal.reason as { readonly reason: LockLossReason } | undefined)?.reason;
+  }
+
+  /** The thread renews the lease, and knows when. */
+  keep(policy: RenewalPolicy): void {
+    this.#policy = policy;
   }
 
   leave(): void {
     if (this.#lastStart !== undefined) return;
     this.#lastStart = this.#thread.shared.start;
-    this.#listener = undefined;
+    this.#policy = undefined;
     this.#thread.send({ type: "leave", id: this.id });
   }
 
@@ -193,13 +205,13 @@ class WorkerLease implements Lease {
   receive(report: Report): void {
     switch (report.type) {
       case "renewed":
-        this.#listener?.renewed(report.tookMs);
+        this.#policy?.onRenewed?.(report.tookMs);
         break;
       case "renewFailed":
-        this.#listener?.failed(errorOf(report.failure));
+        this.#policy?.onFailed?.(errorOf(report.failure));
         break;
       case "lost":
-        this.#listener?.lost();
+        this.#lost.abort(errorOf(report.failure));
         break;
       case "released":
         this.#released.resolve(report.confirmed);
@@ -211,7 +223,7 @@ class WorkerLease implements Lease {
 
   /** The lease runs out; its deadline ends the term. */
   threadDied(error: Error): void {
-    this.#listener?.failed(error);
+    this.#policy?.onFailed?.(error);
     this.#released.resolve(false);
   }
 }
