@@ -42,6 +42,13 @@ class Scene implements AsyncDisposable {
   }
 }
 
+/** Returns until when the lease lasts at the least: renewals prolong it, and only a release ends it before. */
+async function leasedUntil({ nodes }: Scene): Promise<number> {
+  const nowMs = Date.now();
+  // The server and the processes round differently.
+  return nowMs + Number(await nodes.servers[0]?.call("PTTL", "leader:jobs")) - 5;
+}
+
 async function startScene(): Promise<Scene> {
   return new Scene(await startNodes(1));
 }
@@ -126,11 +133,12 @@ describe.concurrent("renewal from a worker thread", () => {
     await a.next("elected");
     const b = scene.start("b");
     await b.next("ready");
+    const leasedMs = await leasedUntil(scene);
     a.order({ type: "closeRedlock" });
     expect(await a.next("lost")).toMatchObject({ reason: "closed" });
     expect(await a.next("failed")).toMatchObject({ code: "REDLOCK_CLOSED" });
     await a.next("done");
-    await b.next("elected");
+    expect((await b.next("elected")).at).toBeGreaterThanOrEqual(leasedMs);
   });
 
   it("ends a term with the reason why its lock was lost", async ({ expect }) => {
@@ -149,16 +157,17 @@ describe.concurrent("renewal from a worker thread", () => {
     expect(await a.next("renewFailed")).toMatchObject({ isUnreachable: true, code: "QUORUM_UNREACHABLE" });
   });
 
-  it("stops, and leaves the lease to run out, when the thread itself hangs", async () => {
+  it("stops, and leaves the lease to run out, when the thread itself hangs", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", 60_000);
     await a.next("elected");
     const b = scene.start("b");
     await b.next("ready");
+    const leasedMs = await leasedUntil(scene);
     a.order({ type: "hangThread" });
     a.order({ type: "stop" });
     await a.next("done");
-    await b.next("elected");
+    expect((await b.next("elected")).at).toBeGreaterThanOrEqual(leasedMs);
   });
 
   it("reports a module that cannot be loaded and goes on trying", async ({ expect }) => {
