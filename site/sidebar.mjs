@@ -94,6 +94,7 @@ const named = [
       { text: "Where order ends", link: "/workers/order" },
       { text: "Recovery bounds", link: "/workers/recovery" },
       { text: "Operating exclusive workers", link: "/workers/operating" },
+      { text: "Dashboards and Prometheus", link: "/workers/dashboards" },
       { text: "What exclusive jobs cost", link: "/workers/cost" },
       { text: "What turns between keys cost", link: "/workers/fairness-cost" },
       { text: "How exclusive workers work", link: "/workers/how-it-works" },
