@@ -60,10 +60,10 @@ export interface LeaderElectionOptions {
    */
   readonly eligible?: (() => boolean | Promise<boolean>) | undefined;
   /**
-   * The place where renewals run.
+   * The thread that renews the lease.
    *
-   * - `main` (default): on this event loop.
-   * - `worker`: in a worker thread, which keeps the lease through a blocked event loop, for `maxBlock` and no longer.
+   * - `main` (default): that of this event loop.
+   * - `worker`: a worker thread, which keeps the lease through a blocked event loop, for `maxBlock` and no longer.
    */
   readonly renewal?: "main" | { readonly worker: WorkerRenewal } | undefined;
   /**

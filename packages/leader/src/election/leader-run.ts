@@ -69,7 +69,7 @@ export class LeaderRun {
     return this.#task.name === "overrun" ? this.#standing.clock.monotonicMs() - this.#task.sinceMs : 0;
   }
 
-  /** Limits how long work that was asked to end is waited for, from now on: a task, until the end of its `run()`. */
+  /** Limits the wait for work that was asked to end, from now on. The limit of a task ends with its `run()`. */
   limitDrain(timeoutMs: number): void {
     this.#drain.set(timeoutMs);
   }
@@ -95,7 +95,7 @@ export class LeaderRun {
     }
   }
 
-  /** Drains a term from `campaign()`, which its owner resigns. */
+  /** Drains a term from `campaign()`, which its owner is to resign. */
   async drainOwned(): Promise<void> {
     const { events, term } = this.#standing;
     if (term === undefined || !term.isCurrent()) return;

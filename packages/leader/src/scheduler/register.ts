@@ -30,7 +30,7 @@ import { type Answer, type Enough, isNewer, newestOf, type Store, type Version }
 interface RegisterParts {
   readonly store: Store;
   readonly term: { readonly term: number; isCurrent(): boolean };
-  /** Is called when a quorum is believed that may have forgotten. */
+  /** Is called when the register relies on a quorum that may have forgotten. */
   readonly onDoubt: (error: Error) => void;
 }
 

@@ -203,7 +203,7 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * No leader claims a tick of this schedule until it is resumed. Ticks that pass are not caught up, also not by a
+   * Lets no leader claim a tick of this schedule until it is resumed. Ticks that pass are not caught up, also not by a
    * leader that was not there meanwhile. What was claimed and waits is skipped when the leader hears of the pause:
    * after a round trip, or after 5 s if the message is lost. What runs goes on, and `trigger` works. Of two calls, also
    * of `resume`, the later one counts, whatever the clocks of their processes say.
@@ -213,12 +213,12 @@ export class LeaderScheduler implements AsyncDisposable {
     await this.#operator.setPaused(name, true);
   }
 
-  /** The opposite of `pause`. @throws as `trigger` */
+  /** Ends a pause. @throws as `trigger` */
   async resume(name: string): Promise<void> {
     await this.#operator.setPaused(name, false);
   }
 
-  /** The schedules of this scheduler as the nodes know them, from any process. @throws QuorumUnreachableError */
+  /** Resolves with this scheduler's schedules as the nodes know them, in any process. @throws QuorumUnreachableError */
   async list(options: ListOptions = {}): Promise<readonly ScheduleInfo[]> {
     return await this.#operator.list(options);
   }

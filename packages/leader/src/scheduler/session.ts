@@ -130,7 +130,7 @@ export class Session {
     this.nudge();
   }
 
-  /** What is stored of a schedule is looked at again if it is added again; until then nothing of it is done. */
+  /** Does nothing of a schedule any more. If it is added again, what is stored of it is looked at again. */
   forget(name: string): void {
     this.#timetable.delete(name);
     this.#runner.dropWaiting(name, "removed", () => true);
@@ -386,7 +386,7 @@ export class Session {
     if (claimed.delivery === "at-least-once") this.#end(claimed);
   }
 
-  /** No leader is to run it any more: that is told soon, with all that end in the same moment. */
+  /** Notes that no leader is to run a tick any more. The next step tells it, with all that end in the same moment. */
   #end(tick: NamedTick): void {
     this.#ended.push(noteOf(tick));
     this.nudge();

@@ -125,8 +125,8 @@ export class Store {
   }
 
   /**
-   * The histories of schedules in their order, of each node that answers in time. One request is for `MOST_HISTORIES`
-   * of them, and they are asked for one after another.
+   * Resolves with the histories of schedules in their order, of each node that answers in time. One request is for
+   * `MOST_HISTORIES` of them, and they are asked for one after another.
    * @throws QuorumUnreachableError
    */
   async historiesOf(names: readonly string[]): Promise<readonly (readonly string[])[]> {
@@ -143,7 +143,7 @@ export class Store {
   }
 
   /**
-   * Name and newest line of each history, one after another, of each node that answers in time.
+   * Resolves with the name and newest line of each history, in turn, of each node that answers in time.
    * @throws as `historiesOf`
    */
   newestOfAll(): Promise<readonly string[]> {

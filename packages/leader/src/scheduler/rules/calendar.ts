@@ -58,8 +58,8 @@ interface ParsedCron {
 
 /**
  * croner makes an array of 10,000 years, 83 kB, for each expression. That takes about 0.1 ms, as long as to find a
- * tick. So only those are kept that are asked for again soon. Of ten thousand none is kept: the garbage collector moves
- * what has lived for a while, which was nine tenths of its work.
+ * tick. So only expressions asked for again soon are kept. To keep ten thousand made nine tenths of the garbage
+ * collector's work, which moves what has lived for a while.
  */
 const MOST_KEPT = 16;
 const MOST_SEEN = 64;
