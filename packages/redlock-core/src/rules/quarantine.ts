@@ -1,5 +1,5 @@
 /** Pure: how long a node casts no vote that may have forgotten its keys. */
-import { EXPIRY_RESOLUTION_MS } from "./validity.ts";
+import { driftMs } from "./validity.ts";
 
 /**
  * Returns how long a node that may have forgotten its keys casts no vote. That covers every lease that it may have
@@ -7,7 +7,7 @@ import { EXPIRY_RESOLUTION_MS } from "./validity.ts";
  * stepped at boot.
  */
 export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
-  return Math.ceil(maxTtlMs * (1 + driftFactor)) + EXPIRY_RESOLUTION_MS + QUARANTINE_SLACK_MS;
+  return maxTtlMs + driftMs(maxTtlMs, driftFactor) + QUARANTINE_SLACK_MS;
 }
 
 /**
