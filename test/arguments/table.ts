@@ -279,7 +279,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     run: {
       script: { legal: never, right: script },
       request: { options: { keys: texts, args: texts }, right: { keys: [], args: [] }, says: "request" },
-      options: { options: { timeout: optional(integer(1, 86_400_000)), enough: optional(callback) } },
+      options: { options: { enough: optional(callback) } },
     },
     subscribe: { channel: { legal: text(1), right: "c" }, listener: handler },
   }),

@@ -1,12 +1,11 @@
 /** This file runs a script on every node: those of operators, and those by which siblings decide by majority. */
 
 import type { Clock } from "../kit/clock.ts";
-import { callback, integer, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
+import { callback, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, plainError, requestError } from "../nodes/node.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { DAY_MS } from "../rules/validity.ts";
 import type { Batcher } from "./batcher.ts";
 
 /** A reply says how one node answered. A node's failure is data here, never a rejection. */
@@ -15,8 +14,6 @@ export type NodeReply =
   | { readonly node: string; readonly tookMs: number; readonly ok: false; readonly error: Error };
 
 export interface ScriptOptions {
-  /** How long each node may take to answer, in ms. Default: the option `nodeTimeout`. */
-  readonly timeout?: number | undefined;
   /**
    * Takes the answers so far, after each node's answer. If it returns true, the call resolves with these, so that a
    * node that hangs costs nothing once the answers decide. Default: wait for all.
@@ -52,7 +49,6 @@ const SCRIPT = shaped<NodeScript>("a script of defineScript", ({ name, source, s
 const INPUT = new Schema({ keys: texts, args: textsAndNumbers } satisfies ShapeOf<ScriptInput>);
 
 const OPTIONS = new Schema({
-  timeout: integer({ min: 1, max: DAY_MS }).optional(),
   enough: callback<(replies: readonly NodeReply[]) => boolean>().optional(),
 } satisfies ShapeOf<ScriptOptions>);
 
@@ -61,11 +57,11 @@ export function resolveRun(
   script: NodeScript,
   input: ScriptInput,
   options: ScriptOptions,
-  nodeTimeoutMs: number,
+  timeoutMs: number,
 ): RunRequest {
   SCRIPT.of("script", script);
   const { keys, args } = INPUT.resolve(input, "request");
-  const { timeout: timeoutMs = nodeTimeoutMs, enough } = OPTIONS.resolve(options);
+  const { enough } = OPTIONS.resolve(options);
   return { keys, args: args.map(String), timeoutMs, enough };
 }
 
