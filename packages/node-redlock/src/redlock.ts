@@ -4,12 +4,12 @@ import {
   Check,
   callQuietly,
   DEFAULT_DRIFT_FACTOR,
-  type ExtensionPolicy,
   integer,
   kindOf,
   type LeaseEnd,
   leaseEnd,
   number,
+  type RenewalPolicy,
   readClock,
   remainingMs,
   Schema,
@@ -331,6 +331,7 @@ export class Redlock extends EventEmitter {
       clock,
       {
         remaining: () => remainingMs(end, readClock(clock)),
+        keepAlive: true,
         expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
         extend: async () => {
           const asked = readClock(clock);
@@ -423,11 +424,10 @@ export class Redlock extends EventEmitter {
 const RETRY_SHARE = 1 / 8;
 const MIN_RETRY_MS = 10;
 
-function beforeEnd(thresholdMs: number): ExtensionPolicy {
+function beforeEnd(thresholdMs: number): Pick<RenewalPolicy, "dueMs" | "retryMs"> {
   return {
-    afterMs: (leftMs) => leftMs - thresholdMs,
-    retryMs: (leftMs) => Math.max(leftMs * RETRY_SHARE, MIN_RETRY_MS),
-    keepAlive: true,
+    dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs - thresholdMs,
+    retryMs: (startedMs, nowMs, ttlMs) => nowMs + Math.max((startedMs + ttlMs - nowMs) * RETRY_SHARE, MIN_RETRY_MS),
   };
 }
 

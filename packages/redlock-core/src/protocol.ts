@@ -47,7 +47,7 @@ export {
   repeat,
   sleep,
 } from "./kit/signals.ts";
-export { AutoExtension, type ExtendedLease, type ExtensionPolicy } from "./lock/auto-extension.ts";
+export { AutoExtension, type ExtendedLease } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export type { HoldOptions } from "./lock/lease.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";

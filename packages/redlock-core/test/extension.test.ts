@@ -1,12 +1,12 @@
 import { ManualClock } from "@x/test-support";
 import { expect, it } from "vitest";
-import { AutoExtension, type ExtensionPolicy } from "../src/lock/auto-extension.ts";
+import { AutoExtension } from "../src/lock/auto-extension.ts";
+import type { RenewalPolicy } from "../src/rules/renewal.ts";
 
 const LEASE_MS = 10_000;
-const POLICY: ExtensionPolicy = {
-  afterMs: (leftMs) => leftMs - 500,
-  retryMs: (leftMs) => Math.max(leftMs / 8, 10),
-  keepAlive: true,
+const POLICY: Pick<RenewalPolicy, "dueMs" | "retryMs"> = {
+  dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs - 500,
+  retryMs: (startedMs, nowMs, ttlMs) => nowMs + Math.max((startedMs + ttlMs - nowMs) / 8, 10),
 };
 
 /** Counts the timers that are armed. */
@@ -39,6 +39,7 @@ it("keeps no process alive once it has noticed by another clock that the lock is
     remaining: () => endMs - clock.wallMs(),
     extend: () => Promise.resolve({ kind: "extended" as const }),
     expiredError: () => new Error("expired"),
+    keepAlive: true,
   };
   const extension = new AutoExtension(clock, lease, POLICY, (error) => lost.push(error.message));
   clock.suspend(LEASE_MS);
@@ -58,6 +59,7 @@ it("takes a try that rejects for one that failed, and tries again", async () => 
       return Promise.reject(new Error("no client"));
     },
     expiredError: () => new Error("expired"),
+    keepAlive: true,
   };
   const extension = new AutoExtension(clock, lease, POLICY, (error) => lost.push(error.message));
   await clock.advance(LEASE_MS);
@@ -77,10 +79,10 @@ it("counts a period from the start of a try, whether that succeeded or failed", 
       return { kind: "extended" as const };
     },
     expiredError: () => new Error("expired"),
+    keepAlive: false,
   };
-  const untilNext = (_: number, tookMs: number): number => 100 - tookMs;
-  const policy: ExtensionPolicy = { afterMs: untilNext, retryMs: untilNext, keepAlive: false };
-  const extension = new AutoExtension(clock, lease, policy, () => undefined);
+  const next = (ms: number): number => ms + 100;
+  const extension = new AutoExtension(clock, lease, { dueMs: next, retryMs: next }, () => undefined);
   const startMs = clock.monotonicMs();
   await clock.advance(410);
   expect(startsMs.map((ms) => ms - startMs)).toEqual([100, 200, 300, 400]);

@@ -7,6 +7,7 @@
  * outlives.
  */
 import type { Clock } from "../kit/clock.ts";
+import type { RenewalPolicy } from "../rules/renewal.ts";
 import { type Renewable, Renewal } from "./renewal.ts";
 
 export interface ExtendedLease {
@@ -16,24 +17,19 @@ export interface ExtendedLease {
   extend(): Promise<{ readonly kind: "extended" } | { readonly kind: "failed" | "lost"; readonly error: Error }>;
   /** Returns the error for a time that ran out without an answer. */
   expiredError(): Error;
-}
-
-/** An `ExtensionPolicy` says when a lease is extended, by what is left of it and by how long the last try took. */
-export interface ExtensionPolicy {
-  /** Returns the milliseconds until the first extension, and until the next one after one that succeeded. */
-  afterMs(leftMs: number, tookMs: number): number;
-  /** Returns the milliseconds until the next try after one that failed. */
-  retryMs(leftMs: number, tookMs: number): number;
-  /** Whether the timer keeps the process alive. */
+  /** Whether its timer keeps the process alive. */
   readonly keepAlive: boolean;
 }
+
+/** Its `ttlMs` is what the lease lasts from `sinceMs`, or `startedMs`, on. */
+type Policy = Pick<RenewalPolicy, "dueMs" | "retryMs">;
 
 export class AutoExtension implements Renewable {
   index = -1;
   readonly windowMs = 0;
   readonly #clock: Clock;
   readonly #lease: ExtendedLease;
-  readonly #policy: ExtensionPolicy;
+  readonly #policy: Policy;
   readonly #onLost: (error: Error) => void;
   readonly #renewal: Renewal<AutoExtension>;
   #renewAtMs: number;
@@ -41,13 +37,13 @@ export class AutoExtension implements Renewable {
   #isStopped = false;
   #lastError: Error | undefined;
 
-  constructor(clock: Clock, lease: ExtendedLease, policy: ExtensionPolicy, onLost: (error: Error) => void) {
+  constructor(clock: Clock, lease: ExtendedLease, policy: Policy, onLost: (error: Error) => void) {
     this.#clock = clock;
     this.#lease = lease;
     this.#policy = policy;
     this.#onLost = onLost;
-    this.#renewAtMs = clock.monotonicMs() + policy.afterMs(lease.remaining(), 0);
-    this.#renewal = new Renewal(clock, { keepAlive: policy.keepAlive });
+    this.#renewAtMs = policy.dueMs(clock.monotonicMs(), lease.remaining());
+    this.#renewal = new Renewal(clock, { keepAlive: lease.keepAlive });
     this.#renewal.add(this);
   }
 
@@ -86,8 +82,8 @@ export class AutoExtension implements Renewable {
     const isExtended = result.kind === "extended";
     this.#lastError = isExtended ? undefined : result.error;
     const [leftMs, now] = [this.#lease.remaining(), this.#clock.monotonicMs()];
-    const tookMs = now - startedMs;
-    this.#renewAtMs = now + this.#policy[isExtended ? "afterMs" : "retryMs"](leftMs, tookMs);
+    const ttlMs = now + leftMs - startedMs;
+    this.#renewAtMs = isExtended ? this.#policy.dueMs(startedMs, ttlMs) : this.#policy.retryMs(startedMs, now, ttlMs);
     this.#renewal.reschedule(this);
   }
 

@@ -162,12 +162,13 @@ export abstract class Lock {
 
   #startRefresh(): void {
     const { refreshInterval } = this.#options;
-    const untilNext = (_leftMs: number, tookMs: number): number => refreshInterval - tookMs;
+    const next = (ms: number): number => ms + refreshInterval;
     const lostError = (): Error => new LostLockError(`Lost ${this._kind} for key ${this._key}`);
     this.#refreshing = new AutoExtension(
       systemClock,
       {
         remaining: () => this.#remaining(),
+        keepAlive: false,
         expiredError: lostError,
         extend: async () => {
           const isOurs = await this.#attempt(() => this._refresh()).catch(() => undefined);
@@ -175,7 +176,7 @@ export abstract class Lock {
           return { kind: isOurs === undefined ? "failed" : "lost", error: lostError() };
         },
       },
-      { afterMs: untilNext, retryMs: untilNext, keepAlive: false },
+      { dueMs: next, retryMs: next },
       (error) => void this.#lose(error),
     );
   }
