@@ -4,7 +4,7 @@ import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/sch
 import { type Clock, type Redlock, RedlockClosedError, type RedlockOptions, systemClock } from "@x/redlock-core";
 import { systemRandom } from "@x/redlock-core/protocol";
 import { type RedisServer, until } from "@x/test-support";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";
 import { untilAborted } from "../support/lab.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
@@ -358,7 +358,7 @@ describe("schedules", () => {
     await one?.trigger("s");
     // What tells the two apart is their time.
     const firstMs = Date.now();
-    await vi.waitUntil(() => Date.now() > firstMs, { interval: 1 });
+    await until(() => Date.now() > firstMs);
     await two?.trigger("s");
     one?.start();
     await expect.poll(() => ticks).toBe(2);

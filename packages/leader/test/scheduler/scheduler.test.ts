@@ -42,7 +42,7 @@ describe("LeaderScheduler", () => {
     };
   }
 
-  async function until(ticks: readonly Tick[], count: number): Promise<void> {
+  async function untilTicked(ticks: readonly Tick[], count: number): Promise<void> {
     await expect.poll(() => ticks.length, { timeout: 20_000 }).toBeGreaterThanOrEqual(count);
   }
 
@@ -76,13 +76,13 @@ describe("LeaderScheduler", () => {
       await using first = replica("gap", "a");
       first.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
       first.scheduler.start();
-      await until(ticks, 3);
+      await untilTicked(ticks, 3);
     }
     const before = ticks.length;
     await using second = replica("gap", "b", undefined, afterGap);
     second.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
     second.scheduler.start();
-    await until(ticks, before + 15);
+    await untilTicked(ticks, before + 15);
     const times = ticks.map((tick) => tick.scheduledAt.getTime());
     expect(times).toEqual(times.map((_, index) => (times[0] ?? 0) + 200 * index));
     expect(ticks[before]?.catchup).toBe(true);
@@ -181,13 +181,13 @@ describe("LeaderScheduler", () => {
       await using first = replica("latest", "a");
       first.scheduler.every("fast", 200, (tick) => ticks.push(tick));
       first.scheduler.start();
-      await until(ticks, 2);
+      await untilTicked(ticks, 2);
     }
     const before = ticks.length;
     await using second = replica("latest", "b", undefined, afterGap);
     second.scheduler.every("fast", 200, (tick) => ticks.push(tick));
     second.scheduler.start();
-    await until(ticks, before + 3);
+    await untilTicked(ticks, before + 3);
     const missed = (await second.scheduler.list())[0]?.missed ?? 0;
     expect(missed).toBeGreaterThan(8);
     const gap = (ticks[before]?.scheduledAt.getTime() ?? 0) - (ticks[before - 1]?.scheduledAt.getTime() ?? 0);
@@ -202,7 +202,7 @@ describe("LeaderScheduler", () => {
     leader.scheduler.every("fast", 100, handler);
     operator.scheduler.every("fast", 100, handler);
     leader.scheduler.start();
-    await until(ticks, 2);
+    await untilTicked(ticks, 2);
     const skipped: string[] = [];
     leader.scheduler.on("tickSkipped", ({ reason }) => skipped.push(reason));
     await operator.scheduler.pause("fast");
@@ -210,10 +210,10 @@ describe("LeaderScheduler", () => {
     const paused = ticks.length;
     expect((await operator.scheduler.list())[0]).toMatchObject({ name: "fast", paused: true, owner: { id: "a" } });
     await operator.scheduler.trigger("fast");
-    await until(ticks, paused + 1);
+    await untilTicked(ticks, paused + 1);
     expect(ticks.length).toBe(paused + 1);
     await operator.scheduler.resume("fast");
-    await until(ticks, paused + 4);
+    await untilTicked(ticks, paused + 4);
     expect(new Set(ticks.map((tick) => tick.id)).size).toBe(ticks.length);
   });
 
@@ -309,7 +309,7 @@ describe("LeaderScheduler", () => {
       const resumedMs = ahead();
       await second.scheduler.resume("fast");
       second.scheduler.start();
-      await until(ticks, 3);
+      await untilTicked(ticks, 3);
       expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs - 1);
       expect((await second.scheduler.list())[0]?.missed).toBe(0);
     });
@@ -320,17 +320,17 @@ describe("LeaderScheduler", () => {
         await using first = replica("redundant", "a");
         first.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
         first.scheduler.start();
-        await until(ticks, 2);
+        await untilTicked(ticks, 2);
         await first.scheduler.pause("fast");
         await first.scheduler.resume("fast");
-        await until(ticks, ticks.length + 2);
+        await untilTicked(ticks, ticks.length + 2);
       }
       const before = ticks.length;
       await using second = replica("redundant", "b", undefined, ahead);
       second.scheduler.every("fast", 200, (tick) => ticks.push(tick), options);
       await second.scheduler.resume("fast");
       second.scheduler.start();
-      await until(ticks, before + 1);
+      await untilTicked(ticks, before + 1);
       expect(ticks[before]?.lastRunAt).toEqual(ticks[before - 1]?.scheduledAt);
       expect((ticks[before]?.scheduledAt.getTime() ?? 0) - (ticks[before - 1]?.scheduledAt.getTime() ?? 0)).toBe(200);
     });
@@ -344,7 +344,7 @@ describe("LeaderScheduler", () => {
       await operator.scheduler.pause("fast");
       await operator.scheduler.resume("fast");
       leader.scheduler.start();
-      await until(ticks, 3);
+      await untilTicked(ticks, 3);
     });
   });
 
@@ -367,15 +367,15 @@ describe("LeaderScheduler", () => {
       leader.scheduler.every("fast", 100, (tick) => ticks.push(tick));
       operator.scheduler.every("fast", 100, () => undefined);
       leader.scheduler.start();
-      await until(ticks, 2);
+      await untilTicked(ticks, 2);
       await leader.scheduler.pause("fast");
       await operator.scheduler.resume("fast");
       expect((await leader.scheduler.list())[0]?.paused).toBe(false);
-      await until(ticks, ticks.length + 3);
+      await untilTicked(ticks, ticks.length + 3);
       await operator.scheduler.pause("fast");
       expect((await leader.scheduler.list())[0]?.paused).toBe(true);
       await leader.scheduler.resume("fast");
-      await until(ticks, ticks.length + 3);
+      await untilTicked(ticks, ticks.length + 3);
       await expect.poll(async () => new Set(await stored("behind")).size).toBe(1);
       expect((await stored("behind"))[0]).toMatch(/^\d+ 0 /);
     });
@@ -400,15 +400,15 @@ describe("LeaderScheduler", () => {
         const skipped: string[] = [];
         leader.scheduler.every("fast", 100, (tick) => ticks.push(tick));
         leader.scheduler.start();
-        await until(ticks, 1);
+        await untilTicked(ticks, 1);
         await leader.scheduler.pause("fast");
         const paused = (await stored(name))[0];
         await leader.scheduler.resume("fast");
-        await until(ticks, ticks.length + 2);
+        await untilTicked(ticks, ticks.length + 2);
         leader.scheduler.on("tickSkipped", ({ reason }) => skipped.push(reason));
         await nodes.servers[index]?.call("DEL", `{leader:${name}}:register`);
         await nodes.servers[index]?.call("HSET", `{leader:${name}}:mailbox`, "p:fast", String(paused));
-        await until(ticks, ticks.length + 5);
+        await untilTicked(ticks, ticks.length + 5);
         await expect.poll(async () => new Set(await stored(name)).size, { timeout: 10_000 }).toBe(1);
         expect([(await stored(name))[0], skipped.includes("paused")]).toEqual([
           expect.stringMatching(/^\d+ 0 /),
