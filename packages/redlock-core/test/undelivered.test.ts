@@ -1,8 +1,11 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { resolveOptions } from "../src/api/options.ts";
+import { InFlight } from "../src/kit/in-flight.ts";
 import { systemRandom } from "../src/kit/random.ts";
 import { releaseEverywhere } from "../src/lock/release.ts";
+import { TakenBack } from "../src/lock/script-lease.ts";
+import { defineScript } from "../src/protocol.ts";
 import { Engine } from "../src/rounds/engine.ts";
 import { leaveQueues } from "../src/waiting/leave.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
@@ -81,6 +84,28 @@ describe("a node that hangs while it is connected", () => {
     expect(sent(given.node, "L").length).toBeGreaterThan(1_000);
     expect(sent(given.node, "L").length).toBeLessThanOrEqual(10_000);
   });
+});
+
+it("has a bounded number of script calls kept for a node that fails, the newest of them", async () => {
+  const { clock, node, engine } = situation();
+  const closing = new AbortController();
+  onTestFinished(() => closing.abort());
+  const takenBack = new TakenBack(engine, new InFlight(), closing.signal);
+  const script = defineScript("take-back", "return 1");
+  node.answer = () => Promise.reject(new Error("fails"));
+  for (let index = 0; index < 12_000; index += 1) {
+    void takenBack.send({ script, keys: ["k"], args: ["", `s${index}`] }, clock.monotonicMs() + 60_000);
+  }
+  await turnEnds();
+  const before = node.requests.length;
+  node.answer = () => Promise.resolve(1);
+  await clock.advance(250);
+  // Each is sent when the one before is answered; no time passes for that.
+  for (let seen = -1; seen < node.requests.length; await turnEnds()) seen = node.requests.length;
+  const again = node.requests.slice(before).flat();
+  expect(again.length).toBeGreaterThan(1_000);
+  expect(again.length).toBeLessThanOrEqual(10_000);
+  expect(again.at(-1)).toBe("s11999");
 });
 
 it("asks a node again that refuses a release, not more often than a few times a second", async () => {

@@ -6,6 +6,7 @@ import { sleep } from "../kit/signals.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
+import { dropOldest } from "../rounds/undelivered.ts";
 import { outcome, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
 import { countExtension, type ExtendResult, type ExtendRound } from "./extend.ts";
@@ -87,7 +88,10 @@ interface Owed {
   readonly untilMs: number;
 }
 
-/** What one node still owes an answer. All share one loop, so an outage costs one request per `REDELIVERY_MS`. */
+/**
+ * What one node still owes an answer: a bounded number, because what it would free expires by itself. All share one
+ * loop, so an outage costs one request per `REDELIVERY_MS`.
+ */
 class NodeDebts {
   readonly #engine: Engine;
   readonly #batcher: Batcher;
@@ -106,6 +110,7 @@ class NodeDebts {
     const reply = await this.#ask(owed);
     if (reply.ok) return reply;
     this.#owed.push(owed);
+    dropOldest(this.#owed, this.#engine.clock.monotonicMs());
     if (!this.#isRunning) void this.#redeliver();
     return reply;
   }

@@ -166,7 +166,8 @@ export class RedlockProtocol {
   /**
    * Sends every node the request that takes back what a call has asked for. It is sent even while the `Redlock` is
    * being closed, and `close()` waits for the answers, for `nodeTimeout` at most. Without an answer, it is sent again
-   * for `leaseMs`, as long as the `Redlock` is open. So it may come twice.
+   * for `leaseMs`, as long as the `Redlock` is open. So it may come twice. Of more than 10,000 such requests for a
+   * node, the oldest are dropped.
    */
   async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
     const untilMs = this.#session.engine.clock.monotonicMs() + leaseMs;

@@ -15,6 +15,13 @@ export interface Undelivered {
 /** This many of each kind are kept, so that waiters that leave do not push out releases, which free more. */
 const MAX_KEPT = 10_000;
 
+/** Drops what is over by now, and the oldest, when there are too many. */
+export function dropOldest(kept: { readonly untilMs: number }[], nowMs: number): void {
+  if (kept.length <= MAX_KEPT) return;
+  const newest = kept.filter(({ untilMs }) => untilMs > nowMs).slice(-MAX_KEPT / 2);
+  kept.splice(0, kept.length, ...newest);
+}
+
 export class UndeliveredList {
   #releases: Undelivered[] = [];
   #leaves: Undelivered[] = [];
@@ -27,10 +34,7 @@ export class UndeliveredList {
   keep(operation: Undelivered, nowMs: number): void {
     const kept = operation.isRelease ? this.#releases : this.#leaves;
     kept.push(operation);
-    if (kept.length <= MAX_KEPT) return;
-    const newest = kept.filter(({ untilMs }) => untilMs > nowMs).slice(-MAX_KEPT / 2);
-    if (operation.isRelease) this.#releases = newest;
-    else this.#leaves = newest;
+    dropOldest(kept, nowMs);
   }
 
   /** Takes at most `count` out, releases first, each in the order of their failures. */
