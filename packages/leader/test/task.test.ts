@@ -86,7 +86,7 @@ describe("run()", () => {
     });
     await lab.poll(() => terms).toBe(1);
     await lab.clock.until(lab.redlock().forceRelease("leader:overrun"));
-    await lab.poll(() => events).toEqual(["lost: taken", "overrun"]);
+    await lab.poll(() => events).toEqual(["lost: forced", "overrun"]);
     await lab.clock.advance(300);
     expect(election.health()).toMatchObject({ healthy: false, running: true });
     expect(election.health({ maxTolerableExpiredLease: 60_000 }).healthy).toBe(true);
