@@ -454,7 +454,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     leader: NONE,
     stop: { options: { options: { drainTimeout: ms0 } } },
     health: { options: { options: { maxTolerableExpiredLease: ms0 } } },
-    on: { event: event("elected", "lost", "error"), listener: handler },
+    on: { event: event("elected", "ended", "error"), listener: handler },
   }),
   "leader.LeaderElection.observe": {
     call: ({ election }, [given]) => election.observe(given).next(),

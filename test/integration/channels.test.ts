@@ -62,7 +62,7 @@ const semaphoreTraces: Known<SemaphoreTraces> = { acquire: { resource: always, p
 
 const leader: Known<LeaderMessages> = {
   "x.leader.elected": { ...term, waitMs: always, vacancyMs: always },
-  "x.leader.lost": { ...term, reason: always, heldMs: always, drainMs: always },
+  "x.leader.ended": { ...term, reason: always, heldMs: always, drainMs: always },
   "x.leader.leaderChange": { election: always, leader: always, term: always, vacancyMs: always },
   "x.leader.renewed": { ...term, tookMs: always, remainingMs: always, deadlineMs: always },
   "x.leader.renewFailed": { ...term, error: always, remainingMs: always, deadlineMs: always },

@@ -171,7 +171,7 @@ describe("what can go wrong is in the guides", () => {
 
   it.each([
     ["a lock is lost", core, "locks/errors.md", "Reasons", "LockLossReason"],
-    ["a term ends", leader, "leader/events-and-errors.md", "Why a term ended", "TermLossReason"],
+    ["a term ends", leader, "leader/events-and-errors.md", "Why a term ended", "TermEndReason"],
   ] as const)("reasons why %s", (_what, source, file, section, type) => {
     const found = tableOf(sectionOf(page(file), section)).filter((name) => name !== "too-short" && name !== "reason");
     expect(sorted(found)).toEqual(sorted(choicesOf(source, type)));

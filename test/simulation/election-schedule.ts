@@ -465,7 +465,7 @@ class Candidate implements Victim {
       cooldown: { initial: COOLDOWN_MS, max: COOLDOWN_MS },
     });
     this.#election.on("elected", (term) => parts.schedule.elected(this.machine, term));
-    this.#election.on("lost", () => parts.schedule.ended(this.machine));
+    this.#election.on("ended", () => parts.schedule.ended(this.machine));
     this.#election.on("error", () => undefined);
     if (mode === "task") return;
     this.scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election });

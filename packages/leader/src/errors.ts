@@ -3,7 +3,7 @@
  */
 
 /** The reason why a term ended, or is about to end. */
-export type TermLossReason =
+export type TermEndReason =
   /** No renewal succeeded for `renewDeadline`. */
   | "renew-deadline"
   /** No renewal succeeded for `renewDeadline`, as only the clocks saw that run through a suspend: the machine slept. */
@@ -35,7 +35,7 @@ export type TermLossReason =
   /** The task of `run()` returned. */
   | "task-ended";
 
-const FAILURES: ReadonlySet<TermLossReason> = new Set([
+const FAILURES: ReadonlySet<TermEndReason> = new Set([
   "renew-deadline",
   "suspended",
   "clock-jumped",
@@ -45,7 +45,7 @@ const FAILURES: ReadonlySet<TermLossReason> = new Set([
 ]);
 
 /** Tells whether somebody asked for the end; every other end is a failure. */
-export function wasAskedFor(reason: TermLossReason): boolean {
+export function wasAskedFor(reason: TermEndReason): boolean {
   return !FAILURES.has(reason);
 }
 
@@ -71,10 +71,10 @@ export abstract class LeaderError extends Error {
  */
 export class LeadershipLostError extends LeaderError {
   readonly code = "LEADERSHIP_LOST" as const;
-  readonly reason: TermLossReason;
+  readonly reason: TermEndReason;
   readonly term: number;
 
-  constructor(facts: { readonly election: string; readonly term: number; readonly reason: TermLossReason }) {
+  constructor(facts: { readonly election: string; readonly term: number; readonly reason: TermEndReason }) {
     super(`election "${facts.election}": term ${facts.term} is over (${facts.reason})`, facts.election);
     this.reason = facts.reason;
     this.term = facts.term;

@@ -9,7 +9,7 @@ export {
   LeaderError,
   type LeaderErrorCode,
   LeadershipLostError,
-  type TermLossReason,
+  type TermEndReason,
   UnknownScheduleError,
 } from "./errors.ts";
 export type { LeaderEvents, Unsubscribe } from "./events/events.ts";

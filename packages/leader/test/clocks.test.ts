@@ -1,5 +1,5 @@
 /** What the holder of a term believes when clocks jump. */
-import { LeaderElection, type TermLossReason } from "@x/leader";
+import { LeaderElection, type TermEndReason } from "@x/leader";
 import { type Clock, systemClock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -85,14 +85,14 @@ describe("a term", () => {
     await nodes[Symbol.asyncDispose]();
   });
 
-  function candidate(name: string, own: Skewed): { election: LeaderElection; losses: TermLossReason[] } {
+  function candidate(name: string, own: Skewed): { election: LeaderElection; reasons: TermEndReason[] } {
     const election = new LeaderElection(nodes.redlock({ clock: own.clock }), {
       name,
       ...LEASE,
     });
-    const losses: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => losses.push(reason));
-    return { election, losses };
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
+    return { election, reasons };
   }
 
   it.each([
@@ -102,12 +102,12 @@ describe("a term", () => {
     "is over at once when %s shows that its deadline has passed, before any timer has run: %s",
     async (which, reason) => {
       const own = skewed();
-      const { election, losses } = candidate(`slept-${which}`, own);
+      const { election, reasons } = candidate(`slept-${which}`, own);
       const term = await election.campaign();
       expect(() => term.assertCurrent()).not.toThrow();
       own[which] += LEASE.renewDeadline;
       expect(() => term.assertCurrent()).toThrow(`is over (${reason})`);
-      expect([losses, term.signal.aborted, election.isLeader(), term.remaining()]).toEqual([[reason], true, false, 0]);
+      expect([reasons, term.signal.aborted, election.isLeader(), term.remaining()]).toEqual([[reason], true, false, 0]);
       await election.stop();
     },
   );
@@ -129,12 +129,12 @@ describe("a term", () => {
     await election.stop();
   });
 
-  it("is not told of as lost when it was over before it was elected", async () => {
+  it("is not told of as ended when it was over before it was elected", async () => {
     const own = skewed();
     const redlock = nodes.redlock({ clock: own.clock });
     const election = new LeaderElection(redlock, { name: "late", ...LEASE });
     const told: string[] = [];
-    election.on("lost", () => told.push("lost"));
+    election.on("ended", () => told.push("ended"));
     election.on("elected", () => told.push("elected"));
     redlock.on("acquire", () => (own.wallMs += LEASE.renewDeadline));
     expect(await election.tryCampaign()).toBeUndefined();
@@ -144,20 +144,20 @@ describe("a term", () => {
 
   it("outlives a wall clock that is stepped back by an hour", async () => {
     const own = skewed();
-    const { election, losses } = candidate("back", own);
+    const { election, reasons } = candidate("back", own);
     const term = await election.campaign();
     own.wallMs -= 3_600_000;
     let renewals = 0;
     election.on("renewed", () => (renewals += 1));
     await expect.poll(() => renewals, { timeout: 10_000 }).toBeGreaterThan(8);
-    expect([losses, term.isCurrent()]).toEqual([[], true]);
+    expect([reasons, term.isCurrent()]).toEqual([[], true]);
     await term.resign();
     await election.stop();
   });
 
   it("is lost by a wall clock that is stepped forward by an hour, and the next one is higher", async () => {
     const own = skewed();
-    const { election, losses } = candidate("forward", own);
+    const { election, reasons } = candidate("forward", own);
     const terms: number[] = [];
     const running = election.run(async (term) => {
       terms.push(term.term);
@@ -167,7 +167,7 @@ describe("a term", () => {
     await expect.poll(() => terms.length).toBe(1);
     own.wallMs += 3_600_000;
     await expect.poll(() => terms.length, { timeout: 15_000 }).toBe(2);
-    expect(losses).toEqual(["clock-jumped"]);
+    expect(reasons).toEqual(["clock-jumped"]);
     expect(terms[1]).toBeGreaterThan(terms[0] ?? 0);
     await election.stop();
     await running;
@@ -191,13 +191,13 @@ describe("a term", () => {
 
   it("is over at its deadline when renewals only fail, though the lock would still be valid", async () => {
     const own = skewed();
-    const { election, losses } = candidate("deadline", own);
+    const { election, reasons } = candidate("deadline", own);
     const term = await election.campaign();
     const [server] = nodes.servers;
     const failures: number[] = [];
     election.on("renewFailed", ({ remainingMs }) => failures.push(remainingMs));
     server?.freeze();
-    await expect.poll(() => losses, { timeout: 10_000 }).toEqual(["renew-deadline"]);
+    await expect.poll(() => reasons, { timeout: 10_000 }).toEqual(["renew-deadline"]);
     server?.thaw();
     expect(term.isCurrent()).toBe(false);
     expect(failures.every((remaining) => remaining <= LEASE.renewDeadline)).toBe(true);

@@ -1,6 +1,6 @@
 /** What becomes of an election whose Redlock is closed. */
 
-import { LeaderElection, type LeaderTerm, type TermLossReason } from "@x/leader";
+import { LeaderElection, type LeaderTerm, type TermEndReason } from "@x/leader";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
 import { pause, untilAborted, useLab } from "./support/lab.ts";
@@ -12,8 +12,8 @@ describe("an election whose Redlock is closed", () => {
   it("ends the term at once, before the lock", async () => {
     const redlock = connect(lab.nodes.paths);
     const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
-    const reasons: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => reasons.push(reason));
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
     let term: LeaderTerm | undefined;
     const running = election.run((own) => {
       term = own;

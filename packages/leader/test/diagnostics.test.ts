@@ -111,7 +111,7 @@ describe("an election", () => {
     await running;
   });
 
-  it("logs a loss that was asked for at info", async () => {
+  it("logs an end that was asked for at info", async () => {
     nodes = await startNodes(1);
     const election = candidate(nodes.redlock());
     const term = await election.campaign();
@@ -122,7 +122,7 @@ describe("an election", () => {
   it("reports its renewals and its end on diagnostics channels and to a logger", async () => {
     nodes = await startNodes(1);
     const messages: string[] = [];
-    const names = ["x.leader.elected", "x.leader.renewed", "x.leader.lost"] as const;
+    const names = ["x.leader.elected", "x.leader.renewed", "x.leader.ended"] as const;
     const listeners = names.map(
       (name) => (message: unknown) => void messages.push(`${name} ${typeof (message as { term: unknown }).term}`),
     );
@@ -135,7 +135,7 @@ describe("an election", () => {
     await term.resign();
     for (const [index, name] of names.entries()) unsubscribe(name, listeners[index] ?? (() => undefined));
     expect(messages[0]).toBe("x.leader.elected number");
-    expect(messages.at(-1)).toBe("x.leader.lost number");
+    expect(messages.at(-1)).toBe("x.leader.ended number");
     expect(lines).toEqual(["elected leader", "leadership ended"]);
   });
 

@@ -5,7 +5,7 @@ import {
   LeaderElection,
   type LeadershipLostError,
   type LeaderTerm,
-  type TermLossReason,
+  type TermEndReason,
 } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { describe, expect, it } from "vitest";
@@ -80,8 +80,8 @@ describe("an election", () => {
       ...LEASE,
     });
     const terms: number[] = [];
-    const reasons: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => reasons.push(reason));
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
     const running = election.run((term: LeaderTerm) => {
       terms.push(term.term);
     });
@@ -198,7 +198,7 @@ describe("an election", () => {
   it("refuses a listener for an event that there is not", () => {
     const election = lab.candidate("typo");
     expect(() => election.on("typo" as "error", () => undefined)).toThrow(
-      /^event must be "elected", "lost", .* or "error", got "typo"$/,
+      /^event must be "elected", "ended", .* or "error", got "typo"$/,
     );
     expect(() => new LeaderScheduler({ election }).on("ticks" as "tick", () => undefined)).toThrow(RangeError);
   });
@@ -207,7 +207,7 @@ describe("an election", () => {
     const election = lab.candidate("listeners");
     const errors: unknown[] = [];
     const thrown = new Error("listener");
-    for (const name of ["elected", "lost", "renewed"] as const) {
+    for (const name of ["elected", "ended", "renewed"] as const) {
       election.on(name, () => {
         throw thrown;
       });

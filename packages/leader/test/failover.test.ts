@@ -96,7 +96,7 @@ describe.concurrent("failover of processes", () => {
     await b.next("ready");
     const end = await a.child.kill("SIGTERM");
     expect(end).toMatchObject({ code: 0 });
-    expect(a.all("lost")).toMatchObject([{ term: firstTerm, reason: "stopping" }]);
+    expect(a.all("ended")).toMatchObject([{ term: firstTerm, reason: "stopping" }]);
     expect(await elected(b)).toBeGreaterThan(firstTerm);
   });
 
@@ -110,10 +110,10 @@ describe.concurrent("failover of processes", () => {
     const secondTerm = await elected(b);
     const electedAt = b.all("elected")[0]?.at ?? 0;
     a.child.thaw();
-    await expect.poll(() => a.all("lost").length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => a.all("ended").length, { timeout: 10_000 }).toBe(1);
     expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= electedAt)).toEqual([]);
     expect(secondTerm).toBeGreaterThan(firstTerm);
-    expect(["renew-deadline", "taken"]).toContain(a.all("lost")[0]?.reason);
+    expect(["renew-deadline", "taken"]).toContain(a.all("ended")[0]?.reason);
   });
 
   it("loses the term of a blocked event loop, and knows it before the next callback", async ({ expect }) => {
@@ -145,11 +145,11 @@ describe.concurrent("failover of processes", () => {
   });
 });
 
-/** Who was elected last, unless it has died or said that it lost. */
+/** Who was elected last, unless it has died or said that its term ended. */
 function leaderOf(candidates: readonly Candidate[]): Candidate | undefined {
   const newest = candidates.toSorted((a, b) => lastTerm(b) - lastTerm(a))[0];
   if (newest === undefined || !newest.child.isRunning || lastTerm(newest) === 0) return undefined;
-  return newest.all("lost").some((lost) => lost.term === lastTerm(newest)) ? undefined : newest;
+  return newest.all("ended").some((end) => end.term === lastTerm(newest)) ? undefined : newest;
 }
 
 function isAtWork(leader: Candidate | undefined): boolean {

@@ -1,5 +1,5 @@
 /** What happens to a term when the lock nodes fail. */
-import { LeaderElection, type LeaderElectionOptions, type LeaderInfo, type TermLossReason } from "@x/leader";
+import { LeaderElection, type LeaderElectionOptions, type LeaderInfo, type TermEndReason } from "@x/leader";
 import { Redlock } from "@x/redlock-core";
 import { startProxy } from "@x/test-support";
 import { describe, it } from "vitest";
@@ -44,14 +44,14 @@ describe.concurrent("outages of lock nodes", () => {
     await using scene = await start(1);
     const { nodes } = scene;
     const election = scene.candidate("a");
-    const losses: TermLossReason[] = [];
+    const reasons: TermEndReason[] = [];
     const terms: number[] = [];
-    election.on("lost", ({ reason }) => losses.push(reason));
+    election.on("ended", ({ reason }) => reasons.push(reason));
     election.on("elected", ({ term }) => terms.push(term));
     const running = election.run(untilAborted);
     await expect.poll(() => terms.length).toBe(1);
     await nodes.servers[0]?.kill();
-    await expect.poll(() => losses, { timeout: 10_000 }).toEqual(["renew-deadline"]);
+    await expect.poll(() => reasons, { timeout: 10_000 }).toEqual(["renew-deadline"]);
     expect(election.isLeader()).toBe(false);
     expect(election.health()).toMatchObject({ healthy: true, running: true });
     await nodes.servers[0]?.start();
@@ -82,8 +82,8 @@ describe.concurrent("outages of lock nodes", () => {
     const { nodes } = scene;
     const election = scene.candidate("a", LONG, nodes.redlock({ ttl: LONG.leaseDuration, maxTtl: LONG.leaseDuration }));
     let renewals = 0;
-    const losses: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => losses.push(reason));
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
     election.on("renewed", () => {
       renewals += 1;
     });
@@ -97,7 +97,7 @@ describe.concurrent("outages of lock nodes", () => {
     nodes.servers[1]?.freeze();
     const before = renewals;
     await expect.poll(() => renewals, { timeout: 20_000 }).toBeGreaterThan(before + 15);
-    expect(losses).toEqual([]);
+    expect(reasons).toEqual([]);
     expect(term.isCurrent()).toBe(true);
     expect(await term.verify()).toBe(true);
     expect(await election.leader()).toMatchObject({ term: term.term, self: true });
@@ -125,8 +125,8 @@ describe.concurrent("outages of lock nodes", () => {
     const maxTtl = LASTING.leaseDuration;
     const redlock = nodes.redlock({ quarantine: true, ttl: maxTtl, maxTtl });
     const election = scene.candidate("a", { ...LASTING, value: "here" }, redlock);
-    const losses: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => losses.push(reason));
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
     let renewals = 0;
     election.on("renewed", () => {
       renewals += 1;
@@ -140,7 +140,7 @@ describe.concurrent("outages of lock nodes", () => {
         (await redlock.inspect("leader:jobs")).nodes[index]?.quarantineLeftMs;
       await expect.poll(quarantineLeftMs, { timeout: 20_000 }).toBe(0);
     }
-    expect(losses).toEqual([]);
+    expect(reasons).toEqual([]);
     expect(term.isCurrent()).toBe(true);
     await expect.poll(async () => (await election.leader())?.value, { timeout: 10_000 }).toBe("here");
     for (const server of nodes.servers) {
@@ -159,7 +159,7 @@ describe.concurrent("outages of lock nodes", () => {
     ) as [LeaderElection, LeaderElection];
     for (const election of [first, second]) {
       election.on("elected", () => order.push(`${election.id} elected`));
-      election.on("lost", ({ reason }) => order.push(`${election.id} lost: ${reason}`));
+      election.on("ended", ({ reason }) => order.push(`${election.id} ended: ${reason}`));
     }
     const firstRuns = first.run(untilAborted);
     await expect.poll(() => order).toEqual(["a elected"]);
@@ -170,7 +170,7 @@ describe.concurrent("outages of lock nodes", () => {
     await expect.poll(withWaiter).toBeGreaterThanOrEqual(operator.quorum);
     expect(await operator.forceRelease("leader:jobs")).toBe(true);
     await expect.poll(() => order.length, { timeout: 15_000 }).toBeGreaterThanOrEqual(3);
-    expect(order.toSorted().slice(0, 3)).toEqual(["a elected", "a lost: forced", "b elected"]);
+    expect(order.toSorted().slice(0, 3)).toEqual(["a elected", "a ended: forced", "b elected"]);
     await Promise.all([first.stop(), second.stop()]);
     await Promise.all([firstRuns, secondRuns]);
   });

@@ -74,7 +74,7 @@ describe.concurrent("renewal from a worker thread", () => {
     a.order({ type: "block", ms: 3 * LASTING.leaseDuration });
     expect(await a.next("unblocked")).toMatchObject({ isCurrent: true });
     await expect.poll(() => a.all("worked").length).toBeGreaterThan(0);
-    expect([a.all("lost"), b.all("elected")]).toEqual([[], []]);
+    expect([a.all("ended"), b.all("elected")]).toEqual([[], []]);
     a.order({ type: "stop" });
     await a.next("done");
     expect((await b.next("elected")).term).toBeGreaterThan(term);
@@ -90,7 +90,7 @@ describe.concurrent("renewal from a worker thread", () => {
     expect((await b.next("elected")).term).toBeGreaterThan(term);
     expect(a.all("unblocked")).toEqual([]);
     expect(await a.next("unblocked")).toMatchObject({ isCurrent: false });
-    expect(await a.next("lost")).toMatchObject({ term });
+    expect(await a.next("ended")).toMatchObject({ term });
     expect(a.all("worked").filter((call) => call.term === term && call.at >= (a.all("unblocked")[0]?.at ?? 0))).toEqual(
       [],
     );
@@ -103,7 +103,7 @@ describe.concurrent("renewal from a worker thread", () => {
     await expect
       .poll(() => a.all("worked").length, { timeout: 20_000 })
       .toBeGreaterThan((2 * LASTING.leaseDuration) / 20 / 2);
-    expect(a.all("lost")).toEqual([]);
+    expect(a.all("ended")).toEqual([]);
     const end = await a.child.kill("SIGTERM");
     expect(end).toMatchObject({ code: 0 });
     expect(a.all("done").length).toBe(1);
@@ -120,7 +120,7 @@ describe.concurrent("renewal from a worker thread", () => {
     a.order({ type: "stop", drainTimeout: 50 });
     await a.next("done");
     const { at } = await b.next("elected");
-    await a.next("lost");
+    await a.next("ended");
     const beside = a.all("worked").filter((call) => call.at >= at);
     expect(beside).toEqual([]);
   });
@@ -135,7 +135,7 @@ describe.concurrent("renewal from a worker thread", () => {
     await b.next("ready");
     const leasedMs = await leasedUntil(scene);
     a.order({ type: "closeRedlock" });
-    expect(await a.next("lost")).toMatchObject({ reason: "closed" });
+    expect(await a.next("ended")).toMatchObject({ reason: "closed" });
     expect(await a.next("failed")).toMatchObject({ code: "REDLOCK_CLOSED" });
     await a.next("done");
     expect((await b.next("elected")).at).toBeGreaterThanOrEqual(leasedMs);
@@ -146,7 +146,7 @@ describe.concurrent("renewal from a worker thread", () => {
     const a = scene.start("a", 60_000);
     await a.next("elected");
     expect(await scene.nodes.redlock().forceRelease("leader:jobs")).toBe(true);
-    expect(await a.next("lost")).toMatchObject({ reason: "forced" });
+    expect(await a.next("ended")).toMatchObject({ reason: "forced" });
   });
 
   it("reports a failed renewal as the error that it is", async ({ expect }) => {

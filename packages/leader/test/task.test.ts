@@ -1,11 +1,5 @@
 /** How `run()` treats its task: when it is begun, how long it may drain, and who may lead meanwhile. */
-import {
-  ElectionBusyError,
-  LeaderElection,
-  LeadershipLostError,
-  type LeaderTerm,
-  type TermLossReason,
-} from "@x/leader";
+import { ElectionBusyError, LeaderElection, LeadershipLostError, type LeaderTerm, type TermEndReason } from "@x/leader";
 import { beforeEach, describe, expect, it } from "vitest";
 import { untilAborted } from "./support/lab.ts";
 import { LEASE } from "./support/redis.ts";
@@ -70,7 +64,7 @@ describe("run()", () => {
   it("begins no other term while a task outlives its own", async () => {
     const election = lab.candidate("overrun");
     const events: string[] = [];
-    election.on("lost", ({ reason }) => events.push(`lost: ${reason}`));
+    election.on("ended", ({ reason }) => events.push(`ended: ${reason}`));
     election.on("overrun", ({ overrunMs }) => events.push(overrunMs === 0 ? "overrun" : "overran"));
     let running = 0;
     let most = 0;
@@ -86,7 +80,7 @@ describe("run()", () => {
     });
     await lab.poll(() => terms).toBe(1);
     await lab.clock.until(lab.redlock().forceRelease("leader:overrun"));
-    await lab.poll(() => events).toEqual(["lost: forced", "overrun"]);
+    await lab.poll(() => events).toEqual(["ended: forced", "overrun"]);
     await lab.clock.advance(300);
     expect(election.health()).toMatchObject({ healthy: false, running: true });
     expect(election.health({ maxTolerableExpiredLease: 60_000 }).healthy).toBe(true);
@@ -144,8 +138,8 @@ describe("run()", () => {
     const election = lab.candidate("ignores", { cooldown: { initial: 0 } });
     let begun = 0;
     let end: () => void = () => undefined;
-    const reasons: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => reasons.push(reason));
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
     const runs = election.run(
       async (term) => {
         begun += 1;
@@ -292,7 +286,7 @@ describe("run()", () => {
     const next = lab.candidate("stops-itself");
     const events: string[] = [];
     election.on("drainTimeout", () => events.push("drainTimeout"));
-    election.on("lost", ({ reason }) => events.push(reason));
+    election.on("ended", ({ reason }) => events.push(reason));
     await lab.clock.until(election.run(() => void election.stop()));
     await using term = await lab.clock.until(next.campaign());
     expect([term.isCurrent(), events]).toEqual([true, ["stopping"]]);

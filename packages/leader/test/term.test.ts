@@ -4,7 +4,7 @@ import {
   LeaderElection,
   type LeaderElectionOptions,
   LeadershipLostError,
-  type TermLossReason,
+  type TermEndReason,
 } from "@x/leader";
 import { type Clock, Redlock } from "@x/redlock-core";
 import { defineScript, protocolOf } from "@x/redlock-core/protocol";
@@ -89,8 +89,8 @@ describe("an election", () => {
   it("ends a term on request, and hands it to the candidate that has waited longest", async () => {
     const first = lab.candidate("request", { id: "first", cooldown: { initial: 2_000 } });
     const others = ["second", "third"].map((id) => lab.candidate("request", { id, cooldown: { initial: 2_000 } }));
-    const reasons: TermLossReason[] = [];
-    first.on("lost", ({ reason }) => reasons.push(reason));
+    const reasons: TermEndReason[] = [];
+    first.on("ended", ({ reason }) => reasons.push(reason));
     const runs = [first.run(untilAborted)];
     await lab.poll(() => first.isLeader()).toBe(true);
     for (const other of others) {
@@ -133,8 +133,8 @@ describe("an election", () => {
   it("ends a term when its process is no longer eligible, and seeks none before it is again", async () => {
     let isEligible = true;
     const election = lab.candidate("eligible", { eligible: () => isEligible });
-    const reasons: TermLossReason[] = [];
-    election.on("lost", ({ reason }) => reasons.push(reason));
+    const reasons: TermEndReason[] = [];
+    election.on("ended", ({ reason }) => reasons.push(reason));
     const running = election.run(untilAborted);
     await lab.poll(() => election.isLeader()).toBe(true);
     isEligible = false;

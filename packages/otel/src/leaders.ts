@@ -48,7 +48,7 @@ export function leaderMetrics(meter: Meter): () => void {
   return allOf([
     isLeader.stop,
     listen("x.leader.elected", ({ election }) => isLeader.set(election, true)),
-    listen("x.leader.lost", (message) => {
+    listen("x.leader.ended", (message) => {
       isLeader.set(message.election, false);
       ended.add(1, { ...of(message), "x.leader.reason": message.reason });
     }),

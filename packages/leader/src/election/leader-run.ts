@@ -100,7 +100,7 @@ export class LeaderRun {
     const { events, term } = this.#standing;
     if (term === undefined || !term.isCurrent()) return;
     const ended = deferred<"over" | "timeout">();
-    const off = events.on("lost", () => ended.resolve("over"));
+    const off = events.on("ended", () => ended.resolve("over"));
     const cancel = this.#drain.start(DEFAULT_DRAIN_TIMEOUT_MS, () => ended.resolve("timeout"));
     term.beginEnd("stopping");
     const end = await ended.promise;
@@ -164,7 +164,7 @@ export class LeaderRun {
     const { election, id, fencingToken } = term;
     const ended = deferred<void>();
     this.#task = { name: "running", ended: ended.promise };
-    const off = events.on("lost", () => {
+    const off = events.on("ended", () => {
       if (this.#task.name !== "running") return;
       this.#task = { name: "overrun", ended: ended.promise, sinceMs: clock.monotonicMs() };
       this.#tellOverrun(term, 0);

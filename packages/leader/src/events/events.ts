@@ -1,5 +1,5 @@
 import type { Emitter, Known } from "@x/redlock-core/protocol";
-import type { TermLossReason } from "../errors.ts";
+import type { TermEndReason } from "../errors.ts";
 import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import type { LeaderInfo } from "../rules/record.ts";
@@ -8,7 +8,7 @@ import type { LeaderInfo } from "../rules/record.ts";
 export interface LeaderEvents {
   elected: LeaderTerm;
   /** A term ended, once for each that was elected. `heldMs` counts from its election. */
-  lost: { readonly term: number; readonly reason: TermLossReason; readonly heldMs: number };
+  ended: { readonly term: number; readonly reason: TermEndReason; readonly heldMs: number };
   /**
    * Another process leads, or nobody, as `observe()` sees it. Observing starts with the first listener and ends with
    * `stop()`.
@@ -43,7 +43,7 @@ export type Unsubscribe = () => void;
 
 export const LEADER_EVENTS: Known<LeaderEvents> = {
   elected: true,
-  lost: true,
+  ended: true,
   leaderChange: true,
   renewed: true,
   renewFailed: true,

@@ -13,7 +13,7 @@ export function logEvents(
   if (logger === undefined) return;
   const own = { election, id };
   events.on("elected", ({ term }) => logger.info({ ...own, term }, "elected leader"));
-  events.on("lost", (facts) => {
+  events.on("ended", (facts) => {
     const level = wasAskedFor(facts.reason) ? "info" : "warn";
     logger[level]({ ...own, ...facts }, "leadership ended");
   });

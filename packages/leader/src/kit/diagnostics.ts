@@ -43,7 +43,7 @@ export interface LeaderMessages {
   /** A term began. `vacancyMs` counts from the end of the last leader, if this process saw that. */
   "x.leader.elected": AboutTerm & { waitMs: number; vacancyMs: number | undefined };
   /** A term ended. `drainMs` counts from the request to end until the task had ended. */
-  "x.leader.lost": AboutTerm & { reason: string; heldMs: number; drainMs: number | undefined };
+  "x.leader.ended": AboutTerm & { reason: string; heldMs: number; drainMs: number | undefined };
   /**
    * A renewal succeeded. `remainingMs` is what was left of the deadline when the answer came, which is the early
    * warning. It is a share of `deadlineMs`, the option `renewDeadline`.

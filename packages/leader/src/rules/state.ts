@@ -1,5 +1,5 @@
 /** Pure: what one election object of one process is doing. `nextState` is the only function that changes it. */
-import type { TermLossReason } from "../errors.ts";
+import type { TermEndReason } from "../errors.ts";
 
 export type ElectionState<Term = number> =
   /** The process takes no part. */
@@ -12,7 +12,7 @@ export type ElectionState<Term = number> =
   | { readonly name: "candidate"; readonly term: Term }
   | { readonly name: "leader"; readonly term: Term }
   /** The term was asked to end. The process still has the lease, and renews it while the task comes to its end. */
-  | { readonly name: "draining"; readonly term: Term; readonly reason: TermLossReason }
+  | { readonly name: "draining"; readonly term: Term; readonly reason: TermEndReason }
   /** The process takes no part any more. */
   | { readonly name: "stopped" };
 
@@ -21,7 +21,7 @@ export type ElectionEvent<Term = number> =
   | { readonly type: "cool" }
   | { readonly type: "won"; readonly term: Term }
   | { readonly type: "led" }
-  | { readonly type: "drain"; readonly reason: TermLossReason }
+  | { readonly type: "drain"; readonly reason: TermEndReason }
   /** The campaign was given up, or the term is over. */
   | { readonly type: "ended" }
   | { readonly type: "stop" };

@@ -21,7 +21,7 @@ import {
   Schema,
   SUSPEND_LOOK_MS,
 } from "@x/redlock-core/protocol";
-import { LeadershipLostError, type TermLossReason } from "../errors.ts";
+import { LeadershipLostError, type TermEndReason } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import type { Written } from "../record/ledger.ts";
@@ -43,10 +43,10 @@ interface TermParts {
 type Status =
   | { readonly name: "current" }
   /** The term was asked to end, and its lease is renewed meanwhile. */
-  | { readonly name: "ending"; readonly reason: TermLossReason }
+  | { readonly name: "ending"; readonly reason: TermEndReason }
   /** The lease runs out, because work may still be going on under it. */
-  | { readonly name: "abandoned"; readonly reason: TermLossReason }
-  | { readonly name: "over"; readonly reason: TermLossReason };
+  | { readonly name: "abandoned"; readonly reason: TermEndReason }
+  | { readonly name: "over"; readonly reason: TermEndReason };
 
 const RESIGN = new Schema({ cooldown: durationOrNoneMs.optional() });
 
@@ -112,7 +112,7 @@ export class HeldTerm implements LeaderTerm {
     return this.#status.name;
   }
 
-  get reason(): TermLossReason | undefined {
+  get reason(): TermEndReason | undefined {
     return this.#status.name === "current" ? undefined : this.#status.reason;
   }
 
@@ -184,7 +184,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   /** Asks the task to end; the lease is kept meanwhile. It does nothing if the term is ending or over. */
-  beginEnd(reason: TermLossReason): void {
+  beginEnd(reason: TermEndReason): void {
     if (this.#status.name !== "current" || !this.isCurrent()) return;
     this.#status = { name: "ending", reason };
     this.#endingSinceMs = this.#standing.clock.monotonicMs();
@@ -270,7 +270,7 @@ export class HeldTerm implements LeaderTerm {
     });
   }
 
-  #endNow(reason: TermLossReason): void {
+  #endNow(reason: TermEndReason): void {
     if (this.#status.name === "over") return;
     this.#status = { name: "over", reason };
     this.#cancelDeadline();
@@ -279,7 +279,7 @@ export class HeldTerm implements LeaderTerm {
     this.#tellOver(reason);
   }
 
-  #tellOver(reason: TermLossReason): void {
+  #tellOver(reason: TermEndReason): void {
     const { clock, events, term: known } = this.#standing;
     const { election, id, term } = this;
     const now = clock.monotonicMs();
@@ -287,8 +287,8 @@ export class HeldTerm implements LeaderTerm {
     const drainMs = this.#endingSinceMs === undefined ? undefined : now - this.#endingSinceMs;
     if (known === this) this.#standing.move({ type: "ended" });
     if (!this.#isElected) return;
-    publish("x.leader.lost", () => ({ election, id, term, reason, heldMs, drainMs }));
-    events.emit("lost", { term, reason, heldMs });
+    publish("x.leader.ended", () => ({ election, id, term, reason, heldMs, drainMs }));
+    events.emit("ended", { term, reason, heldMs });
   }
 
   #letGo(): void {
@@ -305,7 +305,7 @@ export class HeldTerm implements LeaderTerm {
     else this.#endNow(this.#lossReason);
   }
 
-  get #lossReason(): TermLossReason {
+  get #lossReason(): TermEndReason {
     return this.#lease.lossReason === "forced" ? "forced" : "taken";
   }
 

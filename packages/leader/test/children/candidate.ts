@@ -31,9 +31,9 @@ election.on("renewFailed", ({ error }) => {
   const { code } = error as { code?: unknown };
   tell({ type: "renewFailed", isUnreachable: error instanceof QuorumUnreachableError, code });
 });
-const lost = new Promise<void>((resolve) => {
-  election.on("lost", ({ term, reason }) => {
-    tell({ type: "lost", term, reason, at: Date.now() });
+const ended = new Promise<void>((resolve) => {
+  election.on("ended", ({ term, reason }) => {
+    tell({ type: "ended", term, reason, at: Date.now() });
     resolve();
   });
 });
@@ -72,5 +72,5 @@ tell({ type: "ready" });
 await running.catch((error: unknown) => tell({ type: "failed", code: (error as { code?: unknown }).code }));
 await redlock.close();
 tell({ type: "done", at: Date.now() });
-if (args.isStubborn === true) await lost;
+if (args.isStubborn === true) await ended;
 process.disconnect();

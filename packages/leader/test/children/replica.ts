@@ -50,7 +50,7 @@ if (args.slowMs !== undefined) {
 }
 
 election.on("elected", (term) => void process.send?.({ type: "elected", term: term.term }));
-election.on("lost", ({ term }) => void process.send?.({ type: "lost", term }));
+election.on("ended", ({ term }) => void process.send?.({ type: "ended", term }));
 process.once("SIGTERM", () => {
   void scheduler
     .stop()

@@ -41,13 +41,13 @@ class Scene implements AsyncDisposable {
     return replica;
   }
 
-  /** Who was elected last, unless it has died or said that it lost. */
+  /** Who was elected last, unless it has died or said that its term ended. */
   leader(): Child | undefined {
     const newest = this.replicas
       .filter((replica) => replica.isRunning)
       .toSorted((a, b) => lastTerm(b) - lastTerm(a))[0];
     if (newest === undefined || lastTerm(newest) === 0) return undefined;
-    return messages(newest, "lost").some((lost) => lost.term === lastTerm(newest)) ? undefined : newest;
+    return messages(newest, "ended").some((end) => end.term === lastTerm(newest)) ? undefined : newest;
   }
 
   /** What each node has of the register, so that a tick which ran twice can be explained. */
@@ -189,7 +189,7 @@ function lastTerm(replica: Child): number {
 
 function messages(
   replica: Child,
-  type: "elected" | "lost",
+  type: "elected" | "ended",
 ): readonly { readonly type: string; readonly term: number }[] {
   return (replica.messages as { readonly type: string; readonly term: number }[]).filter(
     (message) => message.type === type,

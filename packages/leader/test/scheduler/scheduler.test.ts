@@ -135,14 +135,14 @@ describe("LeaderScheduler", () => {
     it("counts where it is longer than the scheduler's", async () => {
       await using hasty = await stubborn("hasty", 50);
       const events: string[] = [];
-      for (const name of ["drainTimeout", "lost"] as const) hasty.election.on(name, () => events.push(name));
+      for (const name of ["drainTimeout", "ended"] as const) hasty.election.on(name, () => events.push(name));
       const stopped = hasty.scheduler.stop({ drainTimeout: 600_000 });
       // Longer than the scheduler's, whose timer would be due before.
       await pause(200);
       expect([events, hasty.election.isLeader()]).toEqual([[], true]);
       hasty.end();
       await stopped;
-      expect([events, await hasty.election.leader()]).toEqual([["lost"], null]);
+      expect([events, await hasty.election.leader()]).toEqual([["ended"], null]);
     });
 
     it("may be shortened by a later call, and not prolonged", async () => {

@@ -18,7 +18,7 @@ export interface CandidateArgs {
 export type CandidateMessage =
   | { readonly type: "ready" }
   | { readonly type: "elected"; readonly term: number; readonly at: number }
-  | { readonly type: "lost"; readonly term: number; readonly reason: string; readonly at: number }
+  | { readonly type: "ended"; readonly term: number; readonly reason: string; readonly at: number }
   | { readonly type: "renewFailed"; readonly isUnreachable: boolean; readonly code: unknown }
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
