@@ -39,7 +39,6 @@ describe("with plain code and other queues", () => {
     expect(clashes).toEqual([]);
     expect([...tokens.values()].flat()).toHaveLength(110);
     for (const each of tokens.values()) expect(each).toEqual([...each].sort((a, b) => a - b));
-    expect(lab.inversions().length).toBeGreaterThanOrEqual(0);
     expect(lab.errors).toEqual([]);
   });
 
