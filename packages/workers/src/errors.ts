@@ -12,7 +12,8 @@ export type ExclusiveWorkerErrorCode =
   | "JOB_LOCK_LOST"
   | "NOT_A_LOCK"
   | "LANE"
-  | "MIXED_FLEET";
+  | "WORKER_MISMATCH"
+  | "DIVISION_MISMATCH";
 
 /**
  * The base of every error of this package, except `TypeError` and `RangeError` for options, and the errors of
@@ -130,13 +131,30 @@ export type WorkerFinding = Finding<WorkerFindingCode>;
  * An `error` event says that the workers of the queue do not agree, so that jobs of one key may run side by side. It
  * comes once; see `ExclusiveWorker.check`.
  */
-export class MixedFleetError extends ExclusiveWorkerError {
-  readonly code = "MIXED_FLEET" as const;
+export class WorkerMismatchError extends ExclusiveWorkerError {
+  readonly code = "WORKER_MISMATCH" as const;
   readonly finding: WorkerFinding;
 
   constructor(queue: string, finding: WorkerFinding) {
     super(`queue ${queue}: ${finding.message}`);
     this.finding = finding;
+  }
+}
+
+/**
+ * The queue is divided in another way than this process says, or is being moved to another division. The message says
+ * what to do.
+ *
+ * `add` and `moveFrom` of a `PartitionedQueue` reject with it, and nothing was added or moved. A `PartitionedWorker`
+ * runs nothing, and emits it as an `error` event.
+ */
+export class DivisionMismatchError extends ExclusiveWorkerError {
+  readonly code = "DIVISION_MISMATCH" as const;
+  readonly finding: WorkerFinding;
+
+  constructor(queue: string, message: string) {
+    super(`queue ${queue}: ${message}`);
+    this.finding = { code: "OTHER_PARTITIONS", severity: "error", subjects: [queue], message };
   }
 }
 

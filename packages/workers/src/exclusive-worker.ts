@@ -220,7 +220,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * Looks now for what weakens a promise: options of this worker, and workers of this queue that do not agree.
    *
    * Each worker that runs compares, too, when it starts and every minute. It tells what it finds once, as an `error`
-   * event with a `MixedFleetError`. Plain workers that are idle are not seen.
+   * event with a `WorkerMismatchError`. Plain workers that are idle are not seen.
    */
   async check(): Promise<readonly WorkerFinding[]> {
     return [...this.#options.warnings, ...(await this.#parts.registry.check())];

@@ -1,16 +1,17 @@
 export type { KeyRate, OnFailure } from "./bullmq/rules/compose.ts";
 export {
+  DivisionMismatchError,
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
   JobKeyError,
   JobLockLostError,
   KeyBacklogError,
   LaneError,
-  MixedFleetError,
   NotALockError,
   SupersededError,
   UnsupportedBullMQError,
   type WorkerFindingCode,
+  WorkerMismatchError,
 } from "./errors.ts";
 export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
 export { ExclusiveWorker } from "./exclusive-worker.ts";

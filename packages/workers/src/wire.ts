@@ -13,7 +13,7 @@ import { Job, type Worker } from "./bullmq/public.ts";
 import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
-import { LaneError, MixedFleetError, SupersededError } from "./errors.ts";
+import { LaneError, SupersededError, WorkerMismatchError } from "./errors.ts";
 import { type Tell, tellBy } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
@@ -156,7 +156,7 @@ export function wire(
     id: worker.id,
     setup: setupOf(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
     look: async (id, setup, lifeMs) => await lane.operate("look", id, setup, lifeMs),
-    onFinding: (finding) => onError(new MixedFleetError(queue, finding)),
+    onFinding: (finding) => onError(new WorkerMismatchError(queue, finding)),
   });
 
   const target = targetOf(worker, new Job(worker, "contract", {}));

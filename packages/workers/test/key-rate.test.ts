@@ -1,6 +1,6 @@
 /** `perKey.rate`: how many jobs of a key start in a time, over all workers, crashes and restarts. */
 import { until } from "@x/test-support";
-import { MixedFleetError, type WorkerEvents } from "@x/workers";
+import { type WorkerEvents, WorkerMismatchError } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
 import { finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS } from "./support/lab.ts";
 
@@ -166,7 +166,7 @@ describe.concurrent("the rate of a key", () => {
     expect(finding?.message).toContain(
       '{"rate":{"max":3,"duration":3000}}, here: {}; how many jobs of a key may run, start or wait',
     );
-    await until(() => lab.errors.some((error) => error instanceof MixedFleetError));
+    await until(() => lab.errors.some((error) => error instanceof WorkerMismatchError));
   });
 });
 

@@ -1,6 +1,6 @@
 /** `between: "rotate"`: which key is next where several have jobs that wait. */
 import { until } from "@x/test-support";
-import { ExclusiveWorker, MixedFleetError } from "@x/workers";
+import { ExclusiveWorker, WorkerMismatchError } from "@x/workers";
 import type { Queue } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
@@ -168,7 +168,7 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await first.setups()).length === 1);
     const other = lab.worker();
     await until(() => lab.errors.length > 0);
-    expect(lab.errors[0]).toBeInstanceOf(MixedFleetError);
+    expect(lab.errors[0]).toBeInstanceOf(WorkerMismatchError);
     expect(await other.check()).toMatchObject([{ code: "OTHER_PER_KEY", severity: "error" }]);
   });
 

@@ -3,7 +3,7 @@
 import { setImmediate as immediate } from "node:timers/promises";
 import type { Clock } from "@x/redlock-core";
 import { until } from "@x/test-support";
-import { MixedFleetError } from "@x/workers";
+import { WorkerMismatchError } from "@x/workers";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { WorkerFinding } from "../src/errors.ts";
@@ -230,7 +230,7 @@ describe("on a queue", () => {
     await until(async () => (await queue.getActiveCount()) >= 2);
     const worker = lab.worker(undefined, { key: kind === "path" ? "k" : (job) => job.data.k as string | undefined });
     await until(() => lab.errors.length > 0);
-    expect(lab.errors).toEqual([expect.any(MixedFleetError)]);
+    expect(lab.errors).toEqual([expect.any(WorkerMismatchError)]);
     expect(lab.errors[0]?.message).toMatch(/^queue q: jobs? [\d, ]+ runs? without having/);
     const [finding, ...others] = await worker.check();
     expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error" });
@@ -306,7 +306,7 @@ describe("on a queue", () => {
     const options = { key: "other", onFailure: "block", resource: "account:", redlock: redlockOn(lab, lab.connection) };
     const second = lab.worker(undefined, options as object);
     await until(() => lab.errors.length === 3);
-    const codes = lab.errors.map((error) => (error as MixedFleetError).finding.code);
+    const codes = lab.errors.map((error) => (error as WorkerMismatchError).finding.code);
     expect(codes).toEqual(["OTHER_KEY", "OTHER_LOCKS", "OTHER_ON_FAILURE"]);
     expect((await first.check()).map(({ message }) => message)).toEqual([
       expect.stringContaining('"other", here: "k"'),

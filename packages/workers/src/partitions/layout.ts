@@ -8,7 +8,7 @@
 import type { Clock } from "@x/redlock-core";
 import { type BullTarget, runScript } from "../bullmq/bullmq.ts";
 import type { ComposedScript } from "../bullmq/rules/compose.ts";
-import { MixedFleetError } from "../errors.ts";
+import { DivisionMismatchError } from "../errors.ts";
 import type { Division } from "./options.ts";
 
 export interface Layout {
@@ -83,7 +83,7 @@ export class Door {
     this.#clock = clock;
   }
 
-  /** Rejects with `MixedFleetError` if the partition is closed, as was known at most `KNOWN_AFTER_MS` ago. */
+  /** Rejects with `DivisionMismatchError` if the partition is closed, as was known at most `KNOWN_AFTER_MS` ago. */
   async pass(name: string, partitions: number): Promise<void> {
     const now = this.#clock.monotonicMs();
     if (now - this.#askedMs >= KNOWN_AFTER_MS) {
@@ -94,7 +94,7 @@ export class Door {
       });
     }
     const next = (await this.#next) as string | null | undefined;
-    if (next) throw otherPartitions(name, `${here(partitions)} is being moved to ${next}: ${setTo(next)}`);
+    if (next) throw new DivisionMismatchError(name, `${here(partitions)} is being moved to ${next}: ${setTo(next)}`);
   }
 
   async close(next: number): Promise<void> {
@@ -112,23 +112,19 @@ export class Door {
 }
 
 /** Returns what is wrong with a division beside the layout in force; nothing if the queue has it, or is moved to it. */
-export function faultOf({ name, partitions, servers }: Division, layout: Layout): MixedFleetError | undefined {
+export function faultOf({ name, partitions, servers }: Division, layout: Layout): DivisionMismatchError | undefined {
   if (layout.next === partitions) return undefined;
   if (layout.partitions !== partitions) {
     const { partitions: others, next } = layout;
     const advice = `${setTo(others)}, or move the queue here with moveFrom(${others})`;
     const what =
       next === undefined ? `${others}: ${advice}` : `${others} and is being moved to ${next}: ${setTo(next)}`;
-    return otherPartitions(name, `${here(partitions)} has ${what}`);
+    return new DivisionMismatchError(name, `${here(partitions)} has ${what}`);
   }
   if (layout.servers === servers.length) return undefined;
   const what = `is on ${layout.servers} servers, not on ${servers.length}`;
-  return otherPartitions(name, `${here(partitions)} ${what}: name the same servers in every process (connection)`);
-}
-
-/** The error of a process whose layout is not the one in force. The message says what it is to do. */
-export function otherPartitions(name: string, message: string): MixedFleetError {
-  return new MixedFleetError(name, { code: "OTHER_PARTITIONS", severity: "error", subjects: [name], message });
+  const advice = "name the same servers in every process (connection)";
+  return new DivisionMismatchError(name, `${here(partitions)} ${what}: ${advice}`);
 }
 
 function here(partitions: number): string {

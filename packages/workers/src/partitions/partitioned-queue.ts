@@ -91,7 +91,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    *
    * Ids that BullMQ gives out are unique in their partition only; so is a deduplication.
    * @throws RangeError if the key cannot be used, or several keys are of different partitions.
-   * @throws MixedFleetError if the queue is divided in another way, or is being moved to one.
+   * @throws DivisionMismatchError if the queue is divided in another way, or is being moved to one.
    */
   async add(name: Name, data: Data, opts?: JobsOptions): Promise<Job<Data, Result, Name>> {
     const partition = this.#whereIs({ name, data }, opts?.jobId);
@@ -258,7 +258,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * came there after an earlier move.
    *
    * Keep the workers of the old division running, and have those of the new one started. Delayed jobs are waited for.
-   * @throws MixedFleetError if the queue has another division than `from`, or is being moved elsewhere.
+   * @throws DivisionMismatchError if the queue has another division than `from`, or is being moved elsewhere.
    */
   async moveFrom(from: number, options: MoveOptions = {}): Promise<number> {
     const addScheduler = async (scheduler: Scheduler): Promise<void> => {

@@ -93,8 +93,8 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   /**
    * Runs until the worker is closed.
    *
-   * If the queue is divided in another way, nothing is run, and an `error` event has a `MixedFleetError`. While the
-   * queue is moved to this division, it waits for that.
+   * If the queue is divided in another way, nothing is run, and an `error` event has a `DivisionMismatchError`. While
+   * the queue is moved to this division, it waits for that.
    */
   run(): Promise<void> {
     this.#running ??= this.#run();

@@ -12,12 +12,13 @@ import { systemClock } from "@x/redlock-core";
 import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
-import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord, otherPartitions } from "./layout.ts";
+import { DivisionMismatchError } from "../errors.ts";
+import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf } from "./options.ts";
 import { PARTITIONS } from "./rules/partition.ts";
 
 export interface MoveOptions {
-  /** The place of the old partitions, beginning with the same server. Default: where the new ones are. */
+  /** The servers of the old partitions, beginning with the same one. Default: where the new ones are. */
   readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
   /** Ends the waiting. The move stays announced, and the next call goes on with it. */
   readonly signal?: AbortSignal | undefined;
@@ -61,7 +62,7 @@ export async function moveQueue(
   const announced = await record.ask("announce", from);
   const isMoved = announced.partitions === to.partitions;
   if (!isMoved && (announced.partitions !== from || announced.next !== to.partitions)) {
-    throw otherPartitions(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
+    throw new DivisionMismatchError(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
   }
   const queues = old.places.map(({ queue, connection }) => new Queue(queue, { connection, prefix: to.prefix }));
   try {

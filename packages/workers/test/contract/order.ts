@@ -1,6 +1,6 @@
 /** One job of a key at a time, in the order in which they were added, and what changes that order. */
 import { until } from "@x/test-support";
-import { MixedFleetError } from "@x/workers";
+import { WorkerMismatchError } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
@@ -38,7 +38,7 @@ export function testOrder(key: Key): void {
       await finished(queue, 120);
       expect(await first.counts()).toMatchObject({ parked: 0, busyKeys: 0 });
       expect([lab.overlaps(), lab.inversions()]).toEqual([[], []]);
-      expect(lab.errors.filter((error) => !(error instanceof MixedFleetError))).toEqual([]);
+      expect(lab.errors.filter((error) => !(error instanceof WorkerMismatchError))).toEqual([]);
     });
 
     it("does not let a hot key hold up other keys", async () => {

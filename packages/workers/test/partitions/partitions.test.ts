@@ -2,7 +2,7 @@
 
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@x/test-support";
-import { JobKeyError, MixedFleetError } from "@x/workers";
+import { DivisionMismatchError, JobKeyError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
 import { describe, expect, it, vi } from "vitest";
 import { repeatOf } from "../../src/partitions/repartition.ts";
@@ -308,13 +308,13 @@ describe("processes with other numbers of partitions", () => {
     const queue = queueOf(lab, 4);
     await queue.add("job", { k: "a", i: 0 });
     const other = queueOf(lab, 8);
-    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(MixedFleetError);
+    await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(DivisionMismatchError);
     await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(
       "this process has 8 partitions, but the queue has 4: set partitions to 4 here, or move the queue here with moveFrom(4)",
     );
     const worker = workerOf(lab, { partitions: 8 });
     await until(() => lab.errors.length === 1);
-    expect(lab.errors[0]).toBeInstanceOf(MixedFleetError);
+    expect(lab.errors[0]).toBeInstanceOf(DivisionMismatchError);
     expect((await worker.check()).map(({ code }) => code)).toEqual(["OTHER_PARTITIONS"]);
     expect(await other.count()).toBe(0);
     expect(lab.ran).toEqual([]);
@@ -336,6 +336,7 @@ describe("processes with other numbers of partitions", () => {
     const [four, seven, nine] = [queueOf(lab, 4), queueOf(lab, 7), queueOf(lab, 9)];
     await expect(seven.moveFrom(4)).rejects.toThrow(/no partitions yet: add jobs, there is nothing to move$/);
     await four.add("job", { k: "a", i: 0 });
+    await expect(seven.moveFrom(5)).rejects.toMatchObject({ code: "DIVISION_MISMATCH", name: "DivisionMismatchError" });
     await expect(seven.moveFrom(5)).rejects.toThrow(
       /moveFrom\(5\) was called, but the queue has 4 partitions: call moveFrom\(4\)$/,
     );
