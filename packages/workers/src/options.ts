@@ -104,7 +104,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    */
   readonly withoutKey?: "pass" | "fail" | undefined;
   /**
-   * The place where the locks live. Default: a Redlock on the queue's own Redis, which is closed with the worker. Yours
+   * The `Redlock` that has the locks. Default: one on the queue's own Redis, which is closed with the worker. Yours
    * stays open.
    */
   readonly redlock?: Redlock | undefined;

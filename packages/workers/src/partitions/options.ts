@@ -11,7 +11,7 @@ export interface DivisionOptions {
   /** The number of partitions, 1 to 1024. All producers and workers of the queue must have the same. */
   readonly partitions: number;
   /**
-   * The place of the partitions: one server or one Cluster (BullMQ's `connection`), or a list of servers. Partition i
+   * The servers of the partitions: one server or one Cluster (BullMQ's `connection`), or a list of servers. Partition i
    * is on server i modulo their number.
    *
    * Give clients, not options, to share them: a client serves all partitions, beside a blocking one for each.
