@@ -18,8 +18,9 @@ import {
   targetOf,
 } from "../../../packages/workers/src/bullmq/bullmq.ts";
 import { EndBatches } from "../../../packages/workers/src/bullmq/end-batches.ts";
-import { JobEnd, queueKeys, replaceEndArguments } from "../../../packages/workers/src/bullmq/job-end.ts";
+import { JobEnd, replaceEndArguments } from "../../../packages/workers/src/bullmq/job-end.ts";
 import type { ComposedScript } from "../../../packages/workers/src/bullmq/rules/compose.ts";
+import { queueKeys } from "../../../packages/workers/src/bullmq/rules/queue-keys.ts";
 import { eachEnd, oncePerRequest, unpackable } from "../../../packages/workers/src/scripts/commands.lua.ts";
 import { asFunction, asRepeatedFunction } from "../../../packages/workers/src/scripts/rules/lua.ts";
 

@@ -1,7 +1,7 @@
 /**
  * This folder knows BullMQ, and this file its scripts: which of them we build on, how they are called, and what they
- * reply. Beside it, job-end.ts has the command that ends a job, job.ts and processor.ts what BullMQ makes of these, and
- * connection.ts where it connects to.
+ * reply. Beside it, job-end.ts has the command that ends a job, job.ts and processor.ts what BullMQ makes of these.
+ * What needs no BullMQ to run is in rules/.
  *
  * What it cannot hide is when BullMQ's `Worker` calls the methods that are made for subclasses. Two classes override
  * these, and TypeScript checks that they exist:
@@ -21,8 +21,6 @@ import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { RedisConnection } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
-import { parkedHash } from "./job.ts";
-import { queueKeys } from "./job-end.ts";
 import {
   type BullScript,
   type BullScripts,
@@ -32,6 +30,8 @@ import {
   type EmbeddedScript,
   embedded,
 } from "./rules/compose.ts";
+import { parkedHash } from "./rules/parked-hash.ts";
+import { queueKeys } from "./rules/queue-keys.ts";
 
 /** The first 16 digits of the SHA-1 of each text that the contract test was run against. */
 const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {

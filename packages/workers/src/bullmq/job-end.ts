@@ -57,29 +57,6 @@ export class JobEnd {
   }
 }
 
-/**
- * The keys of a queue that a fetch is given, in BullMQ's order. The script for many ends has the same, to fetch with;
- * BullMQ's end has those of its one job between the last two.
- */
-const KEY_NAMES = [
-  "wait",
-  "active",
-  "prioritized",
-  "events",
-  "stalled",
-  "limiter",
-  "delayed",
-  "paused",
-  "meta",
-  "pc",
-  "marker",
-];
-export const QUEUE_KEY_COUNT: number = KEY_NAMES.length;
-
-export function queueKeys(prefix: string): string[] {
-  return KEY_NAMES.map((name) => `${prefix}${name}`);
-}
-
 interface KeepJobs {
   readonly count?: unknown;
   readonly age?: unknown;

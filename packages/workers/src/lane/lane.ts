@@ -26,8 +26,9 @@ import {
   type UnknownKeyJob,
 } from "../bullmq/bullmq.ts";
 import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
-import { JobEnd, queueKeys, replaceEndArguments } from "../bullmq/job-end.ts";
+import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts, OperatorCommand } from "../bullmq/rules/compose.ts";
+import { queueKeys } from "../bullmq/rules/queue-keys.ts";
 import { withoutCommand } from "../errors.ts";
 import type { EarlyStart } from "../job-run/early-run.ts";
 import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";

@@ -9,7 +9,7 @@ import { noRing, ring, turns } from "../../scripts/rotation.lua.ts";
 import { asFunction, asRepeatedFunction, luaString } from "../../scripts/rules/lua.ts";
 import { pinLibrary } from "../../scripts/rules/pin.lua.ts";
 import * as starting from "../../scripts/starting.lua.ts";
-import { QUEUE_KEY_COUNT } from "../job-end.ts";
+import { QUEUE_KEY_COUNT } from "./queue-keys.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
 

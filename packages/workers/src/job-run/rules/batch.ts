@@ -5,8 +5,8 @@
  * that runs ends. Each ends so when it is its turn. A call that does not end well has changed nothing.
  */
 import { shaped } from "@x/redlock-core/protocol";
-import { isMove } from "../../bullmq/processor.ts";
 import type { Job } from "../../bullmq/public.ts";
+import { isMove } from "../../bullmq/rules/move.ts";
 
 /** What a call has made of a job. */
 export type Outcome =

@@ -1,5 +1,5 @@
 /** Pure: what the lane's scripts reply to operators, and what it means. */
-import { parkedHash } from "../../bullmq/job.ts";
+import { parkedHash } from "../../bullmq/rules/parked-hash.ts";
 import { parsePin } from "../../rules/entity-key.ts";
 import { type KeyPolicy, parsePolicy } from "./key-policy.ts";
 
