@@ -46,7 +46,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     this.#worker = OPTIONS.resolve({ worker }).worker;
   }
 
-  /** What was given, and the keys with the longest lines when the jobs were last counted. */
+  /** Returns what was given, and the keys with the longest lines when the jobs were last counted. */
   override getDescription(): string {
     return [super.getDescription(), this.#backlog].filter((text) => text !== "").join(" · ");
   }
@@ -78,7 +78,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return job === undefined ? undefined : await this.#explained(job);
   }
 
-  /** A copy of a job has nothing of what is shown of that one. */
+  /** Adds a job. A copy of one has nothing of what is shown of that one. */
   override async addJob(name: string, data: unknown, options: QueueJobOptions): Promise<Job> {
     const { group: _, ...own } = options as QueueJobOptions & { readonly group?: unknown };
     return await super.addJob(name.replace(SHOWN, ""), data, own);
@@ -110,7 +110,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return [...ids].slice(0, most);
   }
 
-  /** Those that are delayed for another reason than their key. */
+  /** Lists the jobs that are delayed for another reason than their key. */
   async #delayedIds(start: number, last: number): Promise<readonly string[]> {
     const parked = new Set(await this.#parkedIds(MOST_PARKED));
     const found: string[] = [];

@@ -39,14 +39,14 @@ export class Closing {
     return this.#isForced;
   }
 
-  /** BullMQ's worker is about to be closed. */
+  /** Leaves the other workers, and ends the waits of jobs that have not begun. BullMQ's worker is closed next. */
   begin(force: boolean): void {
     this.#parts.registry.leave();
     this.#isForced ||= force;
     this.#controller.abort();
   }
 
-  /** BullMQ's worker is closed. With `force`, runs that go on are not waited for. */
+  /** Does what is left when BullMQ's worker is closed. With `force`, runs that go on are not waited for. */
   end(force: boolean): Promise<void> {
     this.#ended ??= this.#end(force);
     return this.#ended;

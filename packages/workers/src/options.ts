@@ -413,7 +413,7 @@ export function resolveOptions<Data, Name extends string>(
   });
 }
 
-/** A lease of a large drift may be trusted for hardly half of its time, after which it is renewed by default. */
+/** Throws unless a lease is renewed while it is trusted. A large drift leaves hardly half of its time. */
 function checkLeases(
   { options: { maxTtl, driftFactor } }: Redlock,
   {
@@ -444,7 +444,7 @@ export function bullOptions<Data, Name extends string>(
   return { ...(bull as unknown as WorkerOptions), lockDuration, stalledInterval, autorun: false };
 }
 
-/** A retry must not come after the job that has superseded it, so the key waits for it. */
+/** Returns what a failure does. A retry must not come after the job that has superseded it, so its key waits for it. */
 function onFailureOf(given: OnFailure | undefined, whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>): OnFailure {
   if (whenBusy === "merge") return given ?? "block";
   if (whenBusy !== "interrupt") return given ?? "skip";
@@ -496,7 +496,7 @@ function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): V
   return { rule: "an object", fallback: undefined, of };
 }
 
-/** What is to follow a job must be known, and its lock at hand, before its end is recorded. */
+/** Throws unless what follows a job is known, and its lock at hand, before its end is recorded. */
 function checkStartAtOnce(
   { onFailure, rate, slots, rotate, line, merge }: LaneRules,
   { redlock, resource, limiter }: Pick<ExclusiveWorkerOptions<never, never>, "redlock" | "resource" | "limiter">,

@@ -73,7 +73,7 @@ export function planOf<Data, Name extends string>(
   return { given, options, scripts, redlock, isByHand: (processor ?? null) === null, isSandboxed };
 }
 
-/** A worker's own `Redlock` is on the queue's own Redis, where BullMQ's option `connection` leads. */
+/** Makes the worker's own `Redlock`, on the queue's own Redis, where BullMQ's option `connection` leads. */
 function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
   const node = readNode(options.connection);
   try {
@@ -155,7 +155,7 @@ export function wire(
     clock,
     id: worker.id,
     setup: setupOf(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
-    look: async (id, setup, lifeMs) => await lane.operate("look", id, setup, lifeMs),
+    exchange: async (id, setup, lifeMs) => await lane.operate("exchange", id, setup, lifeMs),
     onFinding: (finding) => onError(new WorkerMismatchError(queue, finding)),
   });
 
@@ -202,7 +202,7 @@ export function wire(
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
 }
 
-/** Runs are told of newer jobs of their keys. */
+/** Makes what tells runs of newer jobs of their keys. */
 function interruptsOf(
   { given, options, redlock }: Plan<ExclusiveWorkerOptions<never, never>>,
   worker: Worker,

@@ -129,7 +129,7 @@ describe("a look every minute", () => {
       clock,
       id: "this",
       setup: own,
-      look: async (_id, setup) => {
+      exchange: async (_id, setup) => {
         looks.push(setup);
         const reply = replies.shift() ?? strays();
         if (reply instanceof Error) throw reply;

@@ -319,7 +319,7 @@ export class JobReply {
 /** The job that is next on the key of another one that was handed out. */
 export interface Following {
   readonly jobId: string;
-  /** Its hash, as BullMQ makes a job of it. */
+  /** The fields from which BullMQ makes the job. */
   readonly fields: Readonly<Record<string, string>>;
   /** It is reserved for this job, if it is started when the other one has succeeded. */
   readonly fencingToken: number;

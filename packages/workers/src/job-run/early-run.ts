@@ -65,7 +65,7 @@ export class EarlyRun {
     return this.#answer.promise;
   }
 
-  /** The end of the job before is on its way. Never throws. */
+  /** Begins the run, when the end of the job before is on its way. Never throws. */
   begin(): void {
     this.#state = "begun";
     const { onBegin, process } = this.#parts;
@@ -75,14 +75,14 @@ export class EarlyRun {
     this.#result.catch(() => {});
   }
 
-  /** It does not begin: the job before has not completed, or nothing is to follow it. */
+  /** Gives the run up before it begins: the job before has not completed, or nothing is to follow it. */
   decline(): void {
     if (this.#state !== "offered") return;
     this.#state = "declined";
     this.#parts.onDeclined();
   }
 
-  /** The job was handed out, by a command that was sent then. Returns false if its run does not count any more. */
+  /** Counts the run, whose job was handed out by a command sent then. Returns false if it does not count any more. */
   confirm(sent: Instant): boolean {
     const { run, lock, clock, onConfirmed } = this.#parts;
     if (this.#state !== "begun" || run.lost !== undefined || !lock.isHeld()) return false;
@@ -93,7 +93,7 @@ export class EarlyRun {
     return true;
   }
 
-  /** It has begun, and its job was not handed out. */
+  /** Drops the run, which has begun without its job being handed out. */
   refuse(): void {
     if (this.#state !== "begun" && this.#state !== "confirmed") return;
     this.#state = "refused";

@@ -71,7 +71,7 @@ export class Run implements JobLock, Renewable {
     this.#made = facts.controller;
   }
 
-  /** Is this the signal that BullMQ has made for it? */
+  /** Tells whether BullMQ has made this signal for the run. */
   ownsSignal(signal: AbortSignal): boolean {
     return this.#made?.signal === signal;
   }
@@ -112,17 +112,17 @@ export class Run implements JobLock, Renewable {
     return this.#lost === undefined ? this.#clock.monotonicMs() + this.leaseLeftMs() : Number.POSITIVE_INFINITY;
   }
 
-  /** BullMQ renews its lock itself, so all that is to do is to notice the end. */
+  /** Notices that BullMQ's lock has ended. BullMQ renews it itself. */
   tick(): void {
     this.remaining();
   }
 
-  /** Nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */
+  /** Takes the loss back: nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */
   regained(): void {
     this.#lost = undefined;
   }
 
-  /** BullMQ's lock was renewed by a command that was sent at that time. */
+  /** Counts the lease anew from a command that was sent then, and that has renewed BullMQ's lock. */
   renewed(sent: Instant, lockDurationMs: number): void {
     this.#lease = { sent, lockDurationMs, driftFactor: this.#lease.driftFactor };
   }
@@ -136,7 +136,7 @@ export class Run implements JobLock, Renewable {
     if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
   }
 
-  /** The locks of the job's keys. A run that follows another one under the same lock has a fencing token of its own. */
+  /** Takes the lock of the job's keys. A run that follows another one under that lock has its own fencing token. */
   holds(lock: Lock, fencingToken: number = lock.fencingToken): void {
     this.#lock = lock;
     this.#fencingToken = fencingToken;
@@ -161,18 +161,18 @@ export class Run implements JobLock, Renewable {
     this.#lose(this.#jobLockLost());
   }
 
-  /** The locks of the keys are lost; `lock.signal` says why. */
+  /** Ends the trust in the run, because the locks of the keys are lost; `lock.signal` says why. */
   loseKeys(): void {
     if (this.#lock !== undefined) this.#lose(this.#lock.signal.reason as Error);
   }
 
-  /** The user cancels it, which is not a loss. */
+  /** Aborts the processor's signal for the user, which is not a loss. */
   cancel(reason: unknown): void {
     this.#cancelled ??= { reason };
     this.#controller?.abort(reason);
   }
 
-  /** A newer job of its keys waits: it is to stop. */
+  /** Asks the run to stop, because a newer job of its keys waits. */
   supersede(error: SupersededError): void {
     this.#superseded ??= error;
     this.cancel(error);
@@ -206,12 +206,12 @@ export class Run implements JobLock, Renewable {
     return (this.#batch ??= new Batch([this.#job]));
   }
 
-  /** The call is for these jobs, too. */
+  /** Adds these jobs to those that the call is for. */
   joinedBy(others: readonly Job[]): void {
     this.#batch = new Batch([this.#job, ...others]);
   }
 
-  /** Returns what becomes of its job, when the processor has returned this. Throws its error, if the batch has one. */
+  /** Returns the job's outcome once the processor has returned this. Throws the error that the batch set for it. */
   endOf(returned: unknown): unknown {
     return this.#batch === undefined ? returned : valueOf(this.#batch.endOf(this.#job, returned));
   }

@@ -45,7 +45,7 @@ export class Interrupts {
     });
   }
 
-  /** A run of this job begins, which may have been superseded since its fetch. */
+  /** Notes that a run of this job begins, which may have been superseded since its fetch. */
   begins(jobId: string): void {
     if (this.#kept.delete(jobId)) this.lookAt([jobId]);
   }

@@ -246,8 +246,8 @@ export class Lane {
   }
 
   /**
-   * Waits, for a job whose run has begun before it was handed out, until it is. Rejects if it was not. Others pass at
-   * once.
+   * Resolves when a job was handed out whose run has begun before that, and rejects if it was not. For other jobs it
+   * resolves at once.
    */
   async untilOurs(jobId: string): Promise<void> {
     const refusal = await this.#early.get(jobId)?.answered;
@@ -261,7 +261,7 @@ export class Lane {
     return this.untilOurs(jobId).then(() => this.#endNow(client, end));
   }
 
-  /** Whoever ends the job has it as it was taken, or its id. */
+  /** Sends the end of a job with those of others. Whoever ends the job has it as it was taken, or its id. */
   #endNow(client: BullClient, end: JobEnd): Promise<unknown> {
     const { job, jobId, token } = end.facts;
     const taken = takenAs(job) ?? this.#known(jobId, token);
@@ -277,7 +277,7 @@ export class Lane {
     return reply;
   }
 
-  /** An end was answered. Returns BullMQ's own reply. */
+  /** Passes on what the answer to an end brought. Returns BullMQ's own reply. */
   #ended(ended: Ended, answer: unknown): unknown {
     const { reply, isKept } = this.#told(answer);
     const { ending, early, lockToken, sent = readClock(this.#clock) } = ended;
@@ -296,7 +296,7 @@ export class Lane {
     return this.#fetchOn(again, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
   }
 
-  /** A run that has begun early has ended without its job. */
+  /** Forgets an early run whose job was not handed out. */
   dropped(early: EarlyStart): void {
     if (this.#early.get(early.jobId) === early) this.#early.delete(early.jobId);
   }

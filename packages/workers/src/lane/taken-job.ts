@@ -68,12 +68,12 @@ export class TakenJob extends JobReply {
     return runs && !this.pinText.includes("\ufffd") ? `=${this.pinText}` : "";
   }
 
-  /** This is the job, for `takenAs`. */
+  /** Ties this to the job, for `takenAs`. */
   is(job: object): void {
     (job as Known)[TAKEN] = this;
   }
 
-  /** Is it what this token is of? Before its run begins, that is not known. */
+  /** Tells whether the job was taken with this token. Before its run begins, that is not known, and it is true. */
   isOf(token: string): boolean {
     return this.run === undefined || this.run.token === token;
   }

@@ -129,7 +129,7 @@ export class RunLocks {
     return protocolOf(redlock).inside(lock, lent, process);
   }
 
-  /** The lock goes from one run to the next one of its key, which is about to begin with this fencing token. */
+  /** Passes the lock of a run on to the next one of its key, which is about to begin with this fencing token. */
   passOn(from: Run, to: Run, fencingToken: number): void {
     if (from.lock === undefined) return;
     this.#parts.locks.reserved(fencingToken);

@@ -126,7 +126,7 @@ export class ScriptLocks extends KeyLocks {
     return token === "" ? undefined : this.#unclaimed(taken, token);
   }
 
-  /** BullMQ ends the job without having run it. */
+  /** Returns what to do with a lock that no run claimed: BullMQ ends the job without having run it. */
   #unclaimed(taken: TakenJob, token: string): Ending {
     const settle = (isReleased: boolean): void => {
       if (!isReleased) void this.#embedded.drop({ resource: this.#nameOf(taken), token }, this.rules.ttlMs);
@@ -141,7 +141,7 @@ export class ScriptLocks extends KeyLocks {
     if (this.#ending.length === 1) this.#clock.schedule(SAME_TURN_MS, this.#giveUp);
   }
 
-  /** Nobody has ended these jobs in time. */
+  /** Gives up the jobs that nobody has ended in time. */
   readonly #giveUp = (): void => {
     const late = this.#ending;
     this.#ending = [];

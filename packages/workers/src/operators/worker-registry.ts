@@ -19,8 +19,8 @@ interface WorkerRegistryParts {
   /** BullMQ's id of the worker. */
   readonly id: string;
   readonly setup: Omit<WorkerSetup, "at">;
-  /** Runs the operator `look` (see scripts/starting.lua.ts). */
-  readonly look: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
+  /** Runs the operator `exchange` (see scripts/starting.lua.ts). */
+  readonly exchange: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
 }
 
@@ -50,35 +50,36 @@ export class WorkerRegistry {
 
   /** Compares the workers now. */
   async check(): Promise<readonly WorkerFinding[]> {
-    return (await this.#look()).map(({ finding }) => finding);
+    return (await this.#compare()).map(({ finding }) => finding);
   }
 
-  /** How the workers that run are set up, also this one if it does. */
+  /** Resolves with how the workers that run are set up, also this one if it does. */
   async setups(): Promise<readonly WorkerSetup[]> {
-    return (await this.#ask()).setups;
+    return (await this.#exchange()).setups;
   }
 
-  async #look(): Promise<readonly Difference[]> {
-    const { setups, jobs } = await this.#ask();
+  async #compare(): Promise<readonly Difference[]> {
+    const { setups, jobs } = await this.#exchange();
     return differencesOf(this.#setup, setups, jobs);
   }
 
-  async #ask(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
+  /** Tells the others how this worker is set up, if it is a member, and reads what they have told. */
+  async #exchange(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
-    const [setups, jobs] = (await this.#parts.look(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
+    const [setups, jobs] = (await this.#parts.exchange(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
     return { setups: setups.map((setup) => JSON.parse(setup) as WorkerSetup), jobs };
   }
 
-  /** Leaves the others, which nobody waits for. Where Redis is away, they forget this worker after a while. */
+  /** Takes this worker off the registry without waiting. If Redis is down, its entry expires. */
   leave(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#stop();
-    if (this.#isMember) this.#look().catch(() => {});
+    if (this.#isMember) this.#exchange().catch(() => {});
   }
 
   async #watch(): Promise<void> {
-    const differences = await this.#look();
+    const differences = await this.#compare();
     if (this.#isClosed) return;
     const told = this.#told;
     this.#told = new Set(differences.map(nameOf));

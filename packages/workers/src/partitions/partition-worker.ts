@@ -144,8 +144,8 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
   }
 
   /**
-   * The message that a job is there, which one worker gets, may have come to this one. It has no slot, so another
-   * process is to have it.
+   * Passes on the message that a job is there. One worker gets it, which may have been this one, and this one has no
+   * slot.
    */
   async #passWakeUpOn(): Promise<void> {
     try {
@@ -155,7 +155,7 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     }
   }
 
-  /** What the key option makes of the job; the lane has judged whether it is a key. */
+  /** Returns what the key option makes of the job; the lane has judged whether it is a key. */
   #keysOf({ id, name, data, timestamp, priority, parentKey }: Job<Data, Result, Name>): unknown {
     try {
       return this.#keyOf({ id: String(id), name, data, timestamp, priority: priority ?? 0, parentKey });

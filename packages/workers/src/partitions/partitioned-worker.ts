@@ -240,7 +240,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     this.#events.emit("resumed");
   }
 
-  /** Whether jobs are taken, or would be without a pause. It is false while the queue is divided in another way. */
+  /** Tells whether jobs are taken, or would be without a pause. It is false while the queue has another division. */
   isRunning(): boolean {
     return this.#isStarted && !this.#isOver.signal.aborted;
   }

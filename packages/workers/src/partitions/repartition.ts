@@ -97,7 +97,7 @@ function whyNot({ partitions, next }: Layout, to: number): string {
   return `${has} and is being moved to ${next}: finish that first, with moveFrom(${partitions}) where partitions is ${next}`;
 }
 
-/** The servers of the old division must be those that its processes have, or jobs there would not be seen. */
+/** Throws unless the old division has the servers that its processes have: jobs there would not be seen. */
 async function checkOld(record: LayoutRecord, old: Division, announced: Layout): Promise<void> {
   const { servers } = old;
   if (announced.servers !== servers.length) {
@@ -127,7 +127,7 @@ export function repeatOf(scheduler: Scheduler): Omit<RepeatOptions, "key"> | und
   return Object.fromEntries(Object.entries(repeat).filter(([, value]) => (value ?? undefined) !== undefined));
 }
 
-/** A scheduler is added before it is removed: one that fires in that moment may fire twice, and none is lost. */
+/** Adds each scheduler before it removes it: one that fires in that moment may fire twice, and none is lost. */
 async function moveSchedulers(queue: Queue, addScheduler: NewDivision["addScheduler"]): Promise<void> {
   for (const scheduler of await queue.getJobSchedulers()) {
     await addScheduler(scheduler);

@@ -57,7 +57,7 @@ export class Slots {
     else next.resolve(true);
   }
 
-  /** Whether `owner` may use a slot of its own for its next job. */
+  /** Tells whether `owner` may use a slot of its own for its next job. */
   mayKeep(owner: object): boolean {
     if (this.#free < 0) return false;
     const other = this.#waiting.find((waiter) => waiter.owner !== owner);

@@ -160,7 +160,7 @@ export class Runner {
     return this.#interrupted(run, superseded, error);
   }
 
-  /** A run has ended; `isDone` tells whether BullMQ is about to be told that its job has completed. */
+  /** Does what is left after a run. `isDone` tells whether BullMQ is about to be told that its job has completed. */
   #end(run: Run, taken: TakenJob, isDone: boolean): void {
     const { inFlight, locks, lane, watchdog } = this.#parts;
     const next = isDone ? this.#nextOf(run, taken) : undefined;

@@ -24,8 +24,8 @@ export class Watchdog {
   }
 
   /**
-   * BullMQ's lock of the run was renewed by a command that was sent then. Its lease may end earlier now than the one of
-   * before.
+   * Counts the lease of a run anew from a command that was sent then, and that has renewed BullMQ's lock. It may end
+   * earlier now than the one of before.
    */
   renewed(run: Run, sent: Instant, lockDurationMs: number): void {
     run.renewed(sent, lockDurationMs);

@@ -19,8 +19,8 @@ return key
 `;
 
 /**
- * Compares the workers of the queue. The members are in the hash P lane:workers, with the second in which they were
- * last heard of. It has these parameters:
+ * Registers a worker, or takes it off, and reads how all of them are set up. The members are in the hash
+ * P lane:workers, with the second in which they were last heard of. It has these parameters:
  * - ARGV[3] is the id of a worker.
  * - ARGV[4] is how it is set up, or '' if it is no member, or leaves.
  * - ARGV[5] is for how long it is a member, in ms.
@@ -31,7 +31,7 @@ return key
  * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. Whoever fetches jobs by hand locks them as they
  * like.
  */
-export const look: string = /* lua */ `
+export const exchange: string = /* lua */ `
 ${HERE}
 local workers, life = P .. 'lane:workers', tonumber(ARGV[5])
 local seconds = tonumber(call('TIME')[1])

@@ -82,8 +82,8 @@ export interface LaneScripts {
 }
 
 /**
- * May several jobs of a key run at a time? Where one waits for its retry, or gives way to a newer one, or is given
- * those that wait, the key is its alone.
+ * Tells whether several jobs of a key may run at a time. Where one waits for its retry, or gives way to a newer one, or
+ * is given those that wait, the key is its alone.
  */
 export function mayShare({ onFailure, line, merge }: Pick<LaneRules, "onFailure" | "line" | "merge">): boolean {
   return onFailure === "skip" && line?.interrupts !== true && merge === undefined;
@@ -161,7 +161,7 @@ function lazily<Name extends string, Value>(
   return Object.defineProperties({}, Object.fromEntries(entries) as PropertyDescriptorMap) as Record<Name, Value>;
 }
 
-/** How many starts the turn of a key has, where it is more than one. */
+/** Writes down how many starts the turn of a key has, where it is more than one. */
 function weightsTable(weights: Readonly<Record<string, number>>): string {
   const entries = Object.entries(weights).map(([key, weight]) => `[${luaString(key)}] = ${weight}`);
   return `local WEIGHTS = {${entries.join(", ")}}`;

@@ -23,7 +23,7 @@ export function startOf(lua: string): number {
   return Math.max(lua.search(/^\S.*\b(?:KEYS|ARGV)\b/m), 0);
 }
 
-/** A Lua string literal of any text: every byte that is not a letter or digit is escaped. */
+/** Returns a Lua string literal of any text: every byte that is not a letter or digit is escaped. */
 export function luaString(text: string): string {
   const bytes = [...Buffer.from(text)];
   const escaped = bytes.map((byte) => {
