@@ -3,7 +3,7 @@
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
-import { LockAhead } from "../src/lane/lock-ahead.ts";
+import { LockAhead } from "../src/locks/lock-ahead.ts";
 import { finished, gate, jobs, Lab, listen, SHORT_MS, scriptCalls } from "./support/lab.ts";
 
 function stub(): { readonly lock: Lock; readonly releases: () => number } {

@@ -5,12 +5,12 @@
  * It has the lock that came with the job, its run, and what the end of the job is to do. Of each of these it has one at
  * most. The lane finds it by the id of its job, and everybody else by the job.
  */
+import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
 import { JobReply } from "../bullmq/bullmq.ts";
 import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
-import type { LockAhead } from "./lock-ahead.ts";
 
 /** An ending is what the script that ends the job is to do with the lock of its key. */
 export interface Ending {
@@ -23,6 +23,14 @@ export interface Ending {
   readonly answer: { settle(isReleased: boolean, next?: TakenJob): void };
   /** What begins with the end, under the same lock: then the token is empty. */
   readonly early?: EarlyStart | undefined;
+}
+
+/** What the locks of keys have asked for on behalf of a key's next job. It is the ending of the job before, too. */
+export interface AskedAhead extends Ending {
+  /** Returns the lock to the one who asks first, and null to all others, or if somebody else has it. */
+  claim(): Promise<Lock | null>;
+  /** Gives up the lock, which nobody needs. Resolves when it is released. */
+  drop(): Promise<void>;
 }
 
 /** A job has under this symbol as what it was taken. */
@@ -39,7 +47,7 @@ export class TakenJob extends JobReply {
   /** When the command was sent that set BullMQ's lock of the job. */
   readonly sent: Instant;
   /** The lock that was asked for ahead, when the job before it ended. */
-  ahead: LockAhead | undefined;
+  ahead: AskedAhead | undefined;
   /** Its run, if that has begun before the job was handed out. */
   early: EarlyStart | undefined;
   run: Run | undefined;

@@ -1,7 +1,7 @@
 /**
  * The locks of keys, which exclude other queues and plain code. They are asked for at the nodes of a `Redlock`. Those
  * of a run are acquired before it begins. When it ends, the one for the next job of its key is asked for (see
- * lane/lock-ahead.ts).
+ * lock-ahead.ts).
  *
  * `ScriptLocks` has another strategy: the lane's scripts take and release a lock with its job. A run does not know
  * which of the two it has, nor does the lane.
@@ -18,8 +18,8 @@ import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
 import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import type { LaneLocks } from "../lane/lane.ts";
-import { LockAhead } from "../lane/lock-ahead.ts";
 import type { Ending, TakenJob } from "../lane/taken-job.ts";
+import { LockAhead } from "./lock-ahead.ts";
 
 /**
  * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below. Connections may
@@ -127,7 +127,10 @@ export class KeyLocks implements LaneLocks {
    */
   stop(): void {}
 
-  /** Asks for the lock of the key's next job in the same turn as the release, so that both travel together. */
+  /**
+   * Asks for the lock of the key's next job in the same turn of the event loop as the release, so that both travel
+   * together.
+   */
   #askAhead({ resources }: Run, taken: TakenJob): void {
     const { redlock, inFlight, ttl } = this.#parts;
     const protocol = protocolOf(redlock);
