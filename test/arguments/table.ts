@@ -218,7 +218,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       client: { legal: having("eval", "evalsha"), right: { eval: nothing, evalsha: nothing } },
       keys: { legal: (value) => typeof value === "string" || texts(value), right: "k" },
       fencingToken: { legal: integer(1), right: 5 },
-      options: { options: { ttl: ms1 } },
+      options: { options: { keepFor: ms1 } },
     },
   },
   "core.new Redlock": {
@@ -404,7 +404,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   "semaphore.ReadWriteLock.inspect": { call: nothing, parameters: NONE },
   "semaphore.new CountDownLatch": {
     call: make(semaphore.CountDownLatch),
-    parameters: { redlock: onNode, name: named, options: { options: { ttl: optional(integer(1_000)) } } },
+    parameters: { redlock: onNode, name: named, options: { options: { keepFor: optional(integer(1_000)) } } },
   },
   ...methods("latch", "semaphore.CountDownLatch", {
     set: { count: { legal: integer(0, 1_000_000), right: 1 } },

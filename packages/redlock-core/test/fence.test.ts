@@ -151,8 +151,8 @@ describe("the life of a claim", () => {
     expect(await redis.pttl("{a}:claim")).toBe(-1);
   });
 
-  it("is counted from its last use where it has a ttl", async () => {
-    const fenced = await fence(redis, "a", 5, { ttl: 60_000 });
+  it("is counted from its last use where it has a `keepFor`", async () => {
+    const fenced = await fence(redis, "a", 5, { keepFor: 60_000 });
     await redis.pexpire("{a}:claim", 10_000);
     await fenced.get("a");
     expect(await redis.pttl("{a}:claim")).toBeGreaterThan(50_000);
@@ -186,7 +186,7 @@ it.each<[string, () => Promise<unknown>, string]>([
   ["a brace", () => fence(redis, "a}b", 1), 'keys must not have a "}" without a hash tag, got "a}b"'],
   ["a token of text", () => fence(redis, "a", "1" as never), "fencingToken must be an integer >= 1, got "],
   ["no lock's token", () => fence(redis, "a", 0), "fencingToken must be an integer >= 1, got 0"],
-  ["a ttl of 0", () => fence(redis, "a", 1, { ttl: 0 }), "ttl must be an integer >= 1 (ms), got 0"],
+  ["a keepFor of 0", () => fence(redis, "a", 1, { keepFor: 0 }), "keepFor must be an integer >= 1 (ms), got 0"],
 ])("refuses %s before anything is sent", async (_what, call, message) => {
   const before = await server.calls("eval");
   const error = await errorOf(call());

@@ -31,7 +31,7 @@ export class CountDownLatch {
   readonly #protocol: RedlockProtocol;
   readonly #key: string;
   readonly #before: string;
-  readonly #ttl: number;
+  readonly #keepFor: number;
 
   /**
    * Makes a latch on the node of the `Redlock`. Latches of one name on one node are one, in whatever process they are.
@@ -39,7 +39,7 @@ export class CountDownLatch {
    */
   constructor(redlock: Redlock, name: string, options: LatchOptions = {}) {
     checkSinglePlace(redlock, name);
-    this.#ttl = resolveLatchOptions(options).ttl;
+    this.#keepFor = resolveLatchOptions(options).keepFor;
     this.name = name;
     this.#redlock = redlock;
     this.#protocol = protocolOf(redlock);
@@ -153,7 +153,7 @@ export class CountDownLatch {
   }
 
   #run(operation: string, argument = "", call = ""): ReturnType<RedlockProtocol["run"]> {
-    const args = [operation, argument, this.#ttl, this.#channel, call];
+    const args = [operation, argument, this.#keepFor, this.#channel, call];
     return this.#protocol.run(latchScript, { keys: [this.#key, this.#before], args });
   }
 

@@ -23,7 +23,7 @@ export class LatchNotSetError extends LatchError {
   readonly code = "LATCH_NOT_SET" as const;
 
   constructor(latch: string) {
-    super(`latch "${latch}" is not set: nobody set it, its ttl is over, or the node lost its data`, latch);
+    super(`latch "${latch}" is not set: nobody set it, its keepFor is over, or the node lost its data`, latch);
   }
 }
 

@@ -48,7 +48,7 @@ export interface PermitOptions extends AccessOptions {
 
 export interface LatchOptions {
   /** How long the latch is kept after it was last set or counted down, in ms. Default 86400000, a day. */
-  readonly ttl?: number | undefined;
+  readonly keepFor?: number | undefined;
 }
 
 export interface WaitOptions {
@@ -99,14 +99,14 @@ const TIMING = {
 
 const ACCESS = { ...TIMING, signal: abortSignal.optional() } satisfies ShapeOf<AccessOptions>;
 
-const OF_LATCHES = new Schema({ ttl: integer({ min: 1_000 }).default(DAY_MS) } satisfies ShapeOf<LatchOptions>);
+const OF_LATCHES = new Schema({ keepFor: integer({ min: 1_000 }).default(DAY_MS) } satisfies ShapeOf<LatchOptions>);
 const PER_WAIT = new Schema({ timeout: TIMING.timeout, signal: ACCESS.signal } satisfies ShapeOf<WaitOptions>);
 const OF_LOCKS = new Schema(TIMING);
 const OF_SEMAPHORES = new Schema({ ...TIMING, permits: PERMITS } satisfies ShapeOf<SemaphoreOptions>);
 const PER_ACCESS = new Schema(ACCESS);
 const PER_PERMIT = new Schema({ ...ACCESS, permits: PERMITS.default(1) } satisfies ShapeOf<PermitOptions>);
 
-export function resolveLatchOptions(given: LatchOptions): { readonly ttl: number } {
+export function resolveLatchOptions(given: LatchOptions): { readonly keepFor: number } {
   return OF_LATCHES.resolve(given);
 }
 

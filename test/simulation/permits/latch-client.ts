@@ -20,7 +20,7 @@ export interface Round {
 export class Facts {
   readonly name: string;
   readonly count: number;
-  readonly ttl: number;
+  readonly keepFor: number;
   /** Whether each count-down has an id; else every call counts. */
   readonly hasIds: boolean;
   /** Whether it stays for the whole schedule. */
@@ -38,8 +38,8 @@ export class Facts {
     this.name = name;
     this.count = random.integer(1, 6);
     this.hasIds = random.chance(0.5);
-    this.ttl = random.chance(0.3) ? random.integer(1_000, 2_000) : DAY_MS;
-    this.isLasting = isSafe && this.ttl === DAY_MS;
+    this.keepFor = random.chance(0.3) ? random.integer(1_000, 2_000) : DAY_MS;
+    this.isLasting = isSafe && this.keepFor === DAY_MS;
   }
 
   get isDone(): boolean {
@@ -48,7 +48,7 @@ export class Facts {
 }
 
 /** What a client is told of a latch. */
-export type Latch = Pick<Facts, "name" | "count" | "ttl">;
+export type Latch = Pick<Facts, "name" | "count" | "keepFor">;
 
 export interface LatchClientParts {
   readonly engine: Engine;
@@ -101,8 +101,8 @@ export class LatchClient implements Victim {
     this.machine.deliver("timer", () => void this.#try(() => work(this)));
   }
 
-  latch({ name, ttl }: Latch): CountDownLatch {
-    return new this.#engine.semaphore.CountDownLatch(this.redlock, name, { ttl });
+  latch({ name, keepFor }: Latch): CountDownLatch {
+    return new this.#engine.semaphore.CountDownLatch(this.redlock, name, { keepFor });
   }
 
   async set(facts: Latch): Promise<boolean | undefined> {

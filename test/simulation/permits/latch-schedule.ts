@@ -141,7 +141,7 @@ class LatchSchedule {
 
   /** A request that was sent again arrives once more when the latch has been set anew, and changes nothing. */
   async #arriveLate(): Promise<void> {
-    const latch = { name: "latch of two rounds", count: 1, ttl: DAY_MS };
+    const latch = { name: "latch of two rounds", count: 1, keepFor: DAY_MS };
     const [late, other] = [this.#addClient(RETRY_MS), this.#addClient()];
     const isSet = this.#world.random.chance(0.5);
     let left: number | undefined;
@@ -297,10 +297,10 @@ class LatchSchedule {
   }
 
   /** The node has no such latch. `prolongedMs`: when it was prolonged last, before the node was asked. */
-  #checkGone({ name, ttl }: Facts, prolongedMs: number): void {
+  #checkGone({ name, keepFor }: Facts, prolongedMs: number): void {
     const keptMs = this.#world.nowMs - prolongedMs;
-    if (losesData(this.#setting) || keptMs >= (1 - DRIFT_SHARE) * ttl) return;
-    this.#world.violate(LATCH_INVARIANTS.kept, `${name} is gone after ${keptMs.toFixed(0)} of ${ttl} ms`);
+    if (losesData(this.#setting) || keptMs >= (1 - DRIFT_SHARE) * keepFor) return;
+    this.#world.violate(LATCH_INVARIANTS.kept, `${name} is gone after ${keptMs.toFixed(0)} of ${keepFor} ms`);
   }
 
   /** `answered`: how many count-downs had been answered before it was asked. */

@@ -32,12 +32,12 @@ export interface FenceOptions {
    * For data that expires, choose longer than any process may be frozen. An older holder that comes back after that
    * can claim again.
    */
-  readonly ttl?: number | undefined;
+  readonly keepFor?: number | undefined;
 }
 
 type Argument = string | number;
 
-const OPTIONS = new Schema({ ttl: integer({ min: 1 }).optional() } satisfies ShapeOf<FenceOptions>);
+const OPTIONS = new Schema({ keepFor: integer({ min: 1 }).optional() } satisfies ShapeOf<FenceOptions>);
 
 const NAMES = listOf("a string or an array of strings", text());
 
@@ -105,11 +105,11 @@ export async function fence(
   const names = [...NAMES.of("keys", typeof keys === "string" ? [keys] : keys)];
   if (names.length === 0) throw new RangeError("keys must name at least one key, got []");
   const token = TOKEN.of("fencingToken", fencingToken);
-  const { ttl = "" } = OPTIONS.resolve(options);
+  const { keepFor = "" } = OPTIONS.resolve(options);
   const evaluate = evaluatorOf(client);
   const claims = names.map((name) => claimKeyOf(client, name));
   const run = async ({ script, keys, args, isClaim }: Request): Promise<unknown> => {
-    const facts = [claims.length, token, ttl, isClaim ? 1 : 0];
+    const facts = [claims.length, token, keepFor, isClaim ? 1 : 0];
     try {
       return await evaluate(fenceScript(script), [...claims, ...keys], [...facts, ...args].map(String));
     } catch (error) {

@@ -15,7 +15,7 @@
 export function fenceScript(script: string): string {
   return /* lua */ `local function body(KEYS, ARGV) ${script}
 end
-local count, token, ttl, isClaim = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
+local count, token, keepFor, isClaim = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
 for i = 1, count do
   local stored = redis.call('GET', KEYS[i])
   local isOurs = stored == token
@@ -24,7 +24,7 @@ for i = 1, count do
 end
 for i = 1, count do
   if isClaim then redis.call('SET', KEYS[i], token) end
-  if ttl ~= '' then redis.call('PEXPIRE', KEYS[i], ttl) end
+  if keepFor ~= '' then redis.call('PEXPIRE', KEYS[i], keepFor) end
 end
 local keys, args = {}, {}
 for i = count + 1, #KEYS do keys[i - count] = KEYS[i] end
