@@ -669,9 +669,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "it counts",
     subject: "permits",
     nodeCount: 3,
-    patches: [
-      semaphore("permits/permits.lua.ts", "local leftMs = several and quarantineLeftMs() or 0", "local leftMs = 0"),
-    ],
+    patches: [semaphore("permits/permits.lua.ts", "local leftMs = several and votesInMs() or 0", "local leftMs = 0")],
     directed: "quarantined extension of a writer",
   },
   {

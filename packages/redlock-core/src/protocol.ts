@@ -84,6 +84,7 @@ export {
   remainingMs,
   validityMs,
 } from "./rules/validity.ts";
+export { quarantineIn } from "./scripts/quarantine.lua.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;

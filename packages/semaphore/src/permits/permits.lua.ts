@@ -49,7 +49,7 @@
  * inspect writes nothing, and leaves out whoever is over. It replies {permits held, last fencing token, holders with
  * the ms at which each lease ends, waiters, the node's ms}.
  */
-import { CLAMP_US, defineScript } from "@x/redlock-core/protocol";
+import { CLAMP_US, defineScript, quarantineIn } from "@x/redlock-core/protocol";
 
 /** Permits are kept for a waiter whose turn it is for so long; a frozen waiter costs the others this much. */
 const TURN_MS = 1_000;
@@ -140,16 +140,13 @@ local function callFirst()
   end
 end
 
-local function quarantineLeftMs()
-  if ARGV[3] == '0' then return 0 end
-  local seen, info = call('HMGET', KEYS[5], 'run_id', 'since'), call('INFO', 'server')
-  local isSame = seen[1] and string.find(info, 'run_id:' .. seen[1] .. '\\r', 1, true)
-  local since = tonumber(seen[2] or nil)
-  if not isSame or not since or since > nowUs then
-    since = nowUs
-    call('HSET', KEYS[5], 'run_id', string.match(info, 'run_id:(%x+)'), 'since', asText(nowUs), 'quarantine', ARGV[3])
+local function votesInMs()
+  local quarantineMs, quarantineLeftMs = ARGV[3], 0
+  if quarantineMs ~= '0' then
+    local now, seen = asText(nowUs), call('HMGET', KEYS[5], 'run_id', 'since')
+    ${quarantineIn("KEYS[5]")}
   end
-  return math.max(0, math.ceil(tonumber(ARGV[3]) - (nowUs - since) / 1000))
+  return quarantineLeftMs
 end
 
 local function lastOf(field) return tonumber(call('HGET', state, field) or '0') end
@@ -182,7 +179,7 @@ local function mayFollow(token, last)
 end
 
 local function acquire()
-  local leftMs = quarantineLeftMs()
+  local leftMs = votesInMs()
   if leftMs > 0 then return {2, leftMs} end
   expire()
   local given = tonumber(ARGV[8])
@@ -226,7 +223,7 @@ local function acquire()
 end
 
 local function extend()
-  local leftMs = several and quarantineLeftMs() or 0
+  local leftMs = several and votesInMs() or 0
   expire()
   local endMs = tonumber(call('ZSCORE', holders, holder) or '0')
   local isMissing = endMs == 0
