@@ -12,6 +12,19 @@ export const MAX_KEY_BYTES = 512;
 /** The number of keys is limited, because each costs the job a place in line and a lock. */
 export const MAX_KEYS = 16;
 
+/** Why something cannot be a key. The scripts have these texts from here. */
+export const KEY_FAULTS: Readonly<
+  Record<"empty" | "tooLong" | "control" | "notSafe" | "notText" | "noList" | "tooMany", string>
+> = {
+  empty: "is empty",
+  tooLong: `is longer than ${MAX_KEY_BYTES} bytes`,
+  control: "has control characters",
+  notSafe: "is not a safe integer",
+  notText: "must be a string or an integer",
+  noList: "must be a string, an integer, or a non-empty array of them",
+  tooMany: `has more than ${MAX_KEYS} elements`,
+};
+
 /** What operators and producers may give as a key. */
 export const KEY: Check<string> = textLike(
   `a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`,
@@ -74,15 +87,16 @@ export function formatPin(pin: Pin): string {
  */
 export function pinOfValue(value: unknown): Pin {
   if (value === undefined || value === null) return NONE;
-  const values: readonly unknown[] = Array.isArray(value) ? value : [value];
-  if (values.length === 0)
-    return { kind: "fault", fault: "must be a string, an integer, or a non-empty array of them" };
-  if (values.length > MAX_KEYS) return { kind: "fault", fault: `has more than ${MAX_KEYS} elements` };
+  // Lua cannot tell an object from an empty array.
+  const list = typeof value === "object" && !Array.isArray(value) ? [] : value;
+  const values: readonly unknown[] = Array.isArray(list) ? list : [list];
+  if (values.length === 0) return { kind: "fault", fault: KEY_FAULTS.noList };
+  if (values.length > MAX_KEYS) return { kind: "fault", fault: KEY_FAULTS.tooMany };
   const keys = new Set<string>();
   for (const element of values) {
-    const key = typeof element === "number" && Number.isSafeInteger(element) ? String(element) : element;
-    if (typeof key !== "string") return { kind: "fault", fault: "must be a string or an integer" };
-    const fault = keyFault(key);
+    const key = typeof element === "number" ? String(element) : element;
+    if (typeof key !== "string") return { kind: "fault", fault: KEY_FAULTS.notText };
+    const fault = typeof element === "number" ? numberFault(element) : keyFault(key);
     if (fault !== undefined) return { kind: "fault", fault };
     keys.add(key);
   }
@@ -91,9 +105,13 @@ export function pinOfValue(value: unknown): Pin {
 
 /** Returns why this text cannot be a key, or undefined if it can. */
 export function keyFault(key: string): string | undefined {
-  if (key === "") return "is empty";
-  if (Buffer.byteLength(key) > MAX_KEY_BYTES) return `is longer than ${MAX_KEY_BYTES} bytes`;
-  return CONTROL.test(key) ? "has control characters" : undefined;
+  if (key === "") return KEY_FAULTS.empty;
+  if (Buffer.byteLength(key) > MAX_KEY_BYTES) return KEY_FAULTS.tooLong;
+  return CONTROL.test(key) ? KEY_FAULTS.control : undefined;
+}
+
+function numberFault(key: number): string | undefined {
+  return Number.isSafeInteger(key) ? undefined : KEY_FAULTS.notSafe;
 }
 
 /** Returns the fields of a path such as `account.id`, or undefined if it is none. */

@@ -155,7 +155,7 @@ export function testOrder(key: Key): void {
         .sort((a, b) => a[0] - b[0]);
       expect(reasons.map(([, reason]) => reason)).toEqual([
         "job 1: its key is empty",
-        expect.stringContaining("integer"),
+        "job 2: its key is not a safe integer",
         "job 3: its key must be a string or an integer",
         "job 4: its key must be a string, an integer, or a non-empty array of them",
         "job 5: its key is longer than 512 bytes",

@@ -2,7 +2,7 @@
  * Pure: Lua that finds the *pin* of a job, one text of sorted, unique keys, as entity-key.ts has it. The pin is '' if
  * the job has no key, and BAD and why if its keys cannot be used. It is nil where JavaScript is to find them.
  */
-import { indexOf, MAX_KEY_BYTES, MAX_KEYS } from "../../rules/entity-key.ts";
+import { indexOf, KEY_FAULTS, MAX_KEY_BYTES, MAX_KEYS } from "../../rules/entity-key.ts";
 import { luaString } from "./lua.ts";
 
 /**
@@ -35,14 +35,14 @@ const fromPath = (path: readonly string[]): string => /* lua */ `
 -- A value as the text of a key; nil and why, if it cannot be one.
 local function textOf(value)
   if type(value) == 'string' then
-    if #value == 0 then return nil, 'is empty' end
-    if #value > ${MAX_KEY_BYTES} then return nil, 'is longer than ${MAX_KEY_BYTES} bytes' end
-    if string.find(value, '%c') then return nil, 'has control characters' end
+    if #value == 0 then return nil, '${KEY_FAULTS.empty}' end
+    if #value > ${MAX_KEY_BYTES} then return nil, '${KEY_FAULTS.tooLong}' end
+    if string.find(value, '%c') then return nil, '${KEY_FAULTS.control}' end
     return value
   end
-  if type(value) ~= 'number' then return nil, 'must be a string or an integer' end
+  if type(value) ~= 'number' then return nil, '${KEY_FAULTS.notText}' end
   if value ~= math.floor(value) or value > 9007199254740991 or value < -9007199254740991 then
-    return nil, 'is not a safe integer'
+    return nil, '${KEY_FAULTS.notSafe}'
   end
   return value == 0 and '0' or string.format('%.0f', value)
 end
@@ -58,8 +58,8 @@ ${path.map(step).join("")}
     local text, fault = textOf(value)
     return text or BAD .. fault
   end
-  if #value == 0 then return BAD .. 'must be a string, an integer, or a non-empty array of them' end
-  if #value > ${MAX_KEYS} then return BAD .. 'has more than ${MAX_KEYS} elements' end
+  if #value == 0 then return BAD .. '${KEY_FAULTS.noList}' end
+  if #value > ${MAX_KEYS} then return BAD .. '${KEY_FAULTS.tooMany}' end
   local keys, seen = {}, {}
   for i = 1, #value do
     local text, fault = textOf(value[i])
