@@ -15,7 +15,7 @@ import {
 } from "@x/redlock-core/protocol";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
-import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./rules/values.ts";
+import { type Complete, durationMs, durationOrNoneMs, name, proclaimedValue } from "./rules/values.ts";
 
 /** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {
@@ -97,18 +97,12 @@ export interface WorkerRenewal {
   readonly maxBlock: number;
 }
 
-export interface ResolvedOptions extends Durations {
-  readonly name: string;
+export interface ResolvedOptions
+  extends Complete<Omit<LeaderElectionOptions, "renewal">, "value" | "eligible" | "logger"> {
   readonly resource: string;
-  readonly id: string;
-  readonly value: string | undefined;
   readonly driftFactor: number;
-  readonly jitter: number;
-  readonly lockDelay: number;
-  readonly eligible: (() => boolean | Promise<boolean>) | undefined;
-  readonly worker: { readonly redlock: string; readonly maxBlock: number } | undefined;
+  readonly worker: (WorkerRenewal & { readonly redlock: string }) | undefined;
   readonly cooldown: Cooldown;
-  readonly logger: LeaderLogger | undefined;
 }
 
 /** What the options are measured against. */

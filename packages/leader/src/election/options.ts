@@ -1,6 +1,6 @@
 /** Pure: how `run()` treats the task. */
 import { abortSignal, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/protocol";
-import { durationOrNoneMs } from "../rules/values.ts";
+import { type Complete, durationOrNoneMs } from "../rules/values.ts";
 
 export interface TaskOptions {
   /** This signal ends the campaign, or drains and resigns; `run()` then resolves. */
@@ -29,12 +29,7 @@ export interface TaskOptions {
   readonly drainTimeout?: number | undefined;
 }
 
-export interface ResolvedTaskOptions {
-  readonly signal: AbortSignal | undefined;
-  readonly onTaskError: "resign" | "restart" | "hold";
-  readonly onTaskEnd: "resign" | "hold" | "stop";
-  readonly drainTimeout: number;
-}
+export type ResolvedTaskOptions = Complete<TaskOptions, "signal">;
 
 export const DEFAULT_DRAIN_TIMEOUT_MS = 30_000;
 

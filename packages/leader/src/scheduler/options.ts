@@ -9,7 +9,7 @@ import {
   type ShapeOf,
   textLike,
 } from "@x/redlock-core/protocol";
-import { durationMs, durationOrNoneMs } from "../rules/values.ts";
+import { type Complete, durationMs, durationOrNoneMs } from "../rules/values.ts";
 import type { Overlap } from "./rules/overlap.ts";
 import type { Catchup } from "./rules/plan.ts";
 
@@ -76,19 +76,9 @@ export interface IntervalOptions extends ScheduleOptions {
   readonly offset?: number | undefined;
 }
 
-export interface ResolvedScheduleOptions {
-  readonly timezone: string;
-  readonly catchup: Catchup;
-  readonly catchupWindow: number;
-  readonly maxCatchup: number;
-  readonly overlap: Overlap;
-  readonly delivery: "at-most-once" | "at-least-once";
-  readonly maxAttempts: number;
-  readonly jitter: number;
-  readonly maxRunTime: number | undefined;
+export interface ResolvedScheduleOptions extends Complete<Omit<ScheduleOptions, "startAt" | "endAt">, "maxRunTime"> {
   readonly startMs: number;
   readonly endMs: number;
-  readonly paused: boolean;
 }
 
 const LONGEST_NAME = 200;
