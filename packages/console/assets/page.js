@@ -576,14 +576,14 @@ function showKeys({ queues, keys, now, actions }) {
   table(
     "#keys",
     ["Key", "Waiting", "Runs", "Since", "Why it waits", "Policy", "Actions"],
-    (keys?.keys ?? []).map(({ key, parked, holder, holders, since, paused, limitedUntil, policy }) => ({
+    (keys?.keys ?? []).map(({ key, parked, holder, holders, sinceMs, paused, limitedUntilMs, policy }) => ({
       key,
       cells: [
         { text: key },
         { text: String(parked) },
         { text: holders.map((id) => `job ${id}`).join(", ") },
-        { text: since === undefined ? "" : moment(since, now + 1) },
-        why({ parked, holder, since, paused, limitedUntil, now }),
+        { text: sinceMs === undefined ? "" : moment(sinceMs, now + 1) },
+        why({ parked, holder, sinceMs, paused, limitedUntilMs, now }),
         { text: policyText(policy) },
         {
           text: "",
@@ -642,20 +642,20 @@ function policyText(policy) {
 }
 
 /**
- * @param {Pick<import("@x/workers").BusyKey, "parked" | "holder" | "since" | "paused" | "limitedUntil"> & { now: number }} key
+ * @param {Pick<import("@x/workers").BusyKey, "parked" | "holder" | "sinceMs" | "paused" | "limitedUntilMs"> & { now: number }} key
  * @returns {Cell}
  */
-function why({ parked, holder, since, paused, limitedUntil, now }) {
+function why({ parked, holder, sinceMs, paused, limitedUntilMs, now }) {
   if (paused !== undefined) {
-    const until = paused.until === undefined ? "" : ` ${moment(paused.until, now)}`;
+    const until = paused.untilMs === undefined ? "" : ` ${moment(paused.untilMs, now)}`;
     const by = paused.jobId === undefined ? "" : ` (job ${paused.jobId} failed)`;
     return { text: `paused: ${paused.reason}${until}${by}`, tone: "warn" };
   }
-  if (limitedUntil !== undefined && limitedUntil > now)
-    return { text: `limited, next ${moment(limitedUntil, now)}`, tone: "warn" };
+  if (limitedUntilMs !== undefined && limitedUntilMs > now)
+    return { text: `limited, next ${moment(limitedUntilMs, now)}`, tone: "warn" };
   if (parked === 0) return { text: "" };
   if (holder === undefined) return { text: "its turn comes" };
-  return { text: since === undefined ? `job ${holder} has it and waits for a slot` : `job ${holder} runs` };
+  return { text: sinceMs === undefined ? `job ${holder} has it and waits for a slot` : `job ${holder} runs` };
 }
 
 /** @param {string} queue @param {string} key */

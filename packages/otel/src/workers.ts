@@ -18,7 +18,9 @@ export interface ObservedWorker {
     readonly limitedKeys?: number;
     readonly oldestWaitingMs?: number;
   }>;
-  listKeys(): Promise<readonly { readonly key: string; readonly parked: number; readonly since: number | undefined }[]>;
+  listKeys(): Promise<
+    readonly { readonly key: string; readonly parked: number; readonly sinceMs: number | undefined }[]
+  >;
 }
 
 /** The name of a partition, with the name of its queue. */
@@ -88,10 +90,10 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     for (const state of ["busy", "paused", "waiting", "limited"] as const)
       result.observe(keys, counts[`${state}Keys`] ?? 0, { ...queue, "x.workers.state": state });
     result.observe(oldest, (counts.oldestWaitingMs ?? 0) / 1_000, queue);
-    const since = found.map((key) => key.since).filter((each) => each !== undefined);
+    const sinceMs = found.map((key) => key.sinceMs).filter((each) => each !== undefined);
     // oxlint-disable-next-line eslint/no-restricted-globals -- these are times by the servers' wall clocks
     const nowMs = Date.now();
-    result.observe(longest, since.length === 0 ? 0 : Math.max(0, nowMs - Math.min(...since)) / 1_000, queue);
+    result.observe(longest, sinceMs.length === 0 ? 0 : Math.max(0, nowMs - Math.min(...sinceMs)) / 1_000, queue);
     const top = found.toSorted((a, b) => b.parked - a.parked).slice(0, topKeys);
     for (const { key, parked } of top) result.observe(waiting, parked, { ...queue, "x.workers.key": key });
   };

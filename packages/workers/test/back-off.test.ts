@@ -31,7 +31,7 @@ describe.concurrent("lock.backOff", () => {
     expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 3_000 }]);
     const [key] = await (workers[0] as (typeof workers)[number]).listKeys();
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 3 });
-    const told = key?.paused?.until ?? 0;
+    const told = key?.paused?.untilMs ?? 0;
     expect(await workers[1]?.explain("1")).toMatchObject({
       verdict: "parked",
       message: `key "a" is paused until ${new Date(told).toISOString()}: backed off by job 1`,
@@ -56,7 +56,7 @@ describe.concurrent("lock.backOff", () => {
     const queue = lab.queue();
     const first = lab.worker((_job, _signal, lock) => lock.backOff(3_000), { ...rules, concurrency: 1 });
     await queue.addBulk(jobs(2, () => "a"));
-    await until(async () => (await first.listKeys()).some(({ paused }) => paused?.until !== undefined));
+    await until(async () => (await first.listKeys()).some(({ paused }) => paused?.untilMs !== undefined));
     const [key] = await first.listKeys();
     await first.close(true);
     const starts: number[] = [];
@@ -64,7 +64,7 @@ describe.concurrent("lock.backOff", () => {
     // A job that was being fetched when the worker was closed by force has to stall first.
     await finished(queue, 2, 40_000);
     expect(starts).toHaveLength(2);
-    expect(starts[0]).toBeGreaterThanOrEqual(key?.paused?.until ?? Number.POSITIVE_INFINITY);
+    expect(starts[0]).toBeGreaterThanOrEqual(key?.paused?.untilMs ?? Number.POSITIVE_INFINITY);
     expect(lab.inversions()).toEqual([]);
   });
 
@@ -120,7 +120,7 @@ describe.concurrent("a pause with an end", () => {
       await until(async () => (await queue.getDelayedCount()) === 3);
       expect((await first.listKeys()).find(({ key }) => key === "a")?.paused).toMatchObject({
         reason: "provider's limit",
-        until: end,
+        untilMs: end,
       });
       await first.close();
       lab.worker(body, rules);
@@ -144,7 +144,7 @@ describe.concurrent("a pause with an end", () => {
     expect(await worker.resumeKey("a")).toBe(true);
     await finished(queue, 2);
     const paused = await worker.listKeys();
-    expect(paused.map(({ key, paused: why }) => [key, why?.reason, why?.until])).toEqual([
+    expect(paused.map(({ key, paused: why }) => [key, why?.reason, why?.untilMs])).toEqual([
       ["b", "migration", undefined],
     ]);
     await worker.resumeKey("b");
@@ -167,7 +167,7 @@ describe("a pause with an end, and clocks that differ", () => {
     const queue = lab.queue();
     const honest = lab.worker(undefined, { ...rules, autorun: false });
     await honest.pauseKey("a", "limit", { for: 2_000 });
-    const end = (await honest.listKeys())[0]?.paused?.until ?? 0;
+    const end = (await honest.listKeys())[0]?.paused?.untilMs ?? 0;
     const now = Date.now;
     const starts: number[] = [];
     const fast = vi.spyOn(Date, "now").mockImplementation(() => now() + 120_000);

@@ -28,10 +28,10 @@ describe.concurrent("the jobs of a key", () => {
       await lab.redis.hset("bull:q:3", "lp", 1_500);
       await lab.redis.hdel("bull:q:4", "lp");
       const who = { holder: "1", holders: ["1"] };
-      const parkedSince = [expect.any(Number), 1_500, undefined];
-      expect(await worker.jobsOf("a")).toEqual({ ...who, parked: ["2", "3", "4"], parkedSince });
+      const parkedSinceMs = [expect.any(Number), 1_500, undefined];
+      expect(await worker.jobsOf("a")).toEqual({ ...who, parked: ["2", "3", "4"], parkedSinceMs });
       const delayed = await worker.jobsOf("a", { state: "delayed" });
-      expect(delayed).toMatchObject({ parked: [], parkedSince: [], delayed: ["13"] });
+      expect(delayed).toMatchObject({ parked: [], parkedSinceMs: [], delayed: ["13"] });
       expect((await worker.jobsOf("a", { state: "waiting", limit: 2 })).waiting).toHaveLength(2);
       expect(await worker.removeJobs("a", { state: "delayed" })).toBe(1);
       expect(await worker.removeJobs("a", { state: "parked" })).toBe(3);

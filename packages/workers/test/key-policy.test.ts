@@ -105,14 +105,14 @@ describe.concurrent("the policy of a key", () => {
     expect(lab.ran.filter(({ key }) => key === "a").map(({ i }) => i)).toEqual([0, 1]);
     const [key] = await worker.listKeys();
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 4 });
-    expect(key?.limitedUntil).toBeGreaterThan(Date.now() + 3_000_000);
+    expect(key?.limitedUntilMs).toBeGreaterThan(Date.now() + 3_000_000);
     const limits = { policy: { rate: { max: 2, duration: 3_600_000 } }, slots: 1, rate: { counted: 2, max: 2 } };
     expect(key).toMatchObject(limits);
     const message = (await worker.explain("3"))?.message ?? "";
     const told = /until (\S+):/.exec(message)?.[1] ?? "";
     expect(message).toBe(`key "a": first in line, limited until ${told}: 2 of 2 starts in 3600 s, by its policy`);
     // Each answer reckons from a look at the clock of its own.
-    expect(Math.abs(Date.parse(told) - (key?.limitedUntil ?? 0))).toBeLessThan(60_000);
+    expect(Math.abs(Date.parse(told) - (key?.limitedUntilMs ?? 0))).toBeLessThan(60_000);
     expect(await worker.counts()).toMatchObject({ waitingKeys: 1, limitedKeys: 1 });
     // The starts that were counted count for the new rate, too.
     await worker.setKeyPolicy("a", { rate: { max: 4, duration: 3_600_000 } });

@@ -47,17 +47,17 @@ describe.concurrent("the rate of a key", () => {
     await finished(queue, 23);
     expect([ranOfA(), lab.ran.length]).toEqual([3, 23]);
     const [key] = await first.listKeys();
-    const limitedUntil = key?.limitedUntil ?? 0;
+    const limitedUntilMs = key?.limitedUntilMs ?? 0;
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 5, paused: undefined });
     const [oldest = 0] = (await countedStarts(lab, "a")).toReversed();
-    expect(limitedUntil).toBe(oldest + 3_600_000);
-    const limited = { queue: "q", key: "a", untilMs: limitedUntil };
+    expect(limitedUntilMs).toBe(oldest + 3_600_000);
+    const limited = { queue: "q", key: "a", untilMs: limitedUntilMs };
     await until(() => Object.values(told).flat().length > 0);
     for (const messages of Object.values(told)) expect([[], [limited]]).toContainEqual(messages);
-    expect(onChannel.filter(({ untilMs }) => untilMs === limitedUntil)).toEqual(Object.values(told).flat());
+    expect(onChannel.filter(({ untilMs }) => untilMs === limitedUntilMs)).toEqual(Object.values(told).flat());
     const fourth = await first.explain("4");
     expect(fourth?.message).toBe(
-      `key "a": first in line, limited until ${new Date(limitedUntil).toISOString()}: 3 of 3 starts in 3600 s`,
+      `key "a": first in line, limited until ${new Date(limitedUntilMs).toISOString()}: 3 of 3 starts in 3600 s`,
     );
     await first.close();
     lab.worker(undefined, hourly);

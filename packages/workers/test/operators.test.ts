@@ -109,8 +109,8 @@ describe("a running queue", () => {
     await queue.add("job", { k: "c", i: 5 });
     const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
     const added = (await queue.getJob("2"))?.timestamp;
-    expect(keys.map(({ since, ...key }) => ({ ...key, isRunning: since !== undefined }))).toEqual([
-      { key: "a", holder: "1", holders: ["1"], parked: 3, slots: 1, isRunning: true, waitingSince: added },
+    expect(keys.map(({ sinceMs, ...key }) => ({ ...key, isRunning: sinceMs !== undefined }))).toEqual([
+      { key: "a", holder: "1", holders: ["1"], parked: 3, slots: 1, isRunning: true, waitingSinceMs: added },
       { key: "b", holder: "5", holders: ["5"], parked: 0, slots: 1, isRunning: true },
     ]);
     const { oldestWaitingMs, ...counts } = await worker.counts();
@@ -131,7 +131,7 @@ describe("a running queue", () => {
     });
     const third = await worker.explain("3");
     expect(third).toMatchObject({ verdict: "parked", message: 'key "a": behind 1 other job, job 1 has it' });
-    expect(third?.dueAt).toBeGreaterThan(Date.now());
+    expect(third?.dueAtMs).toBeGreaterThan(Date.now());
     expect(await worker.explain("99")).toBeUndefined();
     running.open();
     await finished(queue, 6);
@@ -253,7 +253,7 @@ describe("a running queue", () => {
       holders: [],
       parked: ["2", "3"],
     });
-    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [], parkedSince: [] });
+    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [], parkedSinceMs: [] });
     expect(await worker.resumeKey("a")).toBe(true);
     expect(await worker.resumeKey("a")).toBe(false);
     await finished(queue, 8);
@@ -384,7 +384,7 @@ describe("a running queue", () => {
     running.open();
     await until(async () => (await queue.getFailedCount()) === 1);
     const [after] = await worker.listKeys();
-    expect(after?.paused).toEqual({ reason: "migration until 5 pm", since: before?.paused?.since, jobId: "1" });
+    expect(after?.paused).toEqual({ reason: "migration until 5 pm", sinceMs: before?.paused?.sinceMs, jobId: "1" });
     expect(await worker.pauseKey("a", "again")).toBe(false);
     expect(await worker.resumeKey("a")).toBe(true);
     await finished(queue, 2);

@@ -56,7 +56,7 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
           key.key,
           String(key.parked),
           key.holder ?? "",
-          key.since === undefined ? "" : durationText(now - key.since),
+          key.sinceMs === undefined ? "" : durationText(now - key.sinceMs),
           key.paused === undefined ? "" : { text: why(key), tone: "warn" as const },
         ]),
       );

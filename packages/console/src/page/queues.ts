@@ -98,7 +98,9 @@ export class Queues {
 /** The longest lines first; of these, the jobs that were started first. */
 function listed(keys: readonly BusyKey[]): Listed {
   return {
-    keys: keys.toSorted((a, b) => b.parked - a.parked || (a.since ?? 0) - (b.since ?? 0) || (a.key < b.key ? -1 : 1)),
+    keys: keys.toSorted(
+      (a, b) => b.parked - a.parked || (a.sinceMs ?? 0) - (b.sinceMs ?? 0) || (a.key < b.key ? -1 : 1),
+    ),
     busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
     pausedKeys: keys.filter(({ paused }) => paused !== undefined).length,
     parked: keys.reduce((sum, { parked }) => sum + parked, 0),

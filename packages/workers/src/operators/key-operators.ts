@@ -67,7 +67,7 @@ export class KeyOperators {
   async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit, state } = JOBS.resolve(options);
-    const { parked, parkedSince, ...who } = parseKeyJobs(await this.#parts.lane.operate("inLine", key, limit));
+    const { parked, parkedSinceMs, ...who } = parseKeyJobs(await this.#parts.lane.operate("inLine", key, limit));
     const listed = async (part: "waiting" | "delayed"): Promise<Partial<KeyJobs>> => {
       if (state !== part && state !== "all") return {};
       const found: string[] = [];
@@ -78,7 +78,7 @@ export class KeyOperators {
       return { [part]: found.slice(0, limit) };
     };
     const isInLine = state === "parked" || state === "all";
-    const inLine = isInLine ? { parked, parkedSince } : { parked: [], parkedSince: [] };
+    const inLine = isInLine ? { parked, parkedSinceMs } : { parked: [], parkedSinceMs: [] };
     return { ...who, ...inLine, ...(await listed("waiting")), ...(await listed("delayed")) };
   }
 
@@ -165,9 +165,9 @@ export class KeyOperators {
         if (key.holder !== undefined) busyKeys += 1;
         if (key.paused !== undefined) pausedKeys += 1;
         if (key.parked > 0) waitingKeys += 1;
-        if (key.limitedUntil !== undefined) limitedKeys += 1;
-        oldestWaiting = Math.min(oldestWaiting, key.waitingSince ?? now);
-        oldest = Math.min(oldest, key.since ?? now);
+        if (key.limitedUntilMs !== undefined) limitedKeys += 1;
+        oldestWaiting = Math.min(oldestWaiting, key.waitingSinceMs ?? now);
+        oldest = Math.min(oldest, key.sinceMs ?? now);
       }
     }
     const [runnable = 0, active = 0] = (await this.#parts.lane.operate("lengths")) as readonly number[];

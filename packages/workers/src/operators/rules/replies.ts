@@ -7,9 +7,9 @@ export interface KeyPause {
   /** What the operator said, also if a job has failed since. It is `failed` if nobody had paused the key before. */
   readonly reason: string;
   /** The time of the pause, in ms since the epoch. */
-  readonly since: number;
+  readonly sinceMs: number;
   /** The time at which the pause ends by itself, in ms since the epoch. */
-  readonly until?: number;
+  readonly untilMs?: number;
   /** The job whose failure stopped the key, alone or besides the operator. */
   readonly jobId?: string;
 }
@@ -17,7 +17,7 @@ export interface KeyPause {
 /** What holds for a key: what operators have said of it (`policy`), or else the options of the worker that is asked. */
 interface KeyLimits {
   /** The time until which no job starts, because of the key's rate, in ms since the epoch. */
-  readonly limitedUntil: number | undefined;
+  readonly limitedUntilMs: number | undefined;
   /** The number of jobs that may have the key at a time. */
   readonly slots: number;
   /** At most `max` jobs start in `duration` ms; `counted` have. It is undefined if any number may. */
@@ -25,7 +25,7 @@ interface KeyLimits {
   /** What `setKeyPolicy` has said. What it does not have is the option's. */
   readonly policy: KeyPolicy | undefined;
   /** The time at which the first in line was added, in ms since the epoch. */
-  readonly waitingSince: number | undefined;
+  readonly waitingSinceMs: number | undefined;
   /**
    * How many keys have their turn before this one, with `between: "rotate"`. It is undefined if the key does not wait
    * for its turn.
@@ -44,7 +44,7 @@ interface Holders {
 export interface BusyKey extends Holders, KeyLimits {
   readonly key: string;
   /** The time at which `holder` was last started, in ms since the epoch. */
-  readonly since: number | undefined;
+  readonly sinceMs: number | undefined;
   /** The number of jobs that wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
@@ -61,7 +61,7 @@ export interface KeyJobs extends Holders {
    * The times at which the first 1000 of these were parked, in ms since the epoch, by the clocks of the workers that
    * did it. It is undefined for a job that was removed by hand.
    */
-  readonly parkedSince: readonly (number | undefined)[];
+  readonly parkedSinceMs: readonly (number | undefined)[];
   /** The ids of its jobs that wait in the queue itself: nobody has looked at them, or they were given the key. */
   readonly waiting?: readonly string[];
   /** The ids of its jobs that wait for their time or their retry. */
@@ -125,7 +125,7 @@ export interface Explanation {
   readonly message: string;
   readonly keys: readonly KeyPosition[];
   /** The latest time at which the job leaves `delayed`, in ms since the epoch. */
-  readonly dueAt: number | undefined;
+  readonly dueAtMs: number | undefined;
 }
 
 /** What stands in place of a job that has a key. */
@@ -141,8 +141,8 @@ export function parseKeys(raw: unknown): { readonly cursor: string; readonly key
 
 export function parseKeyJobs(raw: unknown): KeyJobs {
   const [holders, since, ...parked] = raw as readonly [string, readonly (string | null)[], ...string[]];
-  const parkedSince = since.map((ms) => (ms === null ? undefined : Number(ms)));
-  return { ...holdersOf(holders), parked, parkedSince };
+  const parkedSinceMs = since.map((ms) => (ms === null ? undefined : Number(ms)));
+  return { ...holdersOf(holders), parked, parkedSinceMs };
 }
 
 /** A job that stands in line: its place there, and its hash as BullMQ makes a job of it. */
@@ -180,20 +180,23 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     return isYielding === 1 ? "waits-for-lock" : "waits-for-retry";
   })();
   const fault = pin?.kind === "fault" ? pin.fault : "";
-  const dueAt = due === "" ? undefined : Number(due);
+  const dueAtMs = due === "" ? undefined : Number(due);
   return {
     jobId,
     state,
     verdict,
     message:
-      inWords(verdict, { jobId, state, keys, fault, dueAt }) +
+      inWords(verdict, { jobId, state, keys, fault, dueAtMs }) +
       (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : ""),
     keys,
-    dueAt,
+    dueAtMs,
   };
 }
 
 type Fact = string | number;
+
+/** A pause as the lane's scripts keep it. */
+type StoredPause = Pick<KeyPause, "reason" | "jobId"> & { readonly since: number; readonly until?: number };
 
 function parsePosition(raw: readonly Fact[]): KeyPosition {
   const [key = "", holders = "", since = "", isAlive, rank, parked = 0, ...facts] = raw;
@@ -206,21 +209,27 @@ function parsePosition(raw: readonly Fact[]): KeyPosition {
 
 function busyKey(raw: readonly Fact[]): BusyKey {
   const [key, holders, parked, since, paused = "", ...limits] = raw;
-  const [limited, slots = 1, rate = "", policy = "", waitingSince, turn] = limits;
+  const [limited, slots = 1, rate = "", policy = "", waiting, turn] = limits;
   const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
   return {
     key: String(key),
     ...holdersOf(holders),
-    since: timeOf(since),
+    sinceMs: timeOf(since),
     parked: Number(parked),
-    paused: paused === "" ? undefined : (JSON.parse(String(paused)) as KeyPause),
-    limitedUntil: timeOf(limited),
+    paused: paused === "" ? undefined : pauseIn(String(paused)),
+    limitedUntilMs: timeOf(limited),
     slots: Number(slots),
     rate: rate === "" ? undefined : { counted, max, duration },
     policy: parsePolicy(String(policy)),
-    waitingSince: timeOf(waitingSince),
+    waitingSinceMs: timeOf(waiting),
     turn: timeOf(turn),
   };
+}
+
+/** Returns the pause that the lane has kept. */
+function pauseIn(json: string): KeyPause {
+  const { since, until, ...said } = JSON.parse(json) as StoredPause;
+  return { ...said, sinceMs: since, ...(until === undefined ? {} : { untilMs: until }) };
 }
 
 function timeOf(text: Fact | undefined): number | undefined {
@@ -236,9 +245,9 @@ function holdersOf(ids: unknown): Holders {
 
 function inWords(
   verdict: Verdict,
-  facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAt"> & { readonly fault: string },
+  facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAtMs"> & { readonly fault: string },
 ): string {
-  const { jobId, state, keys, fault, dueAt } = facts;
+  const { jobId, state, keys, fault, dueAtMs } = facts;
   const paused = keys
     .filter((position) => position.paused !== undefined)
     .map((position) => positionInWords(position))
@@ -267,12 +276,12 @@ function inWords(
     case "waits-for-lock":
       return `has its key, and waits for its lock, which other code holds or whose nodes did not answer${paused === "" ? "" : `; ${paused}`}`;
     case "parked":
-      return keys.map((position) => positionInWords(position, dueAt)).join("; ");
+      return keys.map((position) => positionInWords(position, dueAtMs)).join("; ");
   }
 }
 
-function positionInWords(position: KeyPosition, dueAt?: number): string {
-  const { key, holder, holders, ahead, paused, limitedUntil, slots, turn } = position;
+function positionInWords(position: KeyPosition, dueAtMs?: number): string {
+  const { key, holder, holders, ahead, paused, limitedUntilMs, slots, turn } = position;
   if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
   const isFirst = ahead === undefined || ahead === 0;
   const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
@@ -280,14 +289,14 @@ function positionInWords(position: KeyPosition, dueAt?: number): string {
     slots > 1 || holders.length > 1 ? ` (${holders.length} of ${slots} slots${sourceOf(position, "concurrency")})` : "";
   const isFull = holders.length >= slots;
   const who = `${holders.length > 1 ? `jobs ${holders.join(", ")} have` : `job ${holder} has`} it${taken}`;
-  const limit = limitedUntil === undefined ? "" : `limited until ${timeText(limitedUntil)}${rateInWords(position)}`;
+  const limit = limitedUntilMs === undefined ? "" : `limited until ${timeText(limitedUntilMs)}${rateInWords(position)}`;
   if (holder !== undefined) return `key "${key}": ${line}, ${who}${isFull || limit === "" ? "" : `, ${limit}`}`;
   if (turn !== undefined) {
     return `key "${key}": ${line}, waits for the turn of the key, behind ${turn} other ${turn === 1 ? "key" : "keys"}`;
   }
   if (limit !== "") return `key "${key}": ${line}, ${limit}`;
   // Who asks may not know of a limit, but the job's time tells when it ends.
-  const due = isFirst && dueAt !== undefined ? `, due at ${timeText(dueAt)}` : "";
+  const due = isFirst && dueAtMs !== undefined ? `, due at ${timeText(dueAtMs)}` : "";
   return `key "${key}": ${line}, nobody has it${due}`;
 }
 
@@ -303,10 +312,10 @@ function sourceOf({ policy }: KeyLimits, member: keyof KeyPolicy): string {
 }
 
 /** A job that failed is named: to resume the key skips it, unless it was retried. */
-function pauseInWords({ reason, until, jobId }: KeyPause): string {
+function pauseInWords({ reason, untilMs, jobId }: KeyPause): string {
   const stopped = jobId === undefined ? [] : [`stopped by job ${jobId}, which failed`];
   const isOperators = jobId === undefined || reason !== "failed";
-  const paused = isOperators ? [`paused${until === undefined ? "" : ` until ${timeText(until)}`}: ${reason}`] : [];
+  const paused = isOperators ? [`paused${untilMs === undefined ? "" : ` until ${timeText(untilMs)}`}: ${reason}`] : [];
   return [...stopped, ...paused].join(", and ");
 }
 
