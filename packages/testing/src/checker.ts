@@ -1,5 +1,5 @@
 /**
- * The invariants of the locks, checked against true time after every turn of every client.
+ * The invariants of the locks, checked against true time after every turn of the event loop of every client.
  *
  * Whoever has a `Lock` believes to hold it while the production code's own `remaining()` would say so. The checker
  * reads the end of the validity through it, without side effects. It compares that with the machine's clocks as they
@@ -163,7 +163,7 @@ export class LockChecker {
     for (const hold of this.#holds) if (hold.machine === machine) this.#end(hold);
   }
 
-  /** Checks the holds after each turn. */
+  /** Checks the holds after each turn of the event loop. */
   check(): void {
     if (this.#holds.size === 0) return;
     for (const hold of this.#holds) this.#refresh(hold);

@@ -83,7 +83,7 @@ export class VirtualClock extends VirtualProcess {
     return new VirtualProcess(machineOn(this.#world, NAME.of("name", name)));
   }
 
-  /** Checks all locks that are taken on this clock from now on, after every turn. */
+  /** Checks all locks that are taken on this clock from now on, after every turn of the event loop. */
   checkLocks(): LockCheck {
     const check = new LockCheck(this.#world, () => this.#checks.delete(check));
     this.#checks.add(check);
@@ -91,7 +91,8 @@ export class VirtualClock extends VirtualProcess {
   }
 
   /**
-   * Runs what is due now, once the test's own turn is over: a request to a node takes no time, and needs no `advance`.
+   * Runs what is due now, once the test's own turn of the event loop is over. A request to a node takes no time, and
+   * needs no `advance`.
    */
   #pumpSoon(): void {
     if (this.#isPumping) return;

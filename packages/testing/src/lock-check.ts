@@ -80,7 +80,7 @@ export class LockCheck {
     if (this.#world.violation !== undefined) throw new LockViolationError(this.#world.violation);
   }
 
-  /** Looks at all locks now, as the clock does after every turn. */
+  /** Looks at all locks now, as the clock does after every turn of the event loop. */
   look(): void {
     this.#checker.check();
   }

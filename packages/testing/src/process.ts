@@ -1,8 +1,8 @@
 /**
  * A process in virtual time: the clock that its `Redlock` is given, and what can happen to it.
  *
- * Its code runs in the test's own process, so it is never stopped in the middle of a turn. What is frozen or killed are
- * its timers, and the replies that it would get.
+ * Its code runs in the test's own process, so it is never stopped in the middle of a turn of the event loop. What is
+ * frozen or killed are its timers, and the replies that it would get.
  */
 import type { Clock } from "@x/redlock-core";
 import { abortSignal, Check, integer, Schema, sleep } from "@x/redlock-core/protocol";

@@ -174,7 +174,7 @@ export function wire(
     locks: runLocks,
     interrupts,
     stopListening: redlock.on("lost", (lost) => watchdog.holderOf(lost)?.loseKeys()),
-    stopSweeping: startSweep({ clock, turnMs: Math.max(recheckInterval, SHORTEST_SWEEP_MS), lane }),
+    stopSweeping: startSweep({ clock, everyMs: Math.max(recheckInterval, SHORTEST_SWEEP_MS), lane }),
   });
   const { merge } = rules;
   const runner = new Runner({

@@ -186,7 +186,7 @@ describe("a running queue", () => {
       if (job.data.i === 0) await running.passed;
     };
     // Another worker, for which once a minute is enough, has just looked.
-    await lab.redis.set("bull:q:lane:turn", Date.now(), "PX", 60_000);
+    await lab.redis.set("bull:q:lane:sweep", Date.now(), "PX", 60_000);
     for (let n = 0; n < 2; n++) lab.worker(body, { onFailure: "block", recheckInterval: 1_000, drainDelay: 1 });
     const holder = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
     await until(() => lab.ran.length === 1);

@@ -99,7 +99,7 @@ describe.concurrent("the rotation between keys", () => {
     await queue.addBulk(jobsOf("abcd"));
     const worker = lab.worker(async () => await open.passed, rules);
     await until(() => lab.ran.length === 1);
-    const turns = new Map((await worker.listKeys()).map(({ key, turn }) => [key, turn]));
+    const turns = new Map((await worker.listKeys()).map(({ key, keysAhead }) => [key, keysAhead]));
     expect(Object.fromEntries(turns)).toEqual({ a: undefined, b: undefined, c: 0, d: 1 });
     expect((await worker.explain("2"))?.verdict).toBe("chosen");
     expect((await worker.explain("4"))?.message).toBe(

@@ -125,7 +125,7 @@ export class World {
     this.tell("world", "violation", () => `${invariant}: ${message}`);
   }
 
-  /** Runs events until `endMs`, or until an invariant is violated. `afterStep` runs after each turn of a client. */
+  /** Runs events until `endMs`, or until an invariant is violated. `afterStep` runs when client code has run. */
   async run(endMs: number, afterStep: () => void): Promise<void> {
     this.#isRunning = true;
     this.#isStopped = false;
@@ -137,7 +137,7 @@ export class World {
     if (this.#violation === undefined && !this.#isStopped) this.#nowMs = Math.max(this.#nowMs, endMs);
   }
 
-  /** Ends `run` after the turn of this moment. */
+  /** Ends `run` after the event of this moment. */
   stop(): void {
     this.#isStopped = true;
   }
@@ -207,7 +207,7 @@ let waiting: (() => void)[] = [];
 
 /**
  * Ends a turn of the real event loop: all promise continuations and `nextTick`s that are due have run. Worlds that run
- * side by side share it, which makes a turn cheap.
+ * side by side share it, which makes a turn of the event loop cheap.
  */
 function nextTurn(): Promise<void> {
   return new Promise((resolve) => {

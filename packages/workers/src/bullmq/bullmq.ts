@@ -18,7 +18,7 @@
  * - The order of the arguments comes with the texts.
  */
 import { createHash } from "node:crypto";
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { setImmediate as nextLoopTurn } from "node:timers/promises";
 import { RedisConnection } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
 import {
@@ -477,8 +477,8 @@ async function runUnanswered(client: BullClient, name: string, args: readonly un
 const barriers = new WeakMap<object, Map<string, Promise<void> | undefined>>();
 
 /**
- * Runs a script with ioredis' option `enableAutoPipelining`, which collects the commands of a turn, in a Cluster those
- * of the same nodes, in a pipeline.
+ * Runs a script with ioredis' option `enableAutoPipelining`. It collects the commands of a turn of the event loop in a
+ * pipeline, in a Cluster those of the same nodes.
  *
  * A pipeline knows only the scripts that were defined before it was made. It has ended when a command in it was
  * answered, or failed.
@@ -499,8 +499,8 @@ async function runPipelined(client: BullClient, name: string, args: readonly unk
     if (barrier !== undefined) await barrier;
     return await client.runCommand(name, args);
   } catch (error) {
-    // BullMQ asks again at once, for ever: a pipeline is sent, and the process lives, only between two turns.
-    await nextTurn();
+    // BullMQ asks again at once, for ever. Only between two turns of the event loop a pipeline is sent, and others run.
+    await nextLoopTurn();
     throw error;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Ends of jobs travel together (group commit). Those of a turn are sent when it ends. While answers are awaited, those
- * that come are gathered until the next one is there.
+ * Ends of jobs travel together (group commit). Those of a turn of the event loop are sent when it ends. While answers
+ * are awaited, those that come are gathered until the next one is there.
  *
  * So a lone end waits for nothing, and the busier the worker, the less each end costs. An end is answered for itself. A
  * command that fails as a whole fails all its ends, as it would have failed each alone.
@@ -56,11 +56,11 @@ export class EndBatches<End> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ end, resolve, reject });
       if (this.#waiting.length === LARGEST_BATCH) this.#sendWaiting();
-      else if (!this.#isDue && this.#underWay < MOST_UNDER_WAY) this.#sendWithTurn();
+      else if (!this.#isDue && this.#underWay < MOST_UNDER_WAY) this.#sendWithLoopTurn();
     });
   }
 
-  #sendWithTurn(): void {
+  #sendWithLoopTurn(): void {
     this.#isDue = true;
     setImmediate(() => {
       this.#isDue = false;

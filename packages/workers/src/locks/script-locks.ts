@@ -18,8 +18,8 @@ import type { LockRules } from "../scripts/key-lock.lua.ts";
 import { KeyLocks, type KeyLocksParts } from "./key-locks.ts";
 
 /**
- * The command that ends a job follows its run within this time, in the same turn. A run that is not followed by one was
- * not ended so.
+ * The command that ends a job follows its run within this time, in the same turn of the event loop. A run that is not
+ * followed by one was not ended so.
  */
 const SAME_TURN_MS = 5;
 const PROVE_AGAIN_MS = 500;

@@ -57,7 +57,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   readonly #record: LayoutRecord;
   #flows: FlowProducer[] | undefined;
   #isKnown: Promise<void> | undefined;
-  #turn = 0;
+  #lastWithoutKey = 0;
 
   /**
    * Makes the queues of all partitions, which connect now. BullMQ's `QueueOptions` hold for each.
@@ -140,7 +140,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
         `the jobs of a flow must be of one partition, got ${list}: give their keys a common part in braces`,
       );
     }
-    const partition = found.values().next().value ?? this.#nextTurn();
+    const partition = found.values().next().value ?? this.#nextWithoutKey();
     await this.#enter([partition]);
     const own = this.#queueOf(partition).name;
     const placed = (job: FlowJob): FlowJob => ({
@@ -305,12 +305,13 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   #whereIs(job: NewJob<Data, Name>, id: string | undefined): number {
-    return this.#partitionOfJob(job) ?? (id === undefined ? this.#nextTurn() : partitionOf(id, this.partitions));
+    return this.#partitionOfJob(job) ?? (id === undefined ? this.#nextWithoutKey() : partitionOf(id, this.partitions));
   }
 
-  #nextTurn(): number {
-    this.#turn = (this.#turn + 1) % this.partitions;
-    return this.#turn;
+  /** Returns the partition of the next job without a key and an id. */
+  #nextWithoutKey(): number {
+    this.#lastWithoutKey = (this.#lastWithoutKey + 1) % this.partitions;
+    return this.#lastWithoutKey;
   }
 
   async #all<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {

@@ -199,7 +199,7 @@ export class Runner {
     return valueOf(settled);
   }
 
-  /** Returns the run of the key's next job, which may begin in this turn, if there is one. */
+  /** Returns the run of the key's next job, which may begin in this turn of the event loop, if there is one. */
   #nextOf(run: Run, { following, sent }: TakenJob): EarlyRun | undefined {
     const { lock } = run;
     if (following === undefined || lock === undefined) return undefined;

@@ -304,7 +304,7 @@ return 1
 
 /**
  * Looks at a page of keys: those whose holder is gone are passed on, or forgotten. ARGV[3] is the cursor, ARGV[4] the
- * count, ARGV[5] as ARGV[3] of `turn` in starting.lua.ts. Replies the next cursor.
+ * count, ARGV[5] as ARGV[3] of `beginSweep` in starting.lua.ts. Replies the next cursor.
  *
  * ARGV[6] is '1' for the last page of a look: the next look goes on behind it. A worker that dies before that leaves
  * all pages of its look to the next.
@@ -318,7 +318,7 @@ for i = 1, #page[2], 2 do
   if string.byte(key, -1) ~= 31 then quietly(contended().heal, key) end
 end
 if ARGV[6] == '1' or page[1] == '0' then
-  call('SET', P .. 'lane:turn', string.format('%.0f ', contended().redisMs()) .. page[1], 'PX', 10 * ARGV[5])
+  call('SET', P .. 'lane:sweep', string.format('%.0f ', contended().redisMs()) .. page[1], 'PX', 10 * ARGV[5])
 end
 return page[1]
 `;

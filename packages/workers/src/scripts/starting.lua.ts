@@ -79,19 +79,19 @@ return {setups, strays}
 `;
 
 /**
- * Takes the turn to look at keys that nobody asks for. ARGV[3] is for how many ms nobody may have had it, ARGV[4] '1'
- * if it is taken in any case. Replies where the last look has ended, a cursor; false if the turn is not the caller's,
- * or there is no key.
+ * Begins a look at the keys that nobody asks for. ARGV[3] is for how many ms nobody may have looked, ARGV[4] '1' if it
+ * begins in any case. Replies where the last look has ended, a cursor; false if somebody has looked, or there is no
+ * key.
  */
-export const turn: string = /* lua */ `
+export const beginSweep: string = /* lua */ `
 ${HERE}
 if call('EXISTS', HOLDERS) == 0 then return false end
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, cursor = string.match(call('GET', P .. 'lane:turn') or '', '^(%d+) ?(%d*)$')
+local last, cursor = string.match(call('GET', P .. 'lane:sweep') or '', '^(%d+) ?(%d*)$')
 last = tonumber(last)
 if ARGV[4] ~= '1' and last and last <= now and now - last < tonumber(ARGV[3]) then return false end
 cursor = cursor and cursor ~= '' and cursor or '0'
-call('SET', P .. 'lane:turn', string.format('%.0f ', now) .. cursor, 'PX', 10 * ARGV[3])
+call('SET', P .. 'lane:sweep', string.format('%.0f ', now) .. cursor, 'PX', 10 * ARGV[3])
 return cursor
 `;

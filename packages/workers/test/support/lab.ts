@@ -172,7 +172,7 @@ export class Lab implements AsyncDisposable {
   /** What the lane still holds of any key. */
   async leftovers(queue = "q"): Promise<string[]> {
     const keys = await this.redis.keys(`*:${queue}:lane:*`);
-    return keys.filter((key) => !/lane:(seq|workers|turn)$/.test(key));
+    return keys.filter((key) => !/lane:(seq|workers|sweep)$/.test(key));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

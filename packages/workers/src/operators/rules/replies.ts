@@ -27,10 +27,10 @@ interface KeyLimits {
   /** The time at which the first in line was added, in ms since the epoch. */
   readonly waitingSinceMs: number | undefined;
   /**
-   * How many keys have their turn before this one, with `between: "rotate"`. It is undefined if the key does not wait
-   * for its turn.
+   * The number of keys that have their turn before this one, with `between: "rotate"`. It is undefined if the key does
+   * not wait for its turn.
    */
-  readonly turn: number | undefined;
+  readonly keysAhead: number | undefined;
 }
 
 /** Which jobs have a key. */
@@ -209,7 +209,7 @@ function parsePosition(raw: readonly Fact[]): KeyPosition {
 
 function busyKey(raw: readonly Fact[]): BusyKey {
   const [key, holders, parked, since, paused = "", ...limits] = raw;
-  const [limited, slots = 1, rate = "", policy = "", waiting, turn] = limits;
+  const [limited, slots = 1, rate = "", policy = "", waiting, keysAhead] = limits;
   const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
   return {
     key: String(key),
@@ -222,7 +222,7 @@ function busyKey(raw: readonly Fact[]): BusyKey {
     rate: rate === "" ? undefined : { counted, max, duration },
     policy: parsePolicy(String(policy)),
     waitingSinceMs: timeOf(waiting),
-    turn: timeOf(turn),
+    keysAhead: timeOf(keysAhead),
   };
 }
 
@@ -281,7 +281,7 @@ function inWords(
 }
 
 function positionInWords(position: KeyPosition, dueAtMs?: number): string {
-  const { key, holder, holders, ahead, paused, limitedUntilMs, slots, turn } = position;
+  const { key, holder, holders, ahead, paused, limitedUntilMs, slots, keysAhead } = position;
   if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
   const isFirst = ahead === undefined || ahead === 0;
   const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
@@ -291,8 +291,9 @@ function positionInWords(position: KeyPosition, dueAtMs?: number): string {
   const who = `${holders.length > 1 ? `jobs ${holders.join(", ")} have` : `job ${holder} has`} it${taken}`;
   const limit = limitedUntilMs === undefined ? "" : `limited until ${timeText(limitedUntilMs)}${rateInWords(position)}`;
   if (holder !== undefined) return `key "${key}": ${line}, ${who}${isFull || limit === "" ? "" : `, ${limit}`}`;
-  if (turn !== undefined) {
-    return `key "${key}": ${line}, waits for the turn of the key, behind ${turn} other ${turn === 1 ? "key" : "keys"}`;
+  if (keysAhead !== undefined) {
+    const others = `${keysAhead} other ${keysAhead === 1 ? "key" : "keys"}`;
+    return `key "${key}": ${line}, waits for the turn of the key, behind ${others}`;
   }
   if (limit !== "") return `key "${key}": ${line}, ${limit}`;
   // Who asks may not know of a limit, but the job's time tells when it ends.
