@@ -68,7 +68,11 @@ export interface KeyJobs extends Holders {
   readonly delayed?: readonly string[];
 }
 
-/** The place of a key's jobs that do not run: in line for it, in the queue, or waiting for their time. */
+/**
+ * Where a key's jobs that do not run stand: in line for it, in the queue, or waiting for their time.
+ *
+ * `waiting` is BullMQ's: the job waits in the queue, in no line. What waits for its key is `parked`.
+ */
 export type KeyJobState = "parked" | "waiting" | "delayed";
 
 export interface JobCounts {
