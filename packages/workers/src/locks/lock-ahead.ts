@@ -1,7 +1,7 @@
 /**
- * The lock of a key's next job is asked for in the turn of the event loop in which the one before releases it. BullMQ is
- * told in the same one that this job has ended. If the answer brings the next job of the key, its lock is there already.
- * Two jobs of a key are then one round trip of BullMQ's apart.
+ * The lock of a key's next job is asked for in the turn of the event loop in which the one before releases it. BullMQ
+ * is told in the same one that this job has ended. If the answer brings the next job of the key, its lock is there
+ * already. Two jobs of a key are then one round trip of BullMQ's apart.
  *
  * It is an ordinary grant with a fencing token of its own, for which everybody who waited goes first. A lock that no
  * job claims is released. With locks elsewhere, a hot key has 10 % more jobs/s by it.

@@ -69,7 +69,7 @@ export interface KeyJobs extends Holders {
 }
 
 /**
- * The state of a key's job that does not run: in line for it, in the queue, or waiting for their time.
+ * The state of a key's job that does not run: in line for it, in the queue, or waiting for its time.
  *
  * `waiting` is BullMQ's: the job waits in the queue, in no line. What waits for its key is `parked`.
  */
