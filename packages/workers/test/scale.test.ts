@@ -202,7 +202,7 @@ it("looks at so many keys at a time and no more, and goes on there the next time
     await until(async () => /cmdstat_set:calls=2,/.test(await redis.info("commandstats")));
     const { commands } = await costs(lab);
     await worker.close();
-    return { commands, cursor: (await redis.get("bull:q:lane:turn"))?.split(" ")[1] ?? "" };
+    return { commands, cursor: (await redis.get("bull:q:lane:sweep"))?.split(" ")[1] ?? "" };
   };
   await occupy(lab, 1_000);
   const all = await look();
