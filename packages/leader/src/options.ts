@@ -2,6 +2,7 @@
  * Pure: options, defaults, and the relations between them. They are resolved once, into a frozen and complete object.
  */
 import {
+  type Complete,
   callback,
   integer,
   number,
@@ -15,7 +16,7 @@ import {
 } from "@x/redlock-core/protocol";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
-import { type Complete, durationMs, durationOrNoneMs, name, proclaimedValue } from "./rules/values.ts";
+import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./rules/values.ts";
 
 /** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {

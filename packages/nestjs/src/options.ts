@@ -2,7 +2,17 @@
 import type { LeaderElectionOptions } from "@x/leader";
 import type { SchedulerOptions } from "@x/leader/scheduler";
 import type { Redlock } from "@x/redlock-core";
-import { boolean, DAY_MS, integer, type Option, redlock, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
+import {
+  boolean,
+  type Complete,
+  DAY_MS,
+  integer,
+  type Option,
+  redlock,
+  Schema,
+  type ShapeOf,
+  shaped,
+} from "@x/redlock-core/protocol";
 
 type SchedulerSettings = Omit<SchedulerOptions, "election" | "drainTimeout">;
 
@@ -40,13 +50,7 @@ const SHAPE = {
 
 const OPTIONS = new Schema(SHAPE);
 
-export interface ResolvedCoordinationOptions {
-  readonly redlock: Redlock;
-  readonly keepOpen: boolean;
-  readonly drainTimeout: number;
-  readonly election: LeaderElectionOptions | undefined;
-  readonly scheduler: SchedulerSettings | undefined;
-}
+export type ResolvedCoordinationOptions = Complete<CoordinationOptions, "election" | "scheduler">;
 
 export function resolveOptions(given: CoordinationOptions): ResolvedCoordinationOptions {
   return OPTIONS.resolve(given);

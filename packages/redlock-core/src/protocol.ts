@@ -34,7 +34,7 @@ export {
   text,
   textLike,
 } from "./kit/schema/check.ts";
-export { nearestName, type Resolved, Schema, type ShapeOf } from "./kit/schema/schema.ts";
+export { type Complete, nearestName, type Resolved, Schema, type ShapeOf } from "./kit/schema/schema.ts";
 export { kindOf, quote, show } from "./kit/schema/show.ts";
 export {
   abortable,
@@ -46,6 +46,7 @@ export {
   onAbort,
   repeat,
   sleep,
+  whenAborted,
 } from "./kit/signals.ts";
 export { AutoExtension, type ExtendedLease } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";

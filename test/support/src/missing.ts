@@ -1,6 +1,6 @@
 /**
  * Programs that some tests need and `npm test` does not install, because they are large. Without one its tests are
- * skipped, and a line says so. Where `REQUIRE_TOOLS` is set, as in one job of the CI workflow, they fail instead.
+ * skipped, and a line says so. Where `REQUIRE_TOOLS` is set, as in CI, they fail instead.
  */
 
 /** Returns whether what `debianPackage` has is missing, for `skipIf`, and says what is not tested then. */

@@ -1,6 +1,6 @@
 /** Pure: how `run()` treats the task. */
-import { abortSignal, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/protocol";
-import { type Complete, durationOrNoneMs } from "../rules/values.ts";
+import { abortSignal, type Complete, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { durationOrNoneMs } from "../rules/values.ts";
 
 export interface TaskOptions {
   /** This signal ends the campaign, or drains and resigns; `run()` then resolves. */

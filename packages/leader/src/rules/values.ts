@@ -12,11 +12,6 @@ export const proclaimedValue: Check<string> = text({ max: LONGEST_TEXT });
 export const durationMs: Check<number> = integer({ min: 1 });
 export const durationOrNoneMs: Check<number> = integer({ min: 0 });
 
-/** Options of which each is there. Only those of `Unset` may be undefined, because they have no default. */
-export type Complete<Options, Unset extends keyof Options = never> = {
-  readonly [Name in Exclude<keyof Options, Unset>]: NonNullable<Options[Name]>;
-} & { readonly [Name in Unset]: Options[Name] | undefined };
-
 /**
  * Returns the `Date` of a number of milliseconds since the Unix epoch. The number is one that a clock or a calendar
  * gave, never the current time.

@@ -2,6 +2,7 @@
 import {
   boolean,
   Check,
+  type Complete,
   choice,
   integer,
   type Resolved,
@@ -9,7 +10,7 @@ import {
   type ShapeOf,
   textLike,
 } from "@x/redlock-core/protocol";
-import { type Complete, durationMs, durationOrNoneMs } from "../rules/values.ts";
+import { durationMs, durationOrNoneMs } from "../rules/values.ts";
 import type { Overlap } from "./rules/overlap.ts";
 import type { Catchup } from "./rules/plan.ts";
 

@@ -1,6 +1,6 @@
 /** What the parts of an election share: its means, and what it is doing. */
 import { type Clock, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { Emitter, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
+import { Emitter, type LinkedSignal, linkSignals, protocolOf, whenAborted } from "@x/redlock-core/protocol";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
 import { logEvents } from "../events/log.ts";
 import type { ResolvedOptions } from "../options.ts";
@@ -57,8 +57,7 @@ export class Standing<Term> {
     const { closed } = protocolOf(this.redlock);
     const linked = linkSignals(...sources);
     const close = (): void => linked.abort(new RedlockClosedError([this.options.resource]));
-    if (closed.aborted) close();
-    const untie = onAbort(closed, close);
+    const untie = whenAborted(closed, close);
     return {
       ...linked,
       unlink: () => {

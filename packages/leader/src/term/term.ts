@@ -20,6 +20,7 @@ import {
   remainingMs,
   Schema,
   SUSPEND_LOOK_MS,
+  whenAborted,
 } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermEndReason } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
@@ -103,9 +104,7 @@ export class HeldTerm implements LeaderTerm {
       onRenewed: (tookMs) => this.#onRenewed(tookMs),
       onFailed: (error) => this.#onRenewFailed(error),
     });
-    const { signal } = lease;
-    if (signal.aborted) this.#onLockLost();
-    else this.#unties.push(onAbort(signal, () => this.#onLockLost()));
+    this.#unties.push(whenAborted(lease.signal, () => this.#onLockLost()));
   }
 
   get status(): Status["name"] {

@@ -1,7 +1,7 @@
 /** Clients of node-redlock 5's entry that end with their test, and what the attempts of a call say. */
 import { errorOf, type RedisServer, startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
-import { expect, onTestFinished } from "vitest";
+import { expect, type Mock, onTestFinished } from "vitest";
 import Redlock, {
   type Client,
   type EngineSettings,
@@ -33,6 +33,16 @@ export function clientOf(
 
 export function open(clients: readonly Client[], settings: Partial<Settings> & EngineSettings = {}): Redlock {
   return new Redlock(clients, settings);
+}
+
+/** Locks and releases, again and again, until the listener has been called. */
+export async function lockUntilCalled(redlock: Redlock, resource: string, listener: Mock): Promise<void> {
+  await expect
+    .poll(async () => {
+      await (await redlock.acquire([resource], 10_000)).release();
+      return listener.mock.calls.length;
+    })
+    .toBeGreaterThan(0);
 }
 
 /** Of each attempt, with the clients' indexes for the clients. */

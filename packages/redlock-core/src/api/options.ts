@@ -2,7 +2,7 @@
 import type { Clock } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
 import { abortSignal, boolean, choice, integer, number, objectWith, text } from "../kit/schema/check.ts";
-import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
+import { type Complete, Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { DAY_MS, DEFAULT_DRIFT_FACTOR, driftMs } from "../rules/validity.ts";
 
 /**
@@ -107,9 +107,7 @@ export interface UsingOptions extends AcquireOptions {
 }
 
 /** The options in force, complete and frozen. */
-export type ResolvedOptions = {
-  readonly [Name in keyof RedlockOptions as Exclude<Name, "clock" | "random">]-?: NonNullable<RedlockOptions[Name]>;
-};
+export type ResolvedOptions = Complete<Omit<RedlockOptions, "clock" | "random">>;
 
 export interface ResolvedAcquireOptions extends Pick<ResolvedOptions, "ttl" | "timeout" | "autoExtend" | "maxHold"> {
   readonly signal: AbortSignal | undefined;

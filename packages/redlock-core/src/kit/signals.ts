@@ -29,6 +29,13 @@ export function onAbort(signal: AbortSignal, run: () => void): () => void {
   };
 }
 
+/** Calls `run` when `signal` aborts, or now if it has. Returns a function that stops listening. */
+export function whenAborted(signal: AbortSignal, run: () => void): () => void {
+  if (!signal.aborted) return onAbort(signal, run);
+  run();
+  return () => undefined;
+}
+
 function listen(signal: AbortSignal): Fan {
   const runs = new Set<() => void>();
   const fan: Fan = {
@@ -58,8 +65,7 @@ export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): L
   const undo: (() => void)[] = [];
   for (const source of sources) {
     if (source === undefined) continue;
-    if (source.aborted) controller.abort(source.reason);
-    undo.push(onAbort(source, () => controller.abort(source.reason)));
+    undo.push(whenAborted(source, () => controller.abort(source.reason)));
   }
   return {
     signal: controller.signal,

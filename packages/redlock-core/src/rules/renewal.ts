@@ -2,7 +2,7 @@
 
 /**
  * How often all clocks are read while a lease is held. The timers of a suspended machine stand still like its
- * monotonic clock, so none is due when a lease is over by another clock. A look at 100,000 locks takes less than 20 ms.
+ * monotonic clock, so none is due when a lease is over by another clock. With 100,000 locks one look takes 3 to 5 ms.
  */
 export const SUSPEND_LOOK_MS = 1_000;
 

@@ -88,17 +88,15 @@ export function formatPin(pin: Pin): string {
 export function pinOfValue(value: unknown): Pin {
   if (value === undefined || value === null) return NONE;
   // Lua cannot tell an object from an empty array.
-  const list = typeof value === "object" && !Array.isArray(value) ? [] : value;
-  const values: readonly unknown[] = Array.isArray(list) ? list : [list];
+  const single = typeof value === "object" ? [] : [value];
+  const values: readonly unknown[] = Array.isArray(value) ? value : single;
   if (values.length === 0) return { kind: "fault", fault: KEY_FAULTS.noList };
   if (values.length > MAX_KEYS) return { kind: "fault", fault: KEY_FAULTS.tooMany };
   const keys = new Set<string>();
   for (const element of values) {
-    const key = typeof element === "number" ? String(element) : element;
-    if (typeof key !== "string") return { kind: "fault", fault: KEY_FAULTS.notText };
-    const fault = typeof element === "number" ? numberFault(element) : keyFault(key);
+    const fault = typeof element === "string" ? keyFault(element) : numberFault(element);
     if (fault !== undefined) return { kind: "fault", fault };
-    keys.add(key);
+    keys.add(String(element));
   }
   return { kind: "keys", keys: [...keys].sort(compareBytes) };
 }
@@ -110,7 +108,8 @@ export function keyFault(key: string): string | undefined {
   return CONTROL.test(key) ? KEY_FAULTS.control : undefined;
 }
 
-function numberFault(key: number): string | undefined {
+function numberFault(key: unknown): string | undefined {
+  if (typeof key !== "number") return KEY_FAULTS.notText;
   return Number.isSafeInteger(key) ? undefined : KEY_FAULTS.notSafe;
 }
 

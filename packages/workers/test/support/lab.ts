@@ -237,6 +237,6 @@ export function listen<Message>(lab: Lab, name: string): Message[] {
 }
 
 /** How many of its scripts the queue's Redis has run. */
-export async function scriptCalls({ redis }: Lab): Promise<number> {
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info("commandstats"))?.[1]);
+export async function scriptCalls({ server }: Lab): Promise<number> {
+  return await server.calls("evalsha");
 }

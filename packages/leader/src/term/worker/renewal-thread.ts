@@ -9,10 +9,10 @@ import {
   everyPeriod,
   kindOf,
   messageOf,
-  onAbort,
   protocolOf,
   redlock as REDLOCK,
   readClock,
+  whenAborted,
 } from "@x/redlock-core/protocol";
 import { localLeases, type TermLease } from "../lease.ts";
 import { beatPeriodMs, type Command, failureOf, type Report, SharedState, type ThreadData } from "./shared.ts";
@@ -84,9 +84,7 @@ function hold(own: Acquisition, lease: TermLease): void {
     },
     onFailed: (error) => tell({ type: "renewFailed", id, failure: failureOf(error) }),
   });
-  const onLost = (): void => tell({ type: "lost", id, failure: failureOf(signal.reason) });
-  if (signal.aborted) onLost();
-  else onAbort(signal, onLost);
+  whenAborted(signal, () => tell({ type: "lost", id, failure: failureOf(signal.reason) }));
 }
 
 function share({ start }: TermLease): void {

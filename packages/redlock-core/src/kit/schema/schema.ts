@@ -18,6 +18,11 @@ export type Resolved<Of extends Shape> = {
   readonly [Name in keyof Of]: Of[Name] extends Option<infer Value> ? Value : never;
 };
 
+/** Options of which each is there. Only those of `Unset` may be undefined, because they have no default. */
+export type Complete<Options, Unset extends keyof Options = never> = {
+  readonly [Name in Exclude<keyof Options, Unset>]: NonNullable<Options[Name]>;
+} & { readonly [Name in Unset]: Options[Name] | undefined };
+
 export class Schema<Of extends Shape> {
   readonly shape: Of;
   readonly names: readonly (keyof Of & string)[];
