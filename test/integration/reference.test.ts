@@ -81,14 +81,19 @@ it("options of the NestJS module are those that there are", () => {
   expect(tableOf(table)).toEqual(names);
 });
 
-describe("defaults in the guides are those of the docstrings", () => {
-  /** The docstrings of an interface's members, by name. */
-  function docstringsOf(source: string, name: string): ReadonlyMap<string, string> {
-    const [, body = ""] = new RegExp(`^export interface ${name}\\b[^{]*{\\n([^]*?)^}`, "m").exec(source) ?? [];
-    const documented = body.matchAll(/\/\*\*((?:(?!\*\/)[^])*)\*\/\s*readonly (\w+)\?/g);
-    return new Map([...documented].map(([, text = "", member = ""]) => [member, text.replaceAll(",", "")]));
-  }
+/** The docstrings of an interface's members, by name. */
+function docstringsOf(source: string, name: string): ReadonlyMap<string, string> {
+  const [, body = ""] = new RegExp(`^export interface ${name}\\b[^{]*{\\n([^]*?)^}`, "m").exec(source) ?? [];
+  const documented = body.matchAll(/\/\*\*((?:(?!\*\/)[^])*)\*\/\s*readonly (\w+)\?/g);
+  return new Map(
+    [...documented].map(([, text = "", member = ""]) => [
+      member,
+      text.replaceAll(",", "").replaceAll(/\s+\*?\s*/g, " "),
+    ]),
+  );
+}
 
+describe("defaults in the guides are those of the docstrings", () => {
   it.each([
     ["a Redlock", core, "RedlockOptions", "locks/options.md"],
     ["an election", leader, "LeaderElectionOptions", "leader/options.md"],
@@ -104,6 +109,52 @@ describe("defaults in the guides are those of the docstrings", () => {
     });
     expect(rows.filter(([, option = ""]) => docstrings.has(option)).length).toBeGreaterThan(0);
     expect(differing.map(([row]) => row)).toEqual([]);
+  });
+});
+
+/** The text inside the bracket that closes at `end`. */
+function insideOf(source: string, end: number): string {
+  let depth = 0;
+  for (let at = end; at >= 0; at -= 1) {
+    if ("}])".includes(source[at] ?? "")) depth += 1;
+    if ("{[(".includes(source[at] ?? "") && --depth === 0) return source.slice(at + 1, end);
+  }
+  throw new Error("a bracket is not opened");
+}
+
+describe("defaults in the docstrings are those in force", () => {
+  /** A literal that may stand behind the name of a constant, as a docstring writes it. */
+  function literalOf(source: string, text: string): string | undefined {
+    const [, named] = new RegExp(`^(?:export )?const ${text}(?:: [^=]*)? = ([^;]*);`, "m").exec(source) ?? [];
+    const literal = (named ?? text).replaceAll("_", "").replace("Number.POSITIVE_INFINITY", "Infinity");
+    return /^(?:[\d.]+|true|false|Infinity|"[^"]*")$/.test(literal) ? literal : undefined;
+  }
+
+  it.each([
+    ["redlock-core", 11],
+    ["leader", 18],
+    ["workers", 9],
+    ["semaphore", 2],
+    ["console", 2],
+    ["nestjs", 2],
+    ["testing", 3],
+  ])("of @x/%s", (name, atLeast) => {
+    const source = sourcesOf(name);
+    const found = [...source.matchAll(/\} satisfies ShapeOf<(?:Omit<)?(\w+)/g)].flatMap((shape) => {
+      const docstrings = docstringsOf(source, shape[1] ?? "");
+      const flat = insideOf(source, shape.index).replaceAll(/\{[^{}]*\}/g, "");
+      const options = flat.matchAll(/(\w+): (?:(?!\w+: )[^])*?\.default\(([^()]*)\)/g);
+      return [...options].flatMap(([, option = "", text = ""]) => {
+        const value = literalOf(`${source}\n${core}`, text);
+        return value === undefined ? [] : [{ option: `${shape[1]}.${option}`, value, told: docstrings.get(option) }];
+      });
+    });
+    const untold = found.filter(({ value, told = "" }) => {
+      const isTold = new RegExp(`efault ${value}(?!\\d)|\`"?${value.replaceAll('"', "")}"?\` \\(default\\)`).test(told);
+      return !isTold && !told.includes("Default: ");
+    });
+    expect(untold).toEqual([]);
+    expect(found.length).toBeGreaterThanOrEqual(atLeast);
   });
 });
 

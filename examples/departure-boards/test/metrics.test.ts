@@ -21,5 +21,9 @@ it("serves metrics of locks on the port that it is given, until it is stopped", 
 
 it("serves nothing without a port", async () => {
   vi.stubEnv("METRICS_PORT", "");
-  await (await serveMetrics())();
+  const servers = (): string[] => process.getActiveResourcesInfo().filter((name) => name === "TCPServerWrap");
+  const before = servers();
+  const stop = await serveMetrics();
+  expect(servers()).toEqual(before);
+  await stop();
 });

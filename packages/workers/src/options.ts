@@ -31,7 +31,7 @@ export type KeyOption<Data, Name extends string> =
 /** What holds for each key by itself. */
 export interface PerKey {
   /**
-   * At most so many jobs of a key (1 to 100) run at a time, over all workers and processes. Default: 1.
+   * At most so many jobs of a key (1 to 100) run at a time, over all workers and processes. Default 1.
    *
    * They start in order and end in any. Each has a slot of the key, with a lock and fencing tokens of its own. Plain
    * code that takes the key's lock keeps out only the job in the first slot. More than 1 needs `onFailure: "skip"`.
@@ -64,13 +64,19 @@ export type Between =
   | "rotate"
   | { readonly rotate: { readonly weights: Readonly<Record<string, number>> } };
 
+/** How many jobs one call of the processor is given; see `PerKey`. */
 export interface BatchSize {
+  /** The most jobs of one call, from 1 to 1000. Default 100. */
   readonly size?: number | undefined;
+  /** How long a call waits in its slot for more jobs, in ms; from 0 to an hour. Default 0. */
   readonly wait?: number | undefined;
 }
 
+/** How many jobs may wait for a key; see `PerKey`. */
 export interface MaxWaiting {
+  /** The most jobs that wait, from 1 to 1000000. */
   readonly max: number;
+  /** Which job fails when one more comes: it, or the first in line (`"oldest"`). Default "newest". */
   readonly drop?: "newest" | "oldest" | undefined;
 }
 

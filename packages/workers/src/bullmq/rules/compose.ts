@@ -15,7 +15,9 @@ export type OnFailure = "skip" | "block" | "halt";
 
 /** At most `max` jobs of a key start in any `duration` ms. */
 export interface KeyRate {
+  /** The most starts of a key in any `duration`, from 1 to 10000. */
   readonly max: number;
+  /** The span that is looked at, in ms; from 1 to a day. */
   readonly duration: number;
 }
 
