@@ -83,8 +83,8 @@ export type LockLossReason =
   /** The validity ended before an extension succeeded, or nobody asked for one. */
   | "expired"
   /**
-   * A quorum answered that the lock is not ours: another has it, or has had it. (A key that was only deleted is set
-   * again.)
+   * A quorum answered that another has the lock, or that the lease of a permit is gone. (The key of a lock that was
+   * only deleted is set again.)
    */
   | "taken"
   /** An operator called `forceRelease`. */

@@ -40,8 +40,8 @@ export interface RedlockOptions {
    */
   readonly name?: string | undefined;
   /**
-   * Whether `acquire` and `tryAcquire` keep their locks alive until they are released. `using` always does. Default
-   * false.
+   * Whether `acquire` and `tryAcquire` keep their locks alive until they are released. `using` does, unless its call
+   * says false. Default false.
    */
   readonly autoExtend?: boolean | undefined;
   /** When auto-extension ends: no lock is held for longer than this, in ms. Default Infinity. */
@@ -80,7 +80,7 @@ export interface AcquireOptions {
   /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Whether the lock is kept alive until it is released; with `using` it always is. Default: the option of the
+   * Whether the lock is kept alive until it is released. Default: true for `using`, otherwise the option of the
    * `Redlock`.
    */
   readonly autoExtend?: boolean | undefined;

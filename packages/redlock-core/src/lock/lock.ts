@@ -144,8 +144,8 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Prolongs the lease of this same handle to `ttl` ms from now, and never shortens it. `ttl` is at most `maxTtl`,
-   * and by default the lease that was asked for last.
+   * Prolongs the lease of this same handle to `ttl` ms from now, and never shortens it. `ttl` is at most `maxTtl`. By
+   * default it is as long as the last lease that was granted.
    *
    * The call rejects with `LockLostError` if the lock is lost. It rejects with `QuorumUnreachableError` if too few
    * nodes answered but the old validity still runs.
