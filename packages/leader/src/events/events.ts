@@ -10,16 +10,16 @@ export interface LeaderEvents {
   /** A term ended, once for each that was elected. `heldMs` counts from its election. */
   ended: { readonly term: number; readonly reason: TermEndReason; readonly heldMs: number };
   /**
-   * Another process leads, or nobody, as `observe()` sees it. Observing starts with the first listener and ends with
-   * `stop()`.
+   * The leader of now, then each change of the leader or its value, as `observe()` sees it; null: nobody leads.
+   * Observing starts with the first listener and ends with `stop()`.
    */
   leaderChange: LeaderInfo | null;
-  /** A renewal succeeded. `remainingMs` is what was left until the deadline when the answer came. */
+  /** A renewal succeeded. `remainingMs` is what is left until the deadline, which it has moved. */
   renewed: { readonly term: number; readonly tookMs: number; readonly remainingMs: number };
   renewFailed: { readonly term: number; readonly error: unknown; readonly remainingMs: number };
   /**
-   * The task still runs though the lease has ended. The event comes once more when the task has ended, with the final
-   * figure.
+   * The task still runs though its term is over. The event comes once more when the task has ended, with the final
+   * figure. A term that ends unasked ends under its task, so it comes at once.
    */
   overrun: { readonly term: number; readonly overrunMs: number };
   drainTimeout: { readonly term: number };

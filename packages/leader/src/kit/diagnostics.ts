@@ -45,12 +45,12 @@ export interface LeaderMessages {
   /** A term ended. `drainMs` counts from the request to end until the task had ended. */
   "x.leader.ended": AboutTerm & { reason: string; heldMs: number; drainMs: number | undefined };
   /**
-   * A renewal succeeded. `remainingMs` is what was left of the deadline when the answer came, which is the early
-   * warning. It is a share of `deadlineMs`, the option `renewDeadline`.
+   * A renewal succeeded. `remainingMs` is what is left until the deadline, which it has moved. It is a share of
+   * `deadlineMs`, the option `renewDeadline`.
    */
   "x.leader.renewed": AboutTerm & { tookMs: number; remainingMs: number; deadlineMs: number };
   "x.leader.renewFailed": AboutTerm & { error: unknown; remainingMs: number; deadlineMs: number };
-  /** The task still ran when the lease had ended, so another process may lead beside it. */
+  /** The task still runs though its term is over, so another process may soon lead beside it. */
   "x.leader.overrun": AboutTerm & { overrunMs: number };
   /** An observer saw the leader change. `vacancyMs` is how long there was none, as seen from here. */
   "x.leader.leaderChange": {
