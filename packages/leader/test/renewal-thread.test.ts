@@ -117,9 +117,11 @@ describe.concurrent("renewal from a worker thread", () => {
     await a.next("elected");
     const b = scene.start("b");
     await b.next("ready");
+    const leasedMs = await leasedUntil(scene);
     a.order({ type: "stop", drainTimeout: 50 });
     await a.next("done");
     const { at } = await b.next("elected");
+    expect(at).toBeGreaterThanOrEqual(leasedMs);
     await a.next("ended");
     const beside = a.all("worked").filter((call) => call.at >= at);
     expect(beside).toEqual([]);
