@@ -2,7 +2,7 @@
  * This acquisition follows node-redlock's rules: `retryCount` attempts after the first, with a pause between them.
  * Each attempt has a fresh token, and an attempt that failed leaves nothing behind.
  *
- * During the pauses it stands in the queue of waiters, so a lock that is released is handed over at once. Who comes
+ * During the pauses it stands in the line of waiters, so a lock that is released is handed over at once. Who comes
  * first is served first. What is asked because of a hint is not one of the `retryCount` attempts.
  */
 
@@ -15,7 +15,7 @@ import {
   type Grant,
   isCorrectable,
   isGrant,
-  leaveQueues,
+  leaveLines,
   MAX_CORRECTIONS,
   type RefusedAttempt,
   releaseEverywhere,
@@ -50,7 +50,7 @@ export class Acquisition {
   readonly #settings: Settings;
   readonly #onError: (error: Error) => void;
   readonly #startedWallMs: number;
-  /** The place in the queue, once it has been refused. Until then it is behind all that are there. */
+  /** The place in the line, once it has been refused. Until then it is behind all that are there. */
   #place: number | undefined;
   #waiter: Waiter | undefined;
 
@@ -95,13 +95,13 @@ export class Acquisition {
   }
 
   /**
-   * Leaves the queue. The answers follow those of the releases, so nothing of ours is left on a client that answers.
+   * Leaves the line. The answers follow those of the releases, so nothing of ours is left on a client that answers.
    */
   async #leave(): Promise<void> {
     const { engine } = this.#shared;
     this.#waiter?.close();
     const votes = this.#countVotes();
-    leaveQueues(engine, this.#target, this.#waiter ?? NOBODY, { observe: votes.observe });
+    leaveLines(engine, this.#target, this.#waiter ?? NOBODY, { observe: votes.observe });
     await new Promise<void>((resolve) => votes.whenSettled(resolve));
   }
 

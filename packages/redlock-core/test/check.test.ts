@@ -158,7 +158,7 @@ describe("check", () => {
 
   it.each([
     ["the locks", "~other:* ~{app:*"],
-    ["their queues", "~app:*"],
+    ["their lines", "~app:*"],
   ])("finds a user without rights to %s", async (_what, keys) => {
     const [server] = await startNodes(1);
     await server?.call("ACL", "SETUSER", "locks", "on", ">secret", ...keys.split(" "), "~{x}:*", "&*", "+@all");

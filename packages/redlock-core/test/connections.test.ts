@@ -212,7 +212,7 @@ describe("a connection", () => {
     await waiter;
   });
 
-  it("refuses a resource that the prefix turns into the key of another lock's fence or queue", async () => {
+  it("refuses a resource that the prefix turns into the key of another lock's fence or line", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "", keyPrefix: "{app}:" });
     onTestFinished(() => client.disconnect());

@@ -1,4 +1,4 @@
-/** Waiters whose messages are lost, whose process's clock is wrong, and who leave a queue that they stood in. */
+/** Waiters whose messages are lost, whose process's clock is wrong, and who leave a line that they stood in. */
 import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { errorOf, type RedisServer, startCluster, startProxy } from "@x/test-support";
@@ -250,7 +250,7 @@ describe("a process that was frozen while an answer came", () => {
   });
 });
 
-describe("the queue on a node", () => {
+describe("the line on a node", () => {
   it("keeps nobody who waited for a turn until the lease must have ended", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const redlock = openRedlock([server]);

@@ -133,7 +133,7 @@ describe("until when a lease is valid", () => {
   });
 
   it.each([
-    ["forced", (redlock: Redlock) => protocolOf(redlock).session.queues.holderOf("r")?.lose("forced")],
+    ["forced", (redlock: Redlock) => protocolOf(redlock).session.lines.holderOf("r")?.lose("forced")],
     ["released", (_: Redlock, lock: Lock) => lock.release()],
     ["closed", (redlock: Redlock) => redlock.close()],
   ])("is past when it is %s, also by clocks that were read before", async (reason, end) => {

@@ -63,7 +63,7 @@ function messages({ members, channels }: Scene): fc.Arbitrary<string> {
   );
 }
 
-it.each(Object.keys(clients))("no message throws, nor takes anybody out of a queue (%s)", async (client) => {
+it.each(Object.keys(clients))("no message throws, nor takes anybody out of a line (%s)", async (client) => {
   const scene = await twoWaiting(client);
   const { server, held, waits, members, channels } = scene;
   await fc.assert(

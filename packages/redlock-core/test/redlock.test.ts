@@ -40,7 +40,9 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const values = await Promise.all(servers.map((server) => server.call("GET", "plain")));
     expect(values.filter((value) => value === lock.token).length).toBeGreaterThanOrEqual(redlock.quorum);
     const { nodes } = await redlock.inspect("plain");
-    expect(nodes.filter(({ fence }) => fence === lock.fencingToken).length).toBeGreaterThanOrEqual(redlock.quorum);
+    expect(nodes.filter(({ fencingToken }) => fencingToken === lock.fencingToken).length).toBeGreaterThanOrEqual(
+      redlock.quorum,
+    );
     await lock.release();
     await expect
       .poll(() => Promise.all(servers.map((server) => server.call("EXISTS", "plain"))))

@@ -7,7 +7,7 @@ import { releaseEverywhere } from "../src/lock/release.ts";
 import { TakenBack } from "../src/lock/script-lease.ts";
 import { defineScript } from "../src/protocol.ts";
 import { Engine } from "../src/rounds/engine.ts";
-import { leaveQueues } from "../src/waiting/leave.ts";
+import { leaveLines } from "../src/waiting/leave.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 interface Situation {
@@ -31,7 +31,7 @@ function situation(): Situation {
       const target = engine.targetOf(["r"]);
       void releaseEverywhere(engine, { target, token, ttlMs: options.ttl, mayHoldOn: engine.everyNode });
     },
-    leave: (member) => leaveQueues(engine, engine.targetOf(["r"]), { member, on: new Set([0]) }),
+    leave: (member) => leaveLines(engine, engine.targetOf(["r"]), { member, on: new Set([0]) }),
   };
 }
 

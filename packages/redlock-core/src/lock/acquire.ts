@@ -7,9 +7,9 @@
  * - An attempt sends one request to each node.
  * - Where nodes can tell when to ask again, nothing is attempted before a hint, or the end of the lease that they told
  *   (see waiter.ts).
- * - A caller that cancels gets its reason at once, and leaves neither a key nor a place in a queue behind.
+ * - A caller that cancels gets its reason at once, and leaves neither a key nor a place in a line behind.
  *
- * It does not guarantee fairness between locks of several resources, or towards clients that do not queue.
+ * It does not guarantee fairness between locks of several resources, or towards clients that stand in no line.
  */
 
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
@@ -21,7 +21,7 @@ import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { retryDelayMs } from "../rules/retry.ts";
 import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
-import type { LocalQueue, LocalWaiter, Refused } from "../waiting/local-queue.ts";
+import type { LocalLine, LocalWaiter, Refused } from "../waiting/local-line.ts";
 import { Waiter } from "../waiting/waiter.ts";
 import {
   Attempt,
@@ -102,16 +102,16 @@ function start(
   options: ResolvedAcquireOptions,
   call: Deferred<Lock>,
 ): void {
-  const { engine, queues } = session;
+  const { engine, lines } = session;
   const target = engine.targetOf(resources);
   const started = readClock(engine.clock);
   const only = resources.length === 1 && options.timeout > 0 && options.place === undefined ? resources[0] : undefined;
-  const queue = only === undefined ? undefined : queues.of(only);
-  if (queue === undefined || options.signal !== undefined || !queue.isIdle) {
-    settle(session, new Acquisition(session, target, options, started).run(queue), call);
+  const line = only === undefined ? undefined : lines.of(only);
+  if (line === undefined || options.signal !== undefined || !line.isIdle) {
+    settle(session, new Acquisition(session, target, options, started).run(line), call);
     return;
   }
-  const local = queue.enter();
+  const local = line.enter();
   try {
     new FirstAttempt(session, target, options, started, local, call).start();
   } catch (error) {
@@ -145,13 +145,13 @@ function settleLocked(session: Session, lock: Lock, call: Deferred<Lock>): void 
 
 /** Makes a lock of a grant. It is called before the next waiter of this process is called. */
 function hold(
-  { engine, queues, renewal }: Session,
+  { engine, lines, renewal }: Session,
   grant: Grant,
   options: ResolvedAcquireOptions,
-  queue: LocalQueue | undefined,
+  line: LocalLine | undefined,
 ): Lock {
-  const own = queue === undefined ? grant.target.resources.map((name) => queues.of(name)) : [queue];
-  return new HeldLease(engine, grant, { options, queues: own, renewal }).lock;
+  const own = line === undefined ? grant.target.resources.map((name) => lines.of(name)) : [line];
+  return new HeldLease(engine, grant, { options, lines: own, renewal }).lock;
 }
 
 /** The usual acquisition, of a resource that nobody in this process holds, is this one object until it is refused. */
@@ -183,12 +183,12 @@ class FirstAttempt extends Attempt {
     const options = this.#options;
     const local = this.#local;
     if (result.kind === "refused") {
-      const acquired = new Acquisition(session, this.target, options, this.asked).run(local.queue, local, result);
+      const acquired = new Acquisition(session, this.target, options, this.asked).run(local.line, local, result);
       settle(session, acquired, this.#call);
       return;
     }
     tellAcquired(session.engine.events, this, this.granted.monotonicMs - this.asked.monotonicMs);
-    const lock = hold(session, this, options, local.queue);
+    const lock = hold(session, this, options, local.line);
     local.leave();
     settleLocked(session, lock, this.#call);
   }
@@ -205,7 +205,7 @@ class Acquisition {
   /** Stands for this call in the line of this process. */
   #local: LocalWaiter | undefined;
   #waiter: Waiter | undefined;
-  /** Whether an attempt was made with the waiter, so that a node may have it in its queue. */
+  /** Whether an attempt was made with the waiter, so that a node may have it in its line. */
   #mayBeEnrolled = false;
   #hasStoodInLine = false;
   #attempts = 0;
@@ -233,8 +233,8 @@ class Acquisition {
   }
 
   /** Runs the acquisition to its end. `first` is a first attempt that was refused, and `at` who made it. */
-  async run(queue: LocalQueue | undefined, at?: LocalWaiter, first?: RefusedAttempt): Promise<Lock> {
-    const local = at ?? queue?.enter();
+  async run(line: LocalLine | undefined, at?: LocalWaiter, first?: RefusedAttempt): Promise<Lock> {
+    const local = at ?? line?.enter();
     this.#local = local;
     try {
       if (first !== undefined) {
@@ -245,8 +245,8 @@ class Acquisition {
       }
       if (local?.isFirst === false) await this.#standInLine(this.#deadline.until(local.untilFirst()));
       for (;;) {
-        if (queue?.holder !== undefined && queue.holder.remaining() > 0) {
-          await this.#standInLine(this.#untilLocallyFree(queue));
+        if (line?.holder !== undefined && line.holder.remaining() > 0) {
+          await this.#standInLine(this.#untilLocallyFree(line));
         }
         const now = readClock(this.#engine.clock);
         const reason = this.#deadline.reasonAt(now.monotonicMs);
@@ -254,7 +254,7 @@ class Acquisition {
         const result = await this.#attempt(now);
         if (result === undefined) continue;
         if (result.kind === "refused") await this.#pause(result);
-        else return this.#acquired(result.grant, queue);
+        else return this.#acquired(result.grant, line);
       }
     } finally {
       if (this.#mayBeEnrolled) this.#waiter?.leave();
@@ -264,11 +264,11 @@ class Acquisition {
     }
   }
 
-  #acquired(grant: Grant, queue: LocalQueue | undefined): Lock {
+  #acquired(grant: Grant, line: LocalLine | undefined): Lock {
     this.#mayBeEnrolled = false;
     const { fencingToken } = grant;
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "acquired", fencingToken }));
-    return hold(this.#session, grant, this.#options, queue);
+    return hold(this.#session, grant, this.#options, line);
   }
 
   /**
@@ -352,7 +352,7 @@ class Acquisition {
     const hasWaited = this.#hasStoodInLine || this.#attempts > 1;
     if (this.#isCutShort && hasWaited && refusal === "unreachable") return;
     this.#noted = { votes, refusal };
-    if (this.#local !== undefined) this.#local.queue.noted = this.#noted;
+    if (this.#local !== undefined) this.#local.line.noted = this.#noted;
   }
 
   #correctPlace(): void {
@@ -384,12 +384,12 @@ class Acquisition {
     await this.#deadline.untilCalled((wake) => clock.schedule(pauseMs, wake, { keepAlive: true }));
   }
 
-  async #untilLocallyFree(queue: LocalQueue): Promise<void> {
+  async #untilLocallyFree(line: LocalLine): Promise<void> {
     const { clock } = this.#engine;
     await this.#deadline.untilCalled((wake) => {
-      const stop = queue.onFree(wake);
+      const stop = line.onFree(wake);
       // Keeps the process alive for a wait without a timeout.
-      const cancel = clock.schedule(queue.holder?.remaining() ?? 0, wake, { keepAlive: true });
+      const cancel = clock.schedule(line.holder?.remaining() ?? 0, wake, { keepAlive: true });
       return () => {
         stop();
         cancel();
@@ -408,7 +408,7 @@ class Acquisition {
       }));
       return reason === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
     }
-    const heldHere = resources.filter((resource) => this.#session.queues.holds(resource));
+    const heldHere = resources.filter((resource) => this.#session.lines.holds(resource));
     const learnt = heldHere.length > 0 ? undefined : this.#learntInLine();
     const { votes, refusal }: Refused = this.#noted ?? learnt ?? { votes: [], refusal: "held" };
     const facts: AttemptFacts = {
@@ -427,9 +427,9 @@ class Acquisition {
 
   /** Returns what who is first has learnt. While the nodes leave it without an answer, that is nothing but this. */
   #learntInLine(): Refused | undefined {
-    const queue = this.#local?.queue;
-    const isUnanswered = queue !== undefined && queue.holder === undefined && this.#attempts === 0;
-    return queue?.noted ?? (isUnanswered ? { refusal: "unreachable", votes: [] } : undefined);
+    const line = this.#local?.line;
+    const isUnanswered = line !== undefined && line.holder === undefined && this.#attempts === 0;
+    return line?.noted ?? (isUnanswered ? { refusal: "unreachable", votes: [] } : undefined);
   }
 
   #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {

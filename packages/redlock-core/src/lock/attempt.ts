@@ -19,7 +19,7 @@ import { type Answer, type Observer, Round } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
-import { type Enrolment, leaveQueues } from "../waiting/leave.ts";
+import { type Enrolment, leaveLines } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";
 
 export interface Grant {
@@ -64,9 +64,9 @@ export interface AttemptRequest {
   readonly ttlMs: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
-  /** The place in the queue; waiters with a greater one are overtaken. It is undefined for a caller that comes now. */
+  /** The place in the line; waiters with a greater one are overtaken. It is undefined for a caller that comes now. */
   readonly place?: number | undefined;
-  /** The name under which a refused attempt is enrolled in the queue; without one it is not. */
+  /** The name under which a refused attempt is enrolled in the line; without one it is not. */
   readonly enrolment?: Enrolment | undefined;
   /** A text that the nodes keep beside the lock from the grant on. */
   readonly note?: string | undefined;
@@ -214,14 +214,14 @@ export abstract class Attempt extends Round implements Grant {
     else queueMicrotask(() => this.#onRefused(false));
   }
 
-  /** Follows where the attempt is enrolled. A holder also leaves the queues of nodes that refused it. */
+  /** Follows where the attempt is enrolled. A holder also leaves the lines of nodes that refused it. */
   #follow(enrolment: Enrolment, node: number, answer: Answer): void {
     if ((this.#undecided & (1 << node)) !== 0) this.#releaseUnlessRefused(node, answer);
     const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.sent(node);
     if (isEnrolled) enrolment.on.add(node);
     else if (answer.kind === "reply" && isGrant(answer.value)) enrolment.on.delete(node);
     if (isEnrolled && this.#isGranted)
-      leaveQueues(this.engine, this.target, enrolment, { only: (each) => each === node });
+      leaveLines(this.engine, this.target, enrolment, { only: (each) => each === node });
   }
 
   #releaseUnlessRefused(node: number, answer: Answer): void {
@@ -242,7 +242,7 @@ export abstract class Attempt extends Round implements Grant {
     this.granted = now;
     this.#isGranted = true;
     if (enrolment !== undefined && enrolment.on.size > 0) {
-      leaveQueues(engine, target, enrolment, { only: (node) => enrolment.on.has(node) });
+      leaveLines(engine, target, enrolment, { only: (node) => enrolment.on.has(node) });
     }
     this.onResult(this);
   }

@@ -45,7 +45,7 @@ const TOKEN = integer({ min: 1, unit: "" });
 
 const SCRIPT = text();
 
-interface Request {
+interface FencedCall {
   readonly script: string;
   readonly keys: readonly string[];
   readonly args: readonly Argument[];
@@ -57,9 +57,9 @@ interface Request {
  * `FencedOffError` and does nothing.
  */
 export class Fenced {
-  readonly #run: (request: Request) => Promise<unknown>;
+  readonly #run: (call: FencedCall) => Promise<unknown>;
 
-  constructor(run: (request: Request) => Promise<unknown>) {
+  constructor(run: (call: FencedCall) => Promise<unknown>) {
     this.#run = run;
   }
 
@@ -108,7 +108,7 @@ export async function fence(
   const { keepFor = "" } = OPTIONS.resolve(options);
   const evaluate = evaluatorOf(client);
   const claims = names.map((name) => claimKeyOf(client, name));
-  const run = async ({ script, keys, args, isClaim }: Request): Promise<unknown> => {
+  const run = async ({ script, keys, args, isClaim }: FencedCall): Promise<unknown> => {
     const facts = [claims.length, token, keepFor, isClaim ? 1 : 0];
     try {
       return await evaluate(fenceScript(script), [...claims, ...keys], [...facts, ...args].map(String));

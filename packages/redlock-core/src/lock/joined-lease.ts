@@ -4,22 +4,22 @@ import type { LockLossReason, LockLostError } from "../api/errors.ts";
 import type { Instant } from "../kit/clock.ts";
 import type { RenewalPolicy } from "../rules/renewal.ts";
 import { type LeaseEnd, OVER } from "../rules/validity.ts";
-import type { LocalQueue } from "../waiting/local-queue.ts";
+import type { LocalLine } from "../waiting/local-line.ts";
 import type { Lease } from "./lock.ts";
 
 export class JoinedLease implements Lease {
   readonly fencingToken: number;
   readonly #lease: Lease;
-  /** The queue of one of the resources, which learns of every end of the lease. */
-  readonly #queue: LocalQueue;
+  /** The line of one of the resources, which learns of every end of the lease. */
+  readonly #line: LocalLine;
   #controller: AbortController | undefined;
   #stopListening: (() => void) | undefined;
   #released: Promise<boolean> | undefined;
 
-  constructor(lease: Lease, fencingToken: number, queue: LocalQueue) {
+  constructor(lease: Lease, fencingToken: number, line: LocalLine) {
     this.fencingToken = fencingToken;
     this.#lease = lease;
-    this.#queue = queue;
+    this.#line = line;
   }
 
   get token(): string {
@@ -49,7 +49,7 @@ export class JoinedLease implements Lease {
     this.#controller = controller;
     if (this.#released !== undefined) return controller.signal;
     const lose = (): void => controller.abort(this.#lease.lostError(this.#lease.lossReason ?? "expired"));
-    if (this.#lease.remaining() > 0) this.#stopListening = this.#queue.onFree(lose);
+    if (this.#lease.remaining() > 0) this.#stopListening = this.#line.onFree(lose);
     else lose();
     return controller.signal;
   }

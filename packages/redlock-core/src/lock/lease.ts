@@ -10,7 +10,7 @@ import type { Target } from "../rules/operation.ts";
 import type { Vote } from "../rules/quorum.ts";
 import { BY_THIRDS, type RenewalPolicy } from "../rules/renewal.ts";
 import { cappedEnd, elapsedMs, type LeaseEnd, laterEnd, leaseStart, OVER, remainingMs } from "../rules/validity.ts";
-import type { LocalHolder, LocalQueue } from "../waiting/local-queue.ts";
+import type { LocalHolder, LocalLine } from "../waiting/local-line.ts";
 import type { Grant } from "./attempt.ts";
 import { ScriptAnswer } from "./embedded.ts";
 import { type ExtendResult, type ExtendRound, extendRound } from "./extend.ts";
@@ -45,8 +45,8 @@ export interface HoldOptions {
 interface LeaseContext {
   readonly options: HoldOptions;
   readonly renewal: Renewal<HeldLease>;
-  /** The queues in which callers of this process wait for its resources. */
-  readonly queues: readonly LocalQueue[];
+  /** The lines in which callers of this process wait for its resources. */
+  readonly lines: readonly LocalLine[];
   /** The scripts of a sibling that granted the lease, in place of this package's own. */
   readonly own?: { readonly scripts: LeaseScripts; readonly takenBack: TakenBack } | undefined;
 }
@@ -65,7 +65,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   readonly #hadKeyOn: number;
   readonly #maxHoldMs: number;
   readonly #renewal: Renewal<HeldLease>;
-  readonly #queues: readonly LocalQueue[];
+  readonly #lines: readonly LocalLine[];
   readonly #own: LeaseContext["own"];
   /** See `mayHoldOn`; without the nodes to which the extension under way is sent. */
   #mayHoldOn: number;
@@ -84,7 +84,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   #controller: AbortController | undefined;
   #underWay: ExtendRound | undefined;
 
-  constructor(engine: Engine, grant: Grant, { options, renewal, queues, own }: LeaseContext) {
+  constructor(engine: Engine, grant: Grant, { options, renewal, lines, own }: LeaseContext) {
     this.target = grant.target;
     this.token = grant.token;
     this.fencingToken = grant.fencingToken;
@@ -97,12 +97,12 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     this.#policy = options.autoExtend ? BY_THIRDS : undefined;
     this.#maxHoldMs = options.maxHold;
     this.#renewal = renewal;
-    this.#queues = queues;
+    this.#lines = lines;
     this.#own = own;
     this.#end = cappedEnd(grant.end, grant.granted, options.maxHold);
     this.#renewAtMs = BY_THIRDS.dueMs(grant.granted.monotonicMs, grant.ttlMs);
     this.lock = new Lock(this.resources, this);
-    for (const queue of queues) queue.hold(this);
+    for (const line of lines) line.hold(this);
     renewal.add(this);
   }
 
@@ -333,7 +333,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   /** Forgets the lock, because we no longer hold it, for whatever reason. */
   #forget(): void {
     this.#renewal.delete(this);
-    for (const queue of this.#queues) queue.free(this);
+    for (const line of this.#lines) line.free(this);
   }
 
   get longestTtlMs(): number {

@@ -15,7 +15,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
-import { LocalQueue, type LocalWaiter } from "../waiting/local-queue.ts";
+import { LocalLine, type LocalWaiter } from "../waiting/local-line.ts";
 import { JoinedLease } from "./joined-lease.ts";
 import { Lock, leaseOf } from "./lock.ts";
 import type { Session } from "./session.ts";
@@ -55,7 +55,7 @@ export class Section {
   readonly #lent: Lent | undefined;
   #outer: Section | undefined;
   /** The calls that joined this section, in the order of their turns. */
-  #calls: LocalQueue | undefined;
+  #calls: LocalLine | undefined;
   #isOver = false;
 
   constructor({ session, granted, outer, joined, lent }: SectionParts) {
@@ -145,7 +145,7 @@ export class Section {
     if (!joins || !resources.every((resource) => granted.resources.includes(resource)))
       throw new ReentrancyError(resources, granted.resources, { holder: this.#lent?.holder });
     const [name = ""] = granted.resources;
-    this.#calls ??= new LocalQueue(name);
+    this.#calls ??= new LocalLine(name);
     const turn = this.#calls.enter();
     try {
       if (!turn.isFirst) await this.#untilTurn(turn, resources, options);
@@ -153,7 +153,7 @@ export class Section {
       const lease = leaseOf(granted);
       if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
       const { fencingToken } = this.#lent ?? granted;
-      const joined = new JoinedLease(lease, fencingToken, this.#session.queues.of(name));
+      const joined = new JoinedLease(lease, fencingToken, this.#session.lines.of(name));
       const lock = new Lock(resources, joined);
       return new Section({ session: this.#session, granted, outer: inner, joined: { lock, turn } });
     } catch (error) {

@@ -6,14 +6,14 @@ import { RedlockClosedError } from "../api/errors.ts";
 import { InFlight } from "../kit/in-flight.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { Hints } from "../waiting/hints.ts";
-import { LocalQueues } from "../waiting/local-queue.ts";
+import { LocalLines } from "../waiting/local-line.ts";
 import type { HeldLease } from "./lease.ts";
 import { Renewal } from "./renewal.ts";
 
 export class Session {
   readonly engine: Engine;
   readonly hints: Hints;
-  readonly queues: LocalQueues = new LocalQueues();
+  readonly lines: LocalLines = new LocalLines();
   readonly renewal: Renewal<HeldLease>;
   /** The calls that `close()` waits for. */
   readonly calls: InFlight = new InFlight();

@@ -215,7 +215,7 @@ function withoutRights(
     .filter(({ told }) => told === "NOPERM");
   if (refused.length === 0) return [];
   const severity = rights.length - refused.length < quorum ? "error" : "warning";
-  const what = `no right to the keys of locks and their queues, with the keyPrefix ${quote(keyPrefix)}`;
+  const what = `no right to the keys of locks and their lines, with the keyPrefix ${quote(keyPrefix)}`;
   return [{ code: "REFUSED", severity, ...told(refused, what) }];
 }
 

@@ -26,8 +26,8 @@ export interface NodeInspection {
    * The greatest fencing token that the node granted to any resource of the same register. With one node only, it is
    * the greatest that was granted to any resource at all.
    */
-  readonly fence?: number;
-  /** The number of waiters in the queue. */
+  readonly fencingToken?: number;
+  /** The number of waiters in the line. */
   readonly waiters?: number;
   /** The milliseconds for which the node casts no vote, because it restarted or lost its data. */
   readonly quarantineLeftMs?: number;
@@ -91,7 +91,7 @@ function readingOf(engine: Engine, node: string, reply: readonly string[]): Read
     ttlMs: Math.max(Number(pttl), -1),
     waiters: Number(waiters),
     quarantineLeftMs: quarantineLeftMs(engine.quarantineMs, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
-    ...(fence === "" ? {} : { fence: Number(fence) }),
+    ...(fence === "" ? {} : { fencingToken: Number(fence) }),
   };
   return { inspection, value };
 }
@@ -110,7 +110,9 @@ function conclude(
   readonly token?: string;
 } {
   const nodeCount = engine.nodes.length;
-  const fences = readings.flatMap(({ inspection }) => (inspection.fence === undefined ? [] : [inspection.fence]));
+  const fences = readings.flatMap(({ inspection }) =>
+    inspection.fencingToken === undefined ? [] : [inspection.fencingToken],
+  );
   const fencingToken = fences.length === 0 ? undefined : Math.max(...fences);
   const answered = readings.filter(({ inspection }) => inspection.error === undefined);
   if (answered.length < engine.quorum) return { verdict: "unknown", remainingMs: 0, fencingToken };

@@ -1,6 +1,6 @@
 /**
  * `RedlockProtocol` is what the sibling packages may do with a `Redlock`, and users need not know. It offers
- * decisions by majority beside a lock, the lock's queue, and its end by a script. It is outside the promises of a
+ * decisions by majority beside a lock, the lock's line, and its end by a script. It is outside the promises of a
  * version number.
  */
 
@@ -96,8 +96,8 @@ export class RedlockProtocol {
     const options = { autoExtend: true, maxHold: engine.options.maxHold };
     return new EmbeddedLocks(engine, (grant) => {
       this.#session.assertOpen(grant.target.resources);
-      // Their waiters wait at the node, where the next script sees them, and in no local queue.
-      return new HeldLease(engine, grant, { options, queues: [], renewal }).lock;
+      // Their waiters wait at the node, where the next script sees them, and in no local line.
+      return new HeldLease(engine, grant, { options, lines: [], renewal }).lock;
     });
   }
 
@@ -181,11 +181,11 @@ export class RedlockProtocol {
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
     const { engine, renewal } = this.#session;
     const own = { scripts, takenBack: this.#takenBack };
-    return new HeldLease(engine, grantOf(engine, grant, grant.ttlMs), { options, queues: [], renewal, own }).lock;
+    return new HeldLease(engine, grantOf(engine, grant, grant.ttlMs), { options, lines: [], renewal, own }).lock;
   }
 
   /**
-   * Stands in the queue for a lock without acquiring it, and resolves when it is this caller's turn. The lock is then
+   * Stands in the line for a lock without acquiring it, and resolves when it is this caller's turn. The lock is then
    * reserved for its `place` for about a second, for `acquireAt(resources, { place })` in this or any other process.
    *
    * It also resolves when the holder's lease must have ended. Where nodes cannot tell when that is, it resolves after

@@ -169,7 +169,7 @@ export class Redlock implements AsyncDisposable {
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
     this.#session.assertOpen([name]);
-    const holder = this.#session.queues.holderOf(name);
+    const holder = this.#session.lines.holderOf(name);
     const isTaken = await forceRelease(this.#engine, name);
     if (isTaken) holder?.lose("forced");
     return isTaken;

@@ -22,7 +22,7 @@ import { digits, isNumber } from "../rules/operation.ts";
 import { deadConnectionMs } from "../rules/silence.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
-import { isRefused, type NodeReply, Request } from "./request.ts";
+import { isRefused, type Reply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
 /** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
@@ -54,7 +54,7 @@ const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 const REDELIVERY_MS = 250;
 
 /** The reply of an operation that succeeded, where the node told nothing else. */
-const YES: NodeReply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
+const YES: Reply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
 
 export class Batcher {
   readonly node: LockNode;
@@ -369,7 +369,7 @@ class Redelivery extends Request {
     return this.#operation.isRelease;
   }
 
-  override onReply(_node: number, { value }: NodeReply): void {
+  override onReply(_node: number, { value }: Reply): void {
     if (isRefused(value)) this.#batcher.keepUndelivered(this.#operation);
   }
 
@@ -380,7 +380,7 @@ class Redelivery extends Request {
   override onDeadline(): void {}
 }
 
-function granted(number: number): NodeReply {
+function granted(number: number): Reply {
   return { kind: "reply", value: number, nodeTimeUs: 0, quarantineLeftMs: 0 };
 }
 

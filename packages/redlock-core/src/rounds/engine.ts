@@ -21,7 +21,7 @@ import { FencingClock } from "./fencing-clock.ts";
 /** A freed lock is kept for so long for the waiter whose turn it is. A frozen waiter costs the others this much. */
 export const GRANT_TTL_MS = 1_000;
 
-/** A queue of waiters outlives the last lease that it waits for by this much. */
+/** A line of waiters outlives the last lease that it waits for by this much. */
 export const WAITER_TTL_MS = 60_000;
 
 /**

@@ -35,7 +35,7 @@ export class FencingClock {
     return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
   }
 
-  /** Returns the place in the queue of a caller that comes now: microseconds by the nodes' clock, as far as known. */
+  /** Returns the place in the line of a caller that comes now: microseconds by the nodes' clock, as far as known. */
   place(wallMs: number): number {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }

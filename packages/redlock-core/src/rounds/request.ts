@@ -3,7 +3,7 @@ import { Timed } from "../kit/deadlines.ts";
 import type { Target } from "../rules/operation.ts";
 
 /** A reply says what a node did of one operation. */
-export interface NodeReply {
+export interface Reply {
   readonly kind: "reply";
   /** The value that the operation's script file describes, or an error. */
   readonly value: unknown;
@@ -38,7 +38,7 @@ export abstract class Request extends Timed {
     return (this.sentTo & (1 << node)) !== 0;
   }
 
-  abstract onReply(node: number, reply: NodeReply): void;
+  abstract onReply(node: number, reply: Reply): void;
   abstract onError(node: number, error: Error): void;
 }
 

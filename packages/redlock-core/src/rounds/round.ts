@@ -9,9 +9,9 @@
 import type { Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
 import type { Engine } from "./engine.ts";
-import { isRefused, type NodeReply, operationError, Request } from "./request.ts";
+import { isRefused, operationError, type Reply, Request } from "./request.ts";
 
-export type Answer = NodeReply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
+export type Answer = Reply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
 /**
  * An observer is called exactly once for each node that is asked. It gets the node's answer, even one that came after
@@ -107,7 +107,7 @@ export abstract class Round extends Request {
     }
   }
 
-  override onReply(node: number, reply: NodeReply): void {
+  override onReply(node: number, reply: Reply): void {
     const { value } = reply;
     if (typeof value === "object" && isRefused(value)) this.onUndelivered(node);
     const message = Number.isSafeInteger(value) ? undefined : operationError(value);

@@ -1,5 +1,5 @@
 /**
- * This file keeps what must reach a node sooner or later: releases, and waiters that leave their queues. It is
+ * This file keeps what must reach a node sooner or later: releases, and waiters that leave their lines. It is
  * bounded, because what they would free expires by itself.
  */
 import type { Target } from "../rules/operation.ts";

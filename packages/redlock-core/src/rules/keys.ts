@@ -71,7 +71,7 @@ export function checkLockKey(lockKey: string): void {
   if (!lockKey.includes("}")) return;
   if (SIDE_KEY.test(lockKey)) {
     throw new RangeError(
-      `key of a resource must not be that of a fence or a queue (…}:fence, …}:waiters), got ${quote(lockKey)}`,
+      `key of a resource must not be that of a fence or a line (…}:fence, …}:waiters), got ${quote(lockKey)}`,
     );
   }
   if (isOtherInBraces(lockKey)) {

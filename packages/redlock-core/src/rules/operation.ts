@@ -41,8 +41,8 @@ const LAST = Number.MAX_SAFE_INTEGER;
 /**
  * Writes the request for a lock. `ballot` is 0 where the node numbers the grants.
  *
- * `place` is where in the queue; undefined puts the request behind all that are there. `member` is the name under
- * which a refused attempt is enrolled in the queue; if it is undefined, the attempt is not enrolled. `note` is a text
+ * `place` is where in the line; undefined puts the request behind all that are there. `member` is the name under
+ * which a refused attempt is enrolled in the line; if it is undefined, the attempt is not enrolled. `note` is a text
  * that the nodes keep beside the lock from the grant on.
  */
 export function acquireText(

@@ -14,7 +14,7 @@
  * It replies:
  * - 1: granted. Every lock key holds the token, every register at least the ballot. A node alone replies the number
  *   that it gave the grant.
- * - {0, index, pttl, ms}: the index-th resource is held, or an earlier waiter is due, and the member is enrolled
+ * - {0, index, pttl, ms}: the index-th resource is held, or an earlier waiter is due, and the member is hasLine
  *   there. `pttl` is what is left in ms (-1: no expiry), and `ms` says when to ask again if no hint comes. If its key
  *   is of another type, Redis' error is the fifth value.
  * - {2, ballot}: stale. A register has this one, which is not below ours.
@@ -64,11 +64,11 @@ local function refusedBallot(count, ballot)
 end
 
 local function acquire(first, count, token, ballot, placeText, ttl, member, note)
-  local place, queued = tonumber(placeText), false
+  local place, hasLine = tonumber(placeText), false
   for i = 0, count - 1 do
     local allowed, contended = mayTake(first + i, member, place)
     if not allowed then return deny(first, count, i, member, place) end
-    queued = queued or contended
+    hasLine = hasLine or contended
   end
   local refused = several and refusedBallot(count, ballot)
   if refused then return refused end
@@ -79,7 +79,7 @@ local function acquire(first, count, token, ballot, placeText, ttl, member, note
       local term = several and ballot or string.format('%.0f', number)
       call('SET', noteOf(KEYS[i]), token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
     end
-    if queued and member ~= '' then call('ZREM', waitersOf(KEYS[i]), member) end
+    if hasLine and member ~= '' then call('ZREM', waitersOf(KEYS[i]), member) end
     if several then raise(ARGV[register + i - first], ballot) end
   end
   return number

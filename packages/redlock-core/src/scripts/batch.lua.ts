@@ -9,12 +9,12 @@
  * - The quarantine in ms, or 0, and a space.
  * - The life of a reservation in ms, and a space.
  * - 1 where PUBLISH counts every subscriber of the node, or 0, and a space.
- * - The life of an idle queue of waiters in ms.
+ * - The life of an idle line of waiters in ms.
  *
  * In mode N, the count of fencing registers follows, then the registers, one for each lock key of each acquisition.
  * Then there is one text per operation, as operation.ts writes it.
  *
- * KEYS[1] exists as long as somebody may stand in a queue on this node. What the mode needs follows, then the lock keys
+ * KEYS[1] exists as long as somebody may stand in a line on this node. What the mode needs follows, then the lock keys
  * of all operations. The modes are these; keys.ts names their keys:
  * - 1: this node alone votes and forgets nothing, so it numbers the grants. KEYS[2] is the last number.
  * - Q: the same with quarantine. KEYS[2] is the node's hash, KEYS[3] the last number.
@@ -45,11 +45,11 @@ import { FIELDS } from "../rules/operation.ts";
 import { defineScript, type NodeScript } from "../rules/script.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
-import { handOver, notify, notifyNext, prolongQueue } from "./hand-over.lua.ts";
+import { handOver, notify, notifyNext, prolongLine } from "./hand-over.lua.ts";
 import { isToken, isTokenText, noToken } from "./number.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
-import { fenceOf, noteOf, queueOf } from "./side-keys.lua.ts";
+import { fenceOf, lineOf, noteOf } from "./side-keys.lua.ts";
 
 const codeOf = (letter: string): number => letter.charCodeAt(0);
 const [ALONE, ALONE_QUARANTINED, SEVERAL, RELEASES] = ["1", "Q", "N", "R"].map(codeOf);
@@ -86,7 +86,7 @@ const loneNumber = /* lua */ `${microseconds}
 const WAITER = "'^A1 (%S+) %d+ (%d+) (%d+) (%S+) $'";
 
 /**
- * Reserves the lock of `key`, which was released, for the `head` of its queue, as handOver does. It sets `isReserved`,
+ * Reserves the lock of `key`, which was released, for the `head` of its line, as handOver does. It sets `isReserved`,
  * unless the head has gone. `asking` is who comes behind the release, if anybody.
  */
 const reserve = /* lua */ `
@@ -100,7 +100,7 @@ const reserve = /* lua */ `
       if asking then
         local idleMs = grantTtl + waiterTtl
         call('ZADD', waiters, place, asking)
-        ${prolongQueue}
+        ${prolongLine}
       end
       call('ZREM', waiters, head[1])
       ${notifyNext}
@@ -132,7 +132,7 @@ elseif last == 2 and mode == ${RELEASES} then
   -- A release that somebody waits for, of this lock or another one.
   local key, text = KEYS[2], ARGV[2]
   if byte(text) == ${RELEASE} and try('GET', key) == sub(text, 2) then
-    local waiters, asking = (${queueOf})(key), nil
+    local waiters, asking = (${lineOf})(key), nil
     local head = try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     if head[1] then ${reserve}
       if isReserved then return 1 end
@@ -143,7 +143,7 @@ elseif last <= 3 and mode == ${ALONE} and byte(ARGV[last]) == ${codeOf("A")} and
   -- A waiter whose turn has come, or who comes behind the release of the lock: it is its turn, or another's.
   local key, topKey, mayTake, head = KEYS[3], KEYS[2], false, nil
   local token, place, ttl, asking = string.match(ARGV[last], ${WAITER})
-  local value, waiters = token and try('GET', key), (${queueOf})(key)
+  local value, waiters = token and try('GET', key), (${lineOf})(key)
   if not token then mayTake = false
   elseif last == 2 then mayTake = value == 'reserved:' .. place .. ':' .. asking
   elseif byte(ARGV[2]) == ${RELEASE} and value == sub(ARGV[2], 2) then
@@ -209,7 +209,7 @@ const startNumbers = /* lua */ `
 
 const longWay = /* lua */ `
   local match = string.match
-  waitersOf = waitersOf or ${queueOf}
+  waitersOf = waitersOf or ${lineOf}
   if not now then ${microseconds}
   end
   local grantTtl, receivers, waiterTtl = match(header, ' (%d+) ([01]) (%d+)$')
@@ -258,7 +258,7 @@ const dispatch = /* lua */ `
 local replies, dels, top, raised, writes = quarantineLeftMs > 0 and {0, quarantineLeftMs} or nil, nil, nil, nil, nil
 local op, long, handOverAtEnd, waitersOf = o, nil, nil, nil
 local waiting = call('EXISTS', KEYS[1]) == 1
-if waiting then waitersOf = ${queueOf} end
+if waiting then waitersOf = ${lineOf} end
 if several then raised, writes = {}, {} end
 
 while o <= last do

@@ -18,7 +18,7 @@
  */
 import { defineScript, type NodeScript } from "../rules/script.ts";
 import { handOver } from "./hand-over.lua.ts";
-import { fenceOf, queueOf } from "./side-keys.lua.ts";
+import { fenceOf, lineOf } from "./side-keys.lua.ts";
 
 export const forceReleaseScript: NodeScript = defineScript(
   "force-release",
@@ -27,7 +27,7 @@ export const forceReleaseScript: NodeScript = defineScript(
 local call = redis.call
 local noteTtl, grantTtl, countsReceivers, aheadUs, register = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5]
 local waiterTtl, waiting = 0, nil
-local waitersOf, fenceOf = ${queueOf}, ${fenceOf}
+local waitersOf, fenceOf = ${lineOf}, ${fenceOf}
 `,
     handOver,
     /* lua */ `

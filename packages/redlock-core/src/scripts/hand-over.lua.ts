@@ -34,10 +34,10 @@ for position, member in ipairs(call('ZRANGE', waiters, 0, 2)) do
 end`;
 
 /**
- * Lets a queue live for `idleMs`, and KEYS[1] longer than every queue. Both get a while more than that, so that they
+ * Lets a line live for `idleMs`, and KEYS[1] longer than every line. Both get a while more than that, so that they
  * are prolonged once in a while only.
  */
-export const prolongQueue: string = /* lua */ `
+export const prolongLine: string = /* lua */ `
 if call('PTTL', waiters) < idleMs then
   call('PEXPIRE', waiters, idleMs + 1000)
   if call('PTTL', KEYS[1]) < idleMs + 1000 then call('SET', KEYS[1], '1', 'PX', idleMs + 2000) end
@@ -67,7 +67,7 @@ local function enrol(first, place, member, pttl)
   local waiters, idleMs = waitersOf(KEYS[first]), math.max(pttl, 0) + waiterTtl
   call('ZADD', waiters, place, member)
   waiting = true
-  ${prolongQueue}
+  ${prolongLine}
 end
 
 local function withdraw(first, member)
@@ -94,9 +94,9 @@ local function handOver(first, asking)
 end
 
 local function handOverFreed()
-  local queues = {}
-  for n, first in ipairs(freed) do queues[n] = waitersOf(KEYS[first]) end
-  if #queues == 0 or (#queues <= 1000 and call('EXISTS', unpack(queues)) == 0) then return end
+  local lines = {}
+  for n, first in ipairs(freed) do lines[n] = waitersOf(KEYS[first]) end
+  if #lines == 0 or (#lines <= 1000 and call('EXISTS', unpack(lines)) == 0) then return end
   for _, first in ipairs(freed) do pcall(handOver, first) end
 end
 `;

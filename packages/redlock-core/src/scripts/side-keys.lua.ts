@@ -7,8 +7,8 @@ end`;
 /** Returns what the names of all keys beside the lock begin with. */
 export const besideLock: string = beside("");
 
-/** Returns the key of the lock's queue. */
-export const queueOf: string = beside(" .. ':waiters'");
+/** Returns the key of the lock's line. */
+export const lineOf: string = beside(" .. ':waiters'");
 
 /** Returns the key of the text that the holder's attempt brought along, see acquire.lua.ts. */
 export const noteOf: string = beside(" .. ':note'");

@@ -11,7 +11,7 @@ import type { Engine } from "../rounds/engine.ts";
 import { lockKeyOf } from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
 import { messageCheckMs } from "../rules/silence.ts";
-import { leaveQueues } from "./leave.ts";
+import { leaveLines } from "./leave.ts";
 import { Subscription } from "./subscription.ts";
 
 /**
@@ -117,6 +117,6 @@ export class Hints {
   #passOn(node: number, member: string, key: string): void {
     if (this.#closing.signal.aborted || !this.#waitedFor.has(key)) return;
     const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
-    leaveQueues(this.#engine, target, { member, on: new Set([node]) }, { only: (each) => each === node });
+    leaveLines(this.#engine, target, { member, on: new Set([node]) }, { only: (each) => each === node });
   }
 }

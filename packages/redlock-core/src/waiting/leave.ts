@@ -1,7 +1,7 @@
 /**
- * To leave the queue, a waiter is taken out on the nodes, with a reservation that it may have there.
+ * To leave the line, a waiter is taken out on the nodes, with a reservation that it may have there.
  *
- * A node that could not be reached is told when its connection is ready, as long as a queue lives on without anybody
+ * A node that could not be reached is told when its connection is ready, as long as a line lives on without anybody
  * who comes. Otherwise the lock would be reserved there, for a waiter that has gone, for as long as a reservation
  * lasts.
  */
@@ -9,7 +9,7 @@ import { type Engine, WAITER_TTL_MS } from "../rounds/engine.ts";
 import { type RoundHandlers, startRound } from "../rounds/round.ts";
 import { leaveText, type Target } from "../rules/operation.ts";
 
-/** An enrolment is a name in queues, and where it may stand in one. */
+/** An enrolment is a name in lines, and where it may stand in one. */
 export interface Enrolment {
   readonly member: string;
   /** The nodes that were asked to enrol it, and have not granted it the lock since. */
@@ -17,10 +17,10 @@ export interface Enrolment {
 }
 
 /**
- * Leaves the queues. `only` says which nodes are asked; by default all, because a request that enrols may be about to
+ * Leaves the lines. `only` says which nodes are asked; by default all, because a request that enrols may be about to
  * be sent.
  */
-export function leaveQueues(
+export function leaveLines(
   engine: Engine,
   target: Target,
   { member, on }: Enrolment,

@@ -1,5 +1,5 @@
 /**
- * A waiter for a lock that is held has a place in the queue on the nodes, and is told the moment to attempt again.
+ * A waiter for a lock that is held has a place in the line on the nodes, and is told the moment to attempt again.
  *
  * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. The waiter
  * attempts again in these cases:
@@ -17,7 +17,7 @@ import { type Target, waitText } from "../rules/operation.ts";
 import { quorumFreeMs } from "../rules/quorum.ts";
 import type { CallDeadline } from "./call-deadline.ts";
 import type { Hints } from "./hints.ts";
-import { type Enrolment, leaveQueues } from "./leave.ts";
+import { type Enrolment, leaveLines } from "./leave.ts";
 
 /** After the first node's hint, the others' should follow within a round trip. After this time we ask anyway. */
 const GATHER_MS = 10;
@@ -66,7 +66,7 @@ export class Waiter implements Enrolment {
     this.#position = undefined;
   }
 
-  /** Whether a quorum of nodes has taken us out of the queue, and reserved the lock for us. */
+  /** Whether a quorum of nodes has taken us out of the line, and reserved the lock for us. */
   get hasTurn(): boolean {
     return this.#turns.size >= this.#engine.quorum;
   }
@@ -117,12 +117,12 @@ export class Waiter implements Enrolment {
 
   leave(): void {
     this.close();
-    leaveQueues(this.#engine, this.#target, this);
+    leaveLines(this.#engine, this.#target, this);
   }
 }
 
 /**
- * Waits for a turn without attempting: stands in the queue, and is told when it is its turn. It serves callers that
+ * Waits for a turn without attempting: stands in the line, and is told when it is its turn. It serves callers that
  * wait without a call of `acquire` in hand, like a job that went back to its queue.
  *
  * It resolves at the latest a moment after the lease ends that the nodes told of. Where they cannot tell, it resolves

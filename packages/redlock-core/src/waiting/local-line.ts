@@ -1,5 +1,5 @@
 /**
- * A local queue is what one process knows of one resource by itself. It is which of the process's locks holds it, and
+ * A local line is what one process knows of one resource by itself. It is which of the process's locks holds it, and
  * who waits for it, first come, first served.
  *
  * Only the first of the waiters talks to the nodes, and not before the holder has gone. A hand-over therefore costs
@@ -19,20 +19,20 @@ export interface LocalHolder {
   lose(reason: "forced"): void;
 }
 
-export class LocalQueues {
-  readonly #queues = new Map<string, LocalQueue>();
+export class LocalLines {
+  readonly #lines = new Map<string, LocalLine>();
 
-  of(resource: string): LocalQueue {
-    let queue = this.#queues.get(resource);
-    if (queue === undefined) {
-      queue = new LocalQueue(resource, this);
-      this.#queues.set(resource, queue);
+  of(resource: string): LocalLine {
+    let line = this.#lines.get(resource);
+    if (line === undefined) {
+      line = new LocalLine(resource, this);
+      this.#lines.set(resource, line);
     }
-    return queue;
+    return line;
   }
 
   holderOf(resource: string): LocalHolder | undefined {
-    return this.#queues.get(resource)?.holder;
+    return this.#lines.get(resource)?.holder;
   }
 
   /** Tells whether a lock of this process has the resource now. */
@@ -40,30 +40,30 @@ export class LocalQueues {
     return (this.holderOf(resource)?.remaining() ?? 0) > 0;
   }
 
-  /** Forgets the queue of a resource, because nobody holds it or waits for it. */
+  /** Forgets the line of a resource, because nobody holds it or waits for it. */
   forget(resource: string): void {
-    this.#queues.delete(resource);
+    this.#lines.delete(resource);
   }
 }
 
-export class LocalQueue {
+export class LocalLine {
   readonly resource: string;
   /**
    * What was learnt last of the resource while callers wait. It is that a lock of this process had it, or the refusal
    * of a caller that was first. Callers whose time is over before they are first are told of it.
    */
   noted: Refused | undefined;
-  /** The queues among which it is found; undefined once it is forgotten, since another one may be in its place. */
-  #queues: LocalQueues | undefined;
+  /** The lines among which it is found; undefined once it is forgotten, since another one may be in its place. */
+  #lines: LocalLines | undefined;
   #first: LocalWaiter | undefined;
   #last: LocalWaiter | undefined;
   #holder: LocalHolder | undefined;
   #waiting: Set<() => void> | undefined;
 
-  /** `queues` is undefined for a line that is nowhere to be found. */
-  constructor(resource: string, queues?: LocalQueues) {
+  /** `lines` is undefined for a line that is nowhere to be found. */
+  constructor(resource: string, lines?: LocalLines) {
     this.resource = resource;
-    this.#queues = queues;
+    this.#lines = lines;
   }
 
   get holder(): LocalHolder | undefined {
@@ -122,21 +122,21 @@ export class LocalQueue {
 
   #tidy(): void {
     if (this.#first !== undefined || this.#holder !== undefined) return;
-    this.#queues?.forget(this.resource);
-    this.#queues = undefined;
+    this.#lines?.forget(this.resource);
+    this.#lines = undefined;
   }
 }
 
 /** A caller of this process that stands in the line. */
 export class LocalWaiter {
-  readonly queue: LocalQueue;
+  readonly line: LocalLine;
   previous: LocalWaiter | undefined;
   next: LocalWaiter | undefined;
   #isIn = true;
   #called: (() => void) | undefined;
 
-  constructor(queue: LocalQueue, previous: LocalWaiter | undefined) {
-    this.queue = queue;
+  constructor(line: LocalLine, previous: LocalWaiter | undefined) {
+    this.line = line;
     this.previous = previous;
   }
 
@@ -159,6 +159,6 @@ export class LocalWaiter {
   leave(): void {
     if (!this.#isIn) return;
     this.#isIn = false;
-    this.queue.leave(this);
+    this.line.leave(this);
   }
 }

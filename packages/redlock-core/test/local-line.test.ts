@@ -1,28 +1,28 @@
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
-import { LocalQueues, type LocalWaiter } from "../src/waiting/local-queue.ts";
+import { LocalLines, type LocalWaiter } from "../src/waiting/local-line.ts";
 
-describe("LocalQueue", () => {
+describe("LocalLine", () => {
   it("has whoever has stood there longest as the first, wherever others leave", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.option(fc.nat(20))), async (steps) => {
-        const queue = new LocalQueues().of("r");
+        const line = new LocalLines().of("r");
         const called: LocalWaiter[] = [];
-        const line: LocalWaiter[] = [];
+        const model: LocalWaiter[] = [];
         const everFirst: LocalWaiter[] = [];
         for (const step of steps) {
-          if (step === null || line.length === 0) {
-            const place = queue.enter();
+          if (step === null || model.length === 0) {
+            const place = line.enter();
             void place.untilFirst().then(() => called.push(place));
-            line.push(place);
+            model.push(place);
           } else {
-            const [place] = line.splice(step % line.length, 1);
+            const [place] = model.splice(step % model.length, 1);
             place?.leave();
             place?.leave();
           }
-          const [first] = line;
+          const [first] = model;
           if (first !== undefined && !everFirst.includes(first)) everFirst.push(first);
-          expect(line.map((place) => place.isFirst)).toEqual(line.map((place) => place === first));
+          expect(model.map((place) => place.isFirst)).toEqual(model.map((place) => place === first));
         }
         await Promise.resolve();
         expect(called).toEqual(everFirst);
@@ -31,20 +31,20 @@ describe("LocalQueue", () => {
   });
 
   it("is forgotten when nobody stands there", () => {
-    const queues = new LocalQueues();
-    const queue = queues.of("r");
-    const places = [queue.enter(), queue.enter()];
+    const lines = new LocalLines();
+    const line = lines.of("r");
+    const places = [line.enter(), line.enter()];
     for (const place of places.toReversed()) place.leave();
-    expect(queues.of("r")).not.toBe(queue);
+    expect(lines.of("r")).not.toBe(line);
   });
 
   it("lets each of tens of thousands leave without looking at the others", () => {
     const searches = (["indexOf", "splice", "shift", "filter", "includes", "findIndex"] as const).map((name) =>
       vi.spyOn(Array.prototype, name),
     );
-    const queue = new LocalQueues().of("r");
+    const line = new LocalLines().of("r");
     const called = { count: 0 };
-    const places = Array.from({ length: 20_000 }, () => queue.enter());
+    const places = Array.from({ length: 20_000 }, () => line.enter());
     for (const place of places) place.call = (): number => (called.count += 1);
     for (const place of [...places.slice(10_000), ...places]) place.leave();
     const calls = searches.map((search) => search.mock.calls.length);
