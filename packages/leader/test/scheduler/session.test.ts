@@ -1,8 +1,8 @@
 /** One term of the scheduler, against a store that the test answers for. */
 import { setImmediate as immediate } from "node:timers/promises";
-import { systemClock } from "@x/redlock-core";
 import { Emitter, onAbort } from "@x/redlock-core/protocol";
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { ManualClock } from "@x/test-support";
+import { beforeEach, describe, expect, it } from "vitest";
 import { LeadershipLostError } from "../../src/errors.ts";
 import type { LeaderTerm } from "../../src/leader-term.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
@@ -15,17 +15,10 @@ import type { Entry } from "../../src/scheduler/timetable.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 
 const PERIOD_MS = 20;
-/** Until now; what is due from here on is claimed. */
-const upToNow = (): readonly [string, string] => ["s", `${Date.now()} 0 0`];
-/** Resolves when more ticks than so many have fallen due: a session that had them would have begun them. */
-async function dueMoreThan(count: number): Promise<void> {
-  const fromMs = Date.now();
-  await vi.waitUntil(() => Date.now() > fromMs + count * PERIOD_MS, { interval: 5 });
-  await immediate();
-}
 const mentions = ({ fields }: Write, field: string): boolean => fields.includes(field);
 
 describe("a session", () => {
+  let clock: ManualClock;
   let controller: AbortController;
   let isCurrent: boolean;
   let entries: Map<string, Entry>;
@@ -33,6 +26,7 @@ describe("a session", () => {
   let ticks: Tick[];
   let log: string[];
   beforeEach(() => {
+    clock = new ManualClock();
     controller = new AbortController();
     isCurrent = true;
     events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
@@ -48,6 +42,36 @@ describe("a session", () => {
   };
   const beStopped = (): void =>
     controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
+  /** Until now; what is due from here on is claimed. */
+  const upToNow = (): readonly [string, string] => ["s", `${clock.wallMs()} 0 0`];
+  const memoryStore = (fields: readonly (readonly [string, string])[] = []): MemoryStore =>
+    new MemoryStore(fields, clock);
+
+  /** Lets time pass until the expectations hold. */
+  async function pass(expectations: () => void): Promise<void> {
+    for (let left = 1_000; ; left -= 1) {
+      await clock.advance(PERIOD_MS / 4);
+      try {
+        return expectations();
+      } catch (error) {
+        if (left === 0) throw error;
+      }
+    }
+  }
+
+  /** Lets time pass until the session has ended. */
+  async function passAll(running: Promise<void>): Promise<void> {
+    let isOver = false;
+    void running.then(() => (isOver = true));
+    await pass(() => expect(isOver).toBe(true));
+  }
+
+  /** Resolves when more ticks than so many have fallen due, while somebody else lets time pass. */
+  async function dueMoreThan(count: number): Promise<void> {
+    const untilMs = clock.wallMs() + (count + 1) * PERIOD_MS;
+    while (clock.wallMs() < untilMs) await immediate();
+  }
+
   const ranAt = (atMs: number): readonly Tick[] => ticks.filter((tick) => tick.scheduledAt.getTime() === atMs);
 
   function session(store: MemoryStore, options: ScheduleOptions = {}, handler?: (tick: Tick) => unknown): Session {
@@ -71,7 +95,7 @@ describe("a session", () => {
     return new Session({
       term,
       store: store.asStore,
-      clock: systemClock,
+      clock,
       random: () => 0,
       entries,
       concurrency: 100,
@@ -83,92 +107,92 @@ describe("a session", () => {
   /** Runs until a tick has been claimed by the clock, then loses the term. */
   async function runAWhile(own: Session): Promise<void> {
     const running = own.run();
-    const fromMs = Date.now();
-    await expect.poll(() => ticks.some((tick) => tick.scheduledAt.getTime() >= fromMs)).toBe(true);
+    const fromMs = clock.wallMs();
+    await pass(() => expect(ticks.some((tick) => tick.scheduledAt.getTime() >= fromMs)).toBe(true));
     lose();
-    await running;
+    await passAll(running);
   }
 
   it("does not call the handler of a tick whose claim was answered after the term was over", async () => {
-    const store = new MemoryStore();
+    const store = memoryStore();
     store.before = () => {
       if (store.writes.length > 0) isCurrent = false;
     };
-    await session(store).run();
+    await passAll(session(store).run());
     expect(store.said("s").map(([, line]) => line.split(" ")[1] === "0")).toEqual([true, false]);
     expect([ticks, log]).toEqual([[], ["skipped: term-over"]]);
   });
 
   it("neither claims a tick nor takes a request once it is to end", async () => {
-    const store = new MemoryStore();
+    const store = memoryStore();
     store.before = async () => {
       if (store.writes.length > 0) return;
-      store.mail.set("t:r", `${Date.now()} 0 s`);
+      store.mail.set("t:r", `${clock.wallMs()} 0 s`);
       await dueMoreThan(2);
       beStopped();
     };
-    await session(store).run();
+    await passAll(session(store).run());
     expect([ticks, log]).toEqual([[], []]);
     expect([store.writes.length, [...store.mail.keys()]]).toEqual([1, ["t:r"]]);
   });
 
   it("gives a trigger back that waits when the session ends", async () => {
-    const store = new MemoryStore([upToNow()]);
-    const line = `${Date.now()} 0 s`;
+    const store = memoryStore([upToNow()]);
+    const line = `${clock.wallMs()} 0 s`;
     const own = session(store, {}, ({ signal }) => new Promise<void>((resolve) => onAbort(signal, () => resolve())));
     const running = own.run();
-    await expect.poll(() => ticks.length).toBe(1);
+    await pass(() => expect(ticks.length).toBe(1));
     store.mail.set("t:r", line);
     own.hear();
-    await expect.poll(() => store.said("t:r").map(([, said]) => said.split(" ")[1])).toEqual(["1"]);
+    await pass(() => expect(store.said("t:r").map(([, said]) => said.split(" ")[1])).toEqual(["1"]));
     beStopped();
-    await running;
+    await passAll(running);
     expect([store.fields.get("t:r"), ticks.length]).toEqual([line, 1]);
   });
 
   it("runs what an earlier session has given back", async () => {
-    const store = new MemoryStore([["t:r", `${Date.now()} 0 s`]]);
+    const store = memoryStore([["t:r", `${clock.wallMs()} 0 s`]]);
     await runAWhile(session(store));
     expect(ticks.filter(({ id }) => id.endsWith("-r"))).toHaveLength(1);
     expect(store.fields.get("t:r")).toMatch(/^\d+ 1 s$/);
   });
 
   it("tells of a request as removed whose schedule is removed while it is taken", async () => {
-    const store = new MemoryStore([upToNow()]);
+    const store = memoryStore([upToNow()]);
     const own = session(store);
-    store.mail.set("t:r", `${Date.now()} 0 s`);
+    store.mail.set("t:r", `${clock.wallMs()} 0 s`);
     store.before = () => {
       entries.delete("s");
       own.forget("s");
     };
     const running = own.run();
-    await expect.poll(() => log).toContain("skipped: removed");
+    await pass(() => expect(log).toContain("skipped: removed"));
     lose();
-    await running;
+    await passAll(running);
     // A tick of the schedule's own may have been due in the same moment.
     expect(new Set(log)).toEqual(new Set(["skipped: removed"]));
     expect(ticks).toEqual([]);
   });
 
   it("takes a request off a node that shows it again, and runs it once", async () => {
-    const line = `${Date.now()} 0 s`;
-    const store = new MemoryStore();
+    const line = `${clock.wallMs()} 0 s`;
+    const store = memoryStore();
     store.mail.set("t:r", line);
     const own = session(store);
     const running = own.run();
-    await expect.poll(() => [store.mail.size, ticks.filter(({ id }) => id.endsWith("-r")).length]).toEqual([0, 1]);
+    await pass(() => expect([store.mail.size, ticks.filter(({ id }) => id.endsWith("-r")).length]).toEqual([0, 1]));
     store.mail.set("t:r", line);
     own.hear();
-    await expect.poll(() => store.mail.size).toBe(0);
+    await pass(() => expect(store.mail.size).toBe(0));
     lose();
-    await running;
+    await passAll(running);
     expect(ticks.filter(({ id }) => id.endsWith("-r"))).toHaveLength(1);
   });
 
   it("forgets requests that it began when they are so old that they would be dropped", async () => {
-    const oldMs = Date.now() - 25 * 3_600_000 - 60_000;
+    const oldMs = clock.wallMs() - 25 * 3_600_000 - 60_000;
     const younger = `t:younger`;
-    const store = new MemoryStore([
+    const store = memoryStore([
       [younger, `${oldMs + 120_000} 1 s`],
       ["t:older", `${oldMs} 1 s`],
     ]);
@@ -177,7 +201,7 @@ describe("a session", () => {
   });
 
   it("claims a tick again that too few nodes answered for, and runs it once", async () => {
-    const store = new MemoryStore();
+    const store = memoryStore();
     const asked: string[] = [];
     store.before = ({ fields }) => {
       if (store.writes.length === 0) return;
@@ -185,17 +209,17 @@ describe("a session", () => {
       if (asked.length < 3) throw new Error("silent");
     };
     const running = session(store, { catchup: "all" }).run();
-    await expect.poll(() => ticks.length).toBeGreaterThan(12);
+    await pass(() => expect(ticks.length).toBeGreaterThan(12));
     lose();
-    await running;
+    await passAll(running);
     expect(asked.slice(0, 3)).toEqual([asked[0], asked[0], asked[0]]);
     const times = ticks.map((tick) => tick.scheduledAt.getTime());
-    expect(times).toEqual(times.map((_, index) => (times[0] ?? 0) + 20 * index));
+    expect(times).toEqual(times.map((_, index) => (times[0] ?? 0) + PERIOD_MS * index));
     expect(log.filter((line) => line.startsWith("Error"))).toEqual(["Error: silent"]);
   });
 
   it("tells each message of an outage once, and again in the next outage, whatever the numbers and order in it", async () => {
-    const store = new MemoryStore([upToNow()]);
+    const store = memoryStore([upToNow()]);
     const messages = ["1 ms: a: x; b: y", "2 ms: b: y; a: x", "3 ms: b: y", "4 ms: a: x; b: y", "", "5 ms: a: x; b: y"];
     let tries = 0;
     store.before = () => {
@@ -212,7 +236,7 @@ describe("a session", () => {
   });
 
   it("tells once that it cannot look for orders, though the steps beside that succeed", async () => {
-    const store = new MemoryStore([upToNow()]);
+    const store = memoryStore([upToNow()]);
     let polls = 0;
     store.poll = () => {
       polls += 1;
@@ -220,35 +244,33 @@ describe("a session", () => {
     };
     const own = session(store);
     const running = own.run();
-    await expect
-      .poll(() => {
-        own.hear();
-        return polls;
-      })
-      .toBeGreaterThan(2);
+    await pass(() => {
+      own.hear();
+      expect(polls).toBeGreaterThan(2);
+    });
     lose();
-    await running;
+    await passAll(running);
     expect(log.filter((line) => line.startsWith("Error"))).toEqual(["Error: no orders"]);
   });
 
   it("runs an earlier leader's unfinished tick, though too few nodes answered when it was first taken over", async () => {
-    const store = new MemoryStore([["r:s@1000", "1"]]);
+    const store = memoryStore([["r:s@2000", "1"]]);
     let tries = 0;
     store.before = () => {
       tries += 1;
       if (tries < 3) throw new Error("silent");
     };
     await runAWhile(session(store, { delivery: "at-least-once" }));
-    expect(store.said("r:s@1000")).toEqual([
-      ["r:s@1000", "2"],
-      ["r:s@1000", ""],
+    expect(store.said("r:s@2000")).toEqual([
+      ["r:s@2000", "2"],
+      ["r:s@2000", ""],
     ]);
-    expect(ranAt(1_000).map((tick) => tick.attempt)).toEqual([2]);
+    expect(ranAt(2_000).map((tick) => tick.attempt)).toEqual([2]);
     expect(log[0]).toBe("Error: silent");
   });
 
   it("calls no handler of an unfinished tick before its attempt is confirmed", async () => {
-    const store = new MemoryStore([["r:s@1000", "1"]]);
+    const store = memoryStore([["r:s@1000", "1"]]);
     const begun: number[] = [];
     store.before = async () => {
       await dueMoreThan(1);
@@ -260,25 +282,24 @@ describe("a session", () => {
   });
 
   it("runs nothing more once a newer term was seen, though its own has not ended yet", async () => {
-    const store = new MemoryStore();
+    const store = memoryStore();
     let asked = 0;
     store.before = () => {
       asked += 1;
       if (asked === 2) store.promised = 6;
     };
     const running = session(store).run();
-    await expect.poll(() => asked).toBe(2);
-    await dueMoreThan(5);
+    await pass(() => expect(asked).toBe(2));
+    await clock.advance(6 * PERIOD_MS);
     expect([asked, ticks]).toEqual([2, []]);
     lose();
-    await running;
+    await passAll(running);
   });
 
   it("leaves out no tick that falls due while the last of those that are caught up runs", async () => {
-    const periodMs = 20;
-    const lastMs = (Math.floor(Date.now() / periodMs) - 3) * periodMs;
+    const lastMs = (Math.floor(clock.wallMs() / PERIOD_MS) - 3) * PERIOD_MS;
     const ends: (() => void)[] = [];
-    const store = new MemoryStore([["s", `${lastMs} ${lastMs} 0`]]);
+    const store = memoryStore([["s", `${lastMs} ${lastMs} 0`]]);
     let newestMs = Number.POSITIVE_INFINITY;
     store.before = ({ fields }) => {
       const [accounted] = (fields[fields.indexOf("s") + 1] ?? "").split(" ");
@@ -287,21 +308,22 @@ describe("a session", () => {
     const running = session(store, { catchup: "all", overlap: "skip" }, ({ scheduledAt }) =>
       scheduledAt.getTime() < newestMs ? undefined : new Promise<void>((resolve) => ends.push(resolve)),
     ).run();
-    await expect.poll(() => store.said("s").length).toBeGreaterThan(4);
-    const timer = setInterval(() => ends.shift()?.(), 1);
-    await expect.poll(() => ticks.length).toBeGreaterThan(10);
-    clearInterval(timer);
+    await pass(() => expect(store.said("s").length).toBeGreaterThan(4));
+    await pass(() => {
+      ends.shift()?.();
+      expect(ticks.length).toBeGreaterThan(10);
+    });
     lose();
     for (const end of ends) end();
-    await running;
+    await passAll(running);
     const times = ticks.map((tick) => tick.scheduledAt.getTime());
-    expect(times).toEqual(times.map((_, index) => lastMs + periodMs * (index + 1)));
+    expect(times).toEqual(times.map((_, index) => lastMs + PERIOD_MS * (index + 1)));
     expect(log.filter((line) => line === "skipped: overlap")).toEqual([]);
   });
 
   it("waits for its handlers and records what they have finished before it ends", async () => {
     const order: string[] = [];
-    const store = new MemoryStore();
+    const store = memoryStore();
     let end: () => void = () => undefined;
     store.before = ({ fields }) => {
       const at = fields.findIndex((field) => field.startsWith("r:"));
@@ -318,11 +340,11 @@ describe("a session", () => {
           };
         }),
     ).run();
-    await expect.poll(() => ticks.length).toBe(1);
+    await pass(() => expect(ticks.length).toBe(1));
     beStopped();
-    await dueMoreThan(2);
+    await clock.advance(3 * PERIOD_MS);
     end();
-    await running;
+    await passAll(running);
     expect(order).toEqual(["handler ends", "finished"]);
     expect([...store.fields.keys()]).toEqual(["s"]);
   });
@@ -335,7 +357,7 @@ describe("a session", () => {
       ticks = [];
       log = [];
       let tries = 0;
-      const store = new MemoryStore();
+      const store = memoryStore();
       store.before = () => {
         if (!controller.signal.aborted) return;
         tries += 1;
@@ -347,25 +369,25 @@ describe("a session", () => {
           end = resolve;
         });
       const running = session(store, { delivery: "at-least-once" }, handler).run();
-      await expect.poll(() => ticks.length).toBe(1);
+      await pass(() => expect(ticks.length).toBe(1));
       beStopped();
       end();
-      await running;
+      await passAll(running);
       const silences = log.filter((line) => line === "Error: silent").length;
       expect([tries, silences]).toEqual(failures === 2 ? [3, 1] : [2, 1]);
     }
   });
 
   it("does not record a tick as finished whose handler ended after the term, or gave up because of its end", async () => {
-    const store = new MemoryStore();
+    const store = memoryStore();
     const handler = (tick: Tick): Promise<void> =>
       new Promise((_, reject) => {
         tick.signal.addEventListener("abort", () => reject(tick.signal.reason as Error));
       });
     const running = session(store, { delivery: "at-least-once" }, handler).run();
-    await expect.poll(() => ticks.length).toBe(1);
+    await pass(() => expect(ticks.length).toBe(1));
     beStopped();
-    await running;
+    await passAll(running);
     expect([...store.fields].filter(([field]) => field.startsWith("r:")).map(([, line]) => line)).toEqual(["1"]);
   });
 
@@ -373,59 +395,59 @@ describe("a session", () => {
     const least = { delivery: "at-least-once", catchup: "all" } as const;
 
     it("neither runs the tick nor leaves a note of it", async () => {
-      const store = new MemoryStore([upToNow()]);
+      const store = memoryStore([upToNow()]);
       store.before = ({ fields }) => {
         if (fields.some((field) => field.startsWith("r:"))) store.mail.set("p:s", "7 1 0");
       };
       const running = session(store, least).run();
-      await expect.poll(() => [store.fields.get("p:s"), store.mail.size]).toEqual(["7 1 0", 0]);
-      await expect.poll(() => [...store.fields.keys()].filter((field) => field.startsWith("r:"))).toEqual([]);
+      await pass(() => expect([store.fields.get("p:s"), store.mail.size]).toEqual(["7 1 0", 0]));
+      await pass(() => expect([...store.fields.keys()].filter((field) => field.startsWith("r:"))).toEqual([]));
       lose();
-      await running;
+      await passAll(running);
       expect([ticks, new Set(log)]).toEqual([[], new Set(["skipped: paused"])]);
     });
 
     it("runs no tick from before the end of the pause that it hears of then", async () => {
-      const store = new MemoryStore([upToNow()]);
+      const store = memoryStore([upToNow()]);
       let resumedMs = Number.POSITIVE_INFINITY;
       store.before = async ({ fields }) => {
         if (resumedMs < Number.POSITIVE_INFINITY || !fields.some((field) => field.startsWith("r:"))) return;
         await dueMoreThan(2);
-        resumedMs = Math.floor(Date.now());
+        resumedMs = clock.wallMs();
         store.mail.set("p:s", `7 0 ${resumedMs}`);
       };
       const running = session(store, least).run();
-      await expect.poll(() => ticks.length).toBeGreaterThan(2);
+      await pass(() => expect(ticks.length).toBeGreaterThan(2));
       lose();
-      await running;
+      await passAll(running);
       expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(resumedMs);
     });
   });
 
   it("does not run the unfinished tick of an earlier leader if its schedule is paused", async () => {
-    const store = new MemoryStore([
+    const store = memoryStore([
       ["p:s", "1 1 0"],
       ["r:s@1000", "1"],
     ]);
     const running = session(store, { delivery: "at-least-once" }).run();
-    await expect.poll(() => store.said("r:s@1000").at(-1)).toEqual(["r:s@1000", ""]);
+    await pass(() => expect(store.said("r:s@1000").at(-1)).toEqual(["r:s@1000", ""]));
     lose();
-    await running;
+    await passAll(running);
     expect([ticks, log[0]]).toEqual([[], "skipped: paused"]);
   });
 
   it("counts no attempt for a tick that it leaves to the next leader without having begun it", async () => {
     const notes = ["r:s@1000", "r:s@2000", "r:s@3000"];
-    const store = new MemoryStore(notes.map((note) => [note, "3"]));
+    const store = memoryStore(notes.map((note) => [note, "3"]));
     const running = session(
       store,
       { delivery: "at-least-once" },
       ({ signal }) => new Promise((_, reject) => onAbort(signal, () => reject(signal.reason as Error))),
     ).run();
-    await expect.poll(() => ticks.length).toBe(1);
+    await pass(() => expect(ticks.length).toBe(1));
     expect(notes.map((note) => store.fields.get(note))).toEqual(["4", "4", "4"]);
     beStopped();
-    await running;
+    await passAll(running);
     expect(notes.map((note) => store.fields.get(note))).toEqual(["4", "3", "3"]);
   });
 
@@ -438,7 +460,7 @@ describe("a session", () => {
       isCurrent = true;
       ticks = [];
       log = [];
-      const store = new MemoryStore([["r:s@1000", line]]);
+      const store = memoryStore([["r:s@1000", line]]);
       await runAWhile(session(store, { delivery: "at-least-once", maxAttempts: 5, overlap: "allowAll" }));
       expect([ranAt(1_000).map(({ attempt }) => attempt), log]).toEqual([expected.attempts, expected.log]);
       expect(ranAt(1_000).map(({ id }) => id)).toEqual(expected.attempts.map(() => "s@19700101T000001.000Z"));
@@ -447,15 +469,15 @@ describe("a session", () => {
   });
 
   it("does not run a tick again that it runs itself, when its schedule is added again", async () => {
-    const store = new MemoryStore();
+    const store = memoryStore();
     const own = session(store, { delivery: "at-least-once" }, () => new Promise(() => undefined));
     const running = own.run();
-    await expect.poll(() => ticks.length).toBe(1);
+    await pass(() => expect(ticks.length).toBe(1));
     const [entry] = entries.values();
     if (entry === undefined) throw new Error("no entry");
     entries.set("s", { ...entry });
     own.forget("s");
-    await expect.poll(() => log.filter((line) => line === "skipped: overlap").length).toBeGreaterThan(2);
+    await pass(() => expect(log.filter((line) => line === "skipped: overlap").length).toBeGreaterThan(2));
     expect([ticks.length, store.writes.some((write) => mentions(write, "r:s@1000"))]).toEqual([1, false]);
     expect(store.said("r:").map(([, line]) => line)).toEqual(["1"]);
     lose();
