@@ -128,7 +128,7 @@ export class CountDownLatch {
   async #pause(isCalled: Promise<void>, ms: number, signal: AbortSignal): Promise<void> {
     const timer = linkSignals(signal);
     try {
-      await Promise.race([isCalled, sleep(this.#protocol.clock, ms, timer.signal)]);
+      await Promise.race([isCalled, sleep(this.#protocol.clock, ms, timer.signal, { keepAlive: true })]);
     } finally {
       timer.abort(undefined);
       timer.unlink();
@@ -147,7 +147,7 @@ export class CountDownLatch {
         const votes = reply === undefined ? [] : [failedVote(reply)];
         if (attempts === MAX_TRIES)
           throw this.#unreachable(votes, { attempts, elapsedMs: clock.monotonicMs() - startedMs });
-        await sleep(clock, this.#redlock.options.retryDelay);
+        await sleep(clock, this.#redlock.options.retryDelay, undefined, { keepAlive: true });
       }
     });
   }

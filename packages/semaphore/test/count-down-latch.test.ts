@@ -1,6 +1,7 @@
 /** What a latch promises, on a real node. */
 import { RedlockClosedError } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
+import { spawnChild } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { CountDownLatch, LatchClosedError, LatchNotSetError } from "../src/index.ts";
 import { aName, openRedlock, useServer } from "./support/redlock.ts";
@@ -98,6 +99,13 @@ describe("a latch", () => {
     const waiting = here.wait();
     await there.set(0);
     await waiting;
+  });
+
+  it("keeps the process alive until a wait has ended, and between the tries of a count-down", async () => {
+    await using child = spawnChild(new URL("./children/waits-only.ts", import.meta.url), { args: [server().path] });
+    expect(await child.exited).toMatchObject({ code: 0 });
+    expect(child.output).toContain("refused");
+    expect(child.output).toContain("closed");
   });
 
   it("ends a wait by timeout, signal and close, and says what was left", async () => {
