@@ -141,7 +141,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "a joined call learns of a release outside",
     without: "its signal stays silent",
     patches: [
-      core("lock/joined-lease.ts", "this.#stopListening = this.#line.onFree(lose)", "this.#stopListening = undefined"),
+      core("lock/joined-lease.ts", "this.#stopListening = this.#lease.onEnd(lose)", "this.#stopListening = undefined"),
     ],
     directed: "nested calls",
   },

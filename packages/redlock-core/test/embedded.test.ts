@@ -1,5 +1,5 @@
 /** Locks that a script takes and releases on the node itself. */
-import { ManualClock, type RedisServer, startRedis } from "@x/test-support";
+import { errorOf, ManualClock, type RedisServer, startRedis } from "@x/test-support";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
@@ -332,6 +332,24 @@ describe("an embedded lock", () => {
     const asked = { ...sent, monotonicMs: sent.monotonicMs - TTL_MS };
     expect(embeddedOf(redlock).adopt({ ...grant, asked }, TTL_MS)).toBeUndefined();
     await expect.poll(() => redis.exists("r")).toBe(0);
+  });
+
+  it.each([
+    [
+      "taken",
+      async (lock: Lock): Promise<unknown> => [await redis.set("a", "another's"), await errorOf(lock.extend())],
+    ],
+    ["released", (lock: Lock): Promise<unknown> => give("a", lock)],
+  ])("tells a call that has joined it, inside what it is lent to, when it is %s", async (reason, end) => {
+    const redlock = openRedlock([server]);
+    const lock = await taken(redlock, "a");
+    const lent = { holder: "a test", joins: true, fencingToken: lock.fencingToken };
+    const nested = async ({ signal }: Lock): Promise<void> => {
+      expect(signal.aborted).toBe(false);
+      await end(lock);
+      expect(signal.reason).toMatchObject({ code: "LOCK_LOST", reason, fencingToken: lock.fencingToken });
+    };
+    await protocolOf(redlock).inside(lock, lent, () => redlock.using("a", nested));
   });
 
   it("is released when its Redlock is closed, and none is adopted afterwards", async () => {

@@ -4,22 +4,18 @@ import type { LockLossReason, LockLostError } from "../api/errors.ts";
 import type { Instant } from "../kit/clock.ts";
 import type { RenewalPolicy } from "../rules/renewal.ts";
 import { type LeaseEnd, OVER } from "../rules/validity.ts";
-import type { LocalLine } from "../waiting/local-line.ts";
 import type { Lease } from "./lock.ts";
 
 export class JoinedLease implements Lease {
   readonly fencingToken: number;
   readonly #lease: Lease;
-  /** The line of one of the resources, which learns of every end of the lease. */
-  readonly #line: LocalLine;
   #controller: AbortController | undefined;
   #stopListening: (() => void) | undefined;
   #released: Promise<boolean> | undefined;
 
-  constructor(lease: Lease, fencingToken: number, line: LocalLine) {
+  constructor(lease: Lease, fencingToken: number) {
     this.fencingToken = fencingToken;
     this.#lease = lease;
-    this.#line = line;
   }
 
   get token(): string {
@@ -49,7 +45,7 @@ export class JoinedLease implements Lease {
     this.#controller = controller;
     if (this.#released !== undefined) return controller.signal;
     const lose = (): void => controller.abort(this.#lease.lostError(this.#lease.lossReason ?? "expired"));
-    if (this.#lease.remaining() > 0) this.#stopListening = this.#line.onFree(lose);
+    if (this.#lease.remaining() > 0) this.#stopListening = this.#lease.onEnd(lose);
     else lose();
     return controller.signal;
   }
@@ -80,6 +76,10 @@ export class JoinedLease implements Lease {
 
   leave(): void {
     this.#lease.leave();
+  }
+
+  onEnd(run: () => void): () => void {
+    return this.#lease.onEnd(run);
   }
 
   lostError(reason: LockLossReason): LockLostError {

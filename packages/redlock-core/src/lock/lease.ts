@@ -82,6 +82,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   #renewAtMs: number;
   #isExtending = false;
   #controller: AbortController | undefined;
+  #atEnd: Set<() => void> | undefined;
   #underWay: ExtendRound | undefined;
 
   constructor(engine: Engine, grant: Grant, { options, renewal, lines, own }: LeaseContext) {
@@ -238,6 +239,12 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     this.#controller?.abort(error);
   }
 
+  onEnd(run: () => void): () => void {
+    const atEnd = (this.#atEnd ??= new Set());
+    atEnd.add(run);
+    return () => atEnd.delete(run);
+  }
+
   lostError(reason: LockLossReason): LockLostError {
     if (this.#state.kind === "lost") return this.#state.error;
     if (this.#state.kind === "released" && this.#state.reason === "closed" && this.#state.loss) return this.#state.loss;
@@ -334,6 +341,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   #forget(): void {
     this.#renewal.delete(this);
     for (const line of this.#lines) line.free(this);
+    if (this.#atEnd !== undefined) for (const run of this.#atEnd) run();
   }
 
   get longestTtlMs(): number {

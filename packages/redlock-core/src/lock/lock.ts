@@ -66,6 +66,8 @@ export interface Lease {
    * - A script cannot release the lock: there are several nodes, or an extension may still be on its way.
    */
   releaseBy(perform: (answer: { settle(isDeleted: boolean): void }) => void): Promise<boolean>;
+  /** Calls `run` when the lock, which is held now, is lost or released. Returns a function that stops that. */
+  onEnd(run: () => void): () => void;
   lostError(reason: LockLossReason): LockLostError;
 }
 

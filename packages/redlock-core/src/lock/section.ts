@@ -153,8 +153,7 @@ export class Section {
       const lease = leaseOf(granted);
       if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
       const { fencingToken } = this.#lent ?? granted;
-      const joined = new JoinedLease(lease, fencingToken, this.#session.lines.of(name));
-      const lock = new Lock(resources, joined);
+      const lock = new Lock(resources, new JoinedLease(lease, fencingToken));
       return new Section({ session: this.#session, granted, outer: inner, joined: { lock, turn } });
     } catch (error) {
       turn.leave();
