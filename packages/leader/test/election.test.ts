@@ -8,6 +8,7 @@ import {
   type TermEndReason,
 } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
+import { errorOf } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { untilAborted, useLab } from "./support/lab.ts";
 import { LEASE } from "./support/redis.ts";
@@ -135,6 +136,18 @@ describe("an election", () => {
     await election.stop();
     await expect(again).rejects.toThrow(ElectionStoppedError);
     await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
+  });
+
+  it.each(["tryCampaign", "campaign"] as const)("ends %s by its signal, also for the error of a lock", async (call) => {
+    const name = `held-${call}`;
+    await using leader = await lab.candidate(name).campaign();
+    const reason = await errorOf(lab.nodes.redlock().acquire(`leader:${name}`, { timeout: 0 }));
+    expect(reason).toMatchObject({ code: "LOCK_HELD" });
+    const controller = new AbortController();
+    const ended = errorOf(lab.candidate(name)[call]({ signal: controller.signal }));
+    controller.abort(reason);
+    expect(await ended).toBe(reason);
+    expect(leader.isCurrent()).toBe(true);
   });
 
   it("is not busy after a call that was refused for its options", async () => {

@@ -46,7 +46,8 @@ export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSourc
     try {
       return await protocol.acquire(resource, { ...own, ...place }, note);
     } catch (error) {
-      if (error instanceof LockHeldError || error === SILENCE) return undefined;
+      const isHeld = error instanceof LockHeldError && error !== place.signal?.reason;
+      if (isHeld || error === SILENCE) return undefined;
       throw error;
     }
   };
