@@ -1,6 +1,6 @@
 /** The parts of an `ExclusiveWorker` are built here, and told of each other. */
 import { Redlock } from "@x/redlock-core";
-import { Check, InFlight, kindOf, protocolOf, text } from "@x/redlock-core/protocol";
+import { Check, InFlight, kindOf, onAbort, protocolOf, text } from "@x/redlock-core/protocol";
 import {
   checkScripts,
   disconnectLateNodes,
@@ -173,7 +173,7 @@ export function wire(
     registry,
     locks: runLocks,
     interrupts,
-    stopListening: redlock.on("lost", (lost) => watchdog.holderOf(lost)?.loseKeys()),
+    stopListening: followLosses(redlock, watchdog),
     stopSweeping: startSweep({ clock, everyMs: Math.max(recheckInterval, SHORTEST_SWEEP_MS), lane }),
   });
   const { merge } = rules;
@@ -200,6 +200,17 @@ export function wire(
   const policies = new KeyPolicies({ lane, rules, setups: async () => await registry.setups() });
   void scriptLocks?.prove((mark) => lane.operate("mark", mark));
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
+}
+
+/** Tells runs that their locks are lost, or released by whoever closes the `Redlock`. Returns a function that ends it. */
+function followLosses(redlock: Redlock, watchdog: Watchdog): () => void {
+  const stops = [
+    redlock.on("lost", (lost) => watchdog.holderOf(lost)?.loseKeys(lost.reason)),
+    onAbort(protocolOf(redlock).closed, () => watchdog.closed()),
+  ];
+  return () => {
+    for (const stop of stops) stop();
+  };
 }
 
 /** Makes what tells runs of newer jobs of their keys. */

@@ -419,6 +419,23 @@ describe("when a lock is lost", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
+  it("aborts the signal when the Redlock is closed under the job, which releases its lock", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const lost = listen<{ error: Error }>(lab, "x.workers.lost");
+    const seen: unknown[] = [];
+    const worker = lab.worker(async (_job, signal, lock) => {
+      const closed = worker.redlock.close();
+      seen.push(signal.reason, lock.isHeld());
+      await closed;
+    });
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    expect(seen).toEqual([expect.objectContaining({ code: "LOCK_LOST", reason: "closed" }), false]);
+    expect((await queue.getFailed())[0]?.failedReason).toMatch(/is lost \(closed\)/);
+    expect(lost).toHaveLength(1);
+  });
+
   it("aborts the signal when BullMQ's lock is lost, and keeps others out until the old run has ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

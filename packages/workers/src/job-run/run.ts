@@ -5,8 +5,16 @@
  * clocks. It releases only what it acquired, and only after the processor has settled. A zombie that goes on keeps
  * others out for as long as its process lives.
  */
-import type { Clock, Lock } from "@x/redlock-core";
-import { DAY_MS, elapsedMs, type Instant, integer, type Renewable, readClock } from "@x/redlock-core/protocol";
+import type { Clock, Lock, LockLossReason } from "@x/redlock-core";
+import {
+  DAY_MS,
+  elapsedMs,
+  type Instant,
+  integer,
+  protocolOf,
+  type Renewable,
+  readClock,
+} from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
 import type { JobLock } from "./job-lock.ts";
@@ -161,9 +169,9 @@ export class Run implements JobLock, Renewable {
     this.#lose(this.#jobLockLost());
   }
 
-  /** Ends the trust in the run, because the locks of the keys are lost; `lock.signal` says why. */
-  loseKeys(): void {
-    if (this.#lock !== undefined) this.#lose(this.#lock.signal.reason as Error);
+  /** Ends the trust in the run, if it has the locks of its keys: these are lost, or about to be released. */
+  loseKeys(reason: LockLossReason): void {
+    if (this.#lock !== undefined) this.#lose(protocolOf(this.#lock).lostError(reason));
   }
 
   /** Aborts the processor's signal for the user, which is not a loss. */

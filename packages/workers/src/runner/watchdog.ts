@@ -57,6 +57,11 @@ export class Watchdog {
     return this.#renewal.leases.find((run) => run.isHeldBy(lock));
   }
 
+  /** Ends the trust in all runs that hold a lock: the `Redlock` is being closed, and releases it. */
+  closed(): void {
+    for (const run of [...this.#renewal.leases]) run.loseKeys("closed");
+  }
+
   #has(run: Run): boolean {
     return this.#renewal.leases[run.index] === run;
   }
