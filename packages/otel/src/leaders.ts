@@ -1,5 +1,6 @@
 /** Metrics of elections and of schedules. */
 import type { Meter } from "@opentelemetry/api";
+import type { LeaderMessages } from "@x/leader";
 import { allOf, listen } from "./channels.ts";
 import { durations, Switches, shares } from "./meters.ts";
 
@@ -8,29 +9,28 @@ interface OfSchedule {
   readonly schedule: string;
 }
 
+/** A task that ends sooner after its term has stopped in time. An election's logger tells of one that does not, too. */
+const LONG_OVERRUN_MS = 1_000;
+
 export function leaderMetrics(meter: Meter): () => void {
   const isLeader = new Switches(meter, "x.leader.election", {
     name: "x.leader.is_leader",
     description: "1 in the process that leads, 0 in one that has led",
   });
   const vacancy = durations(meter, "x.leader.vacancy.duration", "How long nobody led, as observers saw it");
-  const remaining = durations(
-    meter,
-    "x.leader.renewal.remaining",
-    "What was left until the deadline when a renewal was answered: the early warning",
-  );
+  const remaining = durations(meter, "x.leader.renewal.remaining", "What is left until the deadline after a renewal");
   const share = shares(
     meter,
     "x.leader.renewal.share",
-    "What was left until the deadline after a renewal succeeded or failed, as a share of renewDeadline",
+    "What is left until the deadline after a renewal succeeded or failed, as a share of renewDeadline: the early warning",
   );
   const failed = meter.createCounter("x.leader.renewals.failed", { unit: "{renewal}" });
   const ended = meter.createCounter("x.leader.terms.ended", {
     description: "Terms, by why they ended",
     unit: "{term}",
   });
-  const overrun = meter.createCounter("x.leader.overruns", {
-    description: "Tasks that ran on without their lease",
+  const overran = meter.createCounter("x.leader.overruns", {
+    description: "Tasks that still ran a second after their term was over",
     unit: "{task}",
   });
   const ticks = meter.createCounter("x.scheduler.ticks", { description: "Ticks, by their outcome", unit: "{tick}" });
@@ -64,11 +64,42 @@ export function leaderMetrics(meter: Meter): () => void {
       failed.add(1, of(message));
       share.record(message.remainingMs / message.deadlineMs, of(message));
     }),
-    listen("x.leader.overrun", (message) => overrun.add(1, of(message))),
+    onOverrun((message) => overran.add(1, of(message))),
     listen("x.leader.tick", (message) => lateness.record(message.lateMs / 1_000, scheduleOf(message))),
     listen("x.leader.tickDone", (message) => tickEnded(message, "run")),
     listen("x.leader.tickError", (message) => tickEnded(message, "failed")),
     listen("x.leader.tickSkipped", (message) => count(message, "skipped", 1)),
     listen("x.leader.missed", (message) => count(message, "missed", message.count)),
   ]);
+}
+
+/**
+ * Calls `count` once for each task that outlasts its term by a second. That is told when it begins, and again when it
+ * has ended, with the final figure.
+ */
+function onOverrun(count: (message: LeaderMessages["x.leader.overrun"]) => void): () => void {
+  const open = new Map<string, { readonly timer: NodeJS.Timeout; isCounted: boolean }>();
+  const stopListening = listen("x.leader.overrun", (message) => {
+    const { election, id, term, overrunMs } = message;
+    const task = JSON.stringify([election, id, term]);
+    const begun = open.get(task);
+    if (begun === undefined && overrunMs === 0) {
+      const own = {
+        isCounted: false,
+        timer: setTimeout(() => {
+          own.isCounted = true;
+          count(message);
+        }, LONG_OVERRUN_MS).unref(),
+      };
+      open.set(task, own);
+      return;
+    }
+    clearTimeout(begun?.timer);
+    open.delete(task);
+    if (begun?.isCounted !== true && overrunMs >= LONG_OVERRUN_MS) count(message);
+  });
+  return () => {
+    stopListening();
+    for (const { timer } of open.values()) clearTimeout(timer);
+  };
 }

@@ -52,7 +52,11 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
       // A shorter ttl at a renewal does not shorten what was had.
       share.record(Math.min(1, remainingMs / ttlMs), attributes);
     }),
-    listen("x.redlock.node", ({ node, state }) => nodeUp.set(node, state === "ready")),
+    // Nobody tells of the end of a quarantine.
+    listen("x.redlock.node", ({ node, state, quarantineLeftMs }) => {
+      if (quarantineLeftMs === undefined) nodeUp.set(node, state === "ready");
+      else nodeUp.pause(node, quarantineLeftMs);
+    }),
     listenToCalls<RedlockTraces["acquire"]>("x.redlock:acquire", {
       begins: (facts) => {
         begun.add(facts);

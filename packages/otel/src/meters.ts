@@ -16,7 +16,8 @@ export function shares(meter: Meter, name: string, description: string): Histogr
 
 /** A gauge that is 1 or 0 for each of several things, which the attribute names, from the first change of each on. */
 export class Switches {
-  readonly #states = new Map<string, number>();
+  /** From when each is on, by `performance.now()`. */
+  readonly #onFromMs = new Map<string, number>();
   readonly stop: () => void;
 
   constructor(
@@ -26,13 +27,19 @@ export class Switches {
   ) {
     const gauge = meter.createObservableGauge(name, { description });
     const observe = (result: ObservableResult): void => {
-      for (const [which, state] of this.#states) result.observe(state, { [attribute]: which });
+      const now = performance.now();
+      for (const [which, onFromMs] of this.#onFromMs) result.observe(now >= onFromMs ? 1 : 0, { [attribute]: which });
     };
     gauge.addCallback(observe);
     this.stop = () => gauge.removeCallback(observe);
   }
 
   set(which: string, isOn: boolean): void {
-    this.#states.set(which, isOn ? 1 : 0);
+    this.#onFromMs.set(which, isOn ? 0 : Number.POSITIVE_INFINITY);
+  }
+
+  /** Turns it off, and on again after this time. */
+  pause(which: string, ms: number): void {
+    this.#onFromMs.set(which, performance.now() + ms);
   }
 }

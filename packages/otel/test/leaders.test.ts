@@ -65,3 +65,32 @@ it("draws each tick as a trace of its own, with its lateness and its failure", a
   expect(samples.get(`x_scheduler_ticks_total{${schedule},x_scheduler_outcome="failed"}`)).toBe(1);
   expect(samples.get(`x_scheduler_tick_lateness_count{${schedule}}`)).toBe(ticks.length);
 });
+
+it("counts a task that runs on without its lease once, and none that ends with its term", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  const counted = async (name: string): Promise<number | undefined> =>
+    (await sdk.scrape()).get(`x_leader_overruns_total{x_leader_election="${name}"}`);
+  let end: () => void = () => undefined;
+  const untilEnd = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  const runs = ["prompt", "stubborn"].map((name) => {
+    const election = new LeaderElection(redlock, { name, leaseDuration: 3_000 });
+    const running = election.run(async ({ signal }) => {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      if (name === "stubborn") await untilEnd;
+    });
+    return { name, election, running };
+  });
+  for (const { name } of runs) {
+    await expect.poll(() => redlock.forceRelease(`leader:${name}`)).toBe(true);
+  }
+  await expect.poll(() => counted("stubborn"), { timeout: 10_000 }).toBe(1);
+  end();
+  for (const { election, running } of runs) {
+    await election.stop();
+    await running;
+  }
+  expect([await counted("prompt"), await counted("stubborn")]).toEqual([undefined, 1]);
+});

@@ -96,6 +96,20 @@ it("says when a node is down, and when it is back", async () => {
     [...(await sdk.scrape())].find(([name]) => name.startsWith("x_lock_node_up"))?.[1];
   await own.kill();
   await expect.poll(up).toBe(0);
+  await own.start();
+  await expect.poll(up, { timeout: 10_000 }).toBe(1);
+});
+
+it("says that a node is down while it is in quarantine, and not after that", async () => {
+  await using sdk = await startSdk();
+  const node = channel("x.redlock.node");
+  const up = async (): Promise<number | undefined> => (await sdk.scrape()).get('x_lock_node_up{x_lock_node="n1"}');
+  node.publish({ node: "n1", state: "ready" });
+  node.publish({ node: "n1", state: "quarantined", quarantineLeftMs: 500 });
+  expect(await up()).toBe(0);
+  await expect.poll(up).toBe(1);
+  node.publish({ node: "n1", state: "quarantined", quarantineLeftMs: 60_000 });
+  expect(await up()).toBe(0);
 });
 
 it("ends with its function: nothing is told, and nothing stays subscribed", async () => {
