@@ -39,8 +39,8 @@ export class Access<Options extends AccessOptions = AccessOptions> {
   }
 
   /**
-   * Acquires, calls `routine` with the lock, and releases it whatever happens. It is extended while that runs; if it is
-   * lost, `lock.signal` aborts.
+   * Acquires, calls `routine` with the lock, and releases it whatever happens. It is extended while that runs, unless
+   * the call says `autoExtend: false`. If it is lost, `lock.signal` aborts.
    *
    * Inside a `using` of the same semaphore, or of either side of the same read-write lock, the call might wait for its
    * own caller. So it rejects with `ReentrancyError`, unless the `Redlock` has `reentrancy: "wait"`.
@@ -50,7 +50,7 @@ export class Access<Options extends AccessOptions = AccessOptions> {
     options: Options = {} as Options,
   ): Promise<Result> {
     ROUTINE.of("routine", routine);
-    return await use(this.#pool, this.#request(options, "wait"), routine);
+    return await use(this.#pool, this.#request(options, "use"), routine);
   }
 }
 
@@ -95,7 +95,7 @@ async function use<Result>(
   const isKnown = pool.redlock.options.reentrancy !== "wait";
   const outer = isKnown ? openUse(uses.getStore()) : undefined;
   refuseReentry(outer, pool);
-  const lock = await acquirePermits(pool, { ...request, autoExtend: true });
+  const lock = await acquirePermits(pool, request);
   const own: Use = { pool, lock, outer, isOver: false };
   try {
     return await (isKnown ? uses.run(own, routine, lock) : routine(lock));

@@ -23,8 +23,8 @@ export interface LeaseOptions {
    */
   readonly timeout?: number | undefined;
   /**
-   * Whether `acquire` and `tryAcquire` keep their leases alive until they are released. `using` always does. Default:
-   * the option of the `Redlock`.
+   * Whether `acquire` and `tryAcquire` keep their leases alive until they are released. `using` does, unless its call
+   * says false. Default: the option of the `Redlock`.
    */
   readonly autoExtend?: boolean | undefined;
   /** When auto-extension ends: nothing is held for longer than this, in ms. Default: the option of the `Redlock`. */
@@ -134,8 +134,8 @@ interface ResolvedAccess extends ResolvedLease {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Who tries does not wait, and so may not say how long. */
-export type Manner = "wait" | "try";
+/** Who tries does not wait, and so may not say how long. What `using` takes is extended. */
+export type Manner = "wait" | "try" | "use";
 
 export function resolveAccess(
   given: AccessOptions,
@@ -159,6 +159,7 @@ export function resolvePermits(
 }
 
 function accessOf(own: AccessOptions, manner: Manner, defaults: LeaseDefaults): ResolvedAccess {
+  if (manner === "use") return { ...leaseOf(own, { ...defaults, autoExtend: true }), signal: own.signal };
   if (manner === "wait") return { ...leaseOf(own, defaults), signal: own.signal };
   if (own.timeout !== undefined)
     throw new TypeError('unknown option "timeout": tryAcquire does not wait, acquire does');

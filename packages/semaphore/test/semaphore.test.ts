@@ -124,6 +124,18 @@ describe("permits", () => {
     expect((await there.tryAcquire())?.isHeld()).toBe(true);
   });
 
+  it("are not extended in using if the call says so", async () => {
+    const [here] = twoOf(1);
+    const isLost = await here.using(
+      async ({ signal }) => {
+        await expect.poll(() => signal.aborted, { timeout: 20_000 }).toBe(true);
+        return signal.aborted;
+      },
+      { ttl: 500, autoExtend: false },
+    );
+    expect(isLost).toBe(true);
+  });
+
   it("abort their signal when they are lost, with the reason", async () => {
     const [semaphore] = twoOf(1);
     const permit = await semaphore.acquire({ ttl: 200 });
