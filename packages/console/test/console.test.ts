@@ -334,6 +334,10 @@ describe("keys", () => {
     expect(await run([...limit, "--remove", "--yes"])).toMatchObject({ code: 2 });
     const weighed = await run([...limit, "--weight", "3", "--yes"]);
     expect(weighed).toMatchObject({ code: 2, errors: expect.stringContaining("policy.weight must be left out") });
+    const rotated = new Queue("rotated", { connection });
+    await rotated.waitUntilReady();
+    onTestFinished(async () => await rotated.close());
+    expect(await run(["keys", "policy", "rotated", "8", "--weight", "3", "--yes"])).toMatchObject({ code: 0 });
     expect(await run(["keys", "policy", "operated", "--concurrency", "2", "--yes"])).toMatchObject({ code: 2 });
     expect(await run([...limit, "--max-waiting", "50"], { answer: false })).toMatchObject({ code: 1 });
     expect(await worker.getKeyPolicy("8")).toBeUndefined();

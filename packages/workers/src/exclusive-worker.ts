@@ -172,7 +172,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    *
    * Where more jobs run than may from now on, they go on, and the next one starts when fewer do. A lower `maxWaiting`
    * holds for the next job that comes. A `rate` counts the starts that the rate before has counted.
-   * @throws RangeError for what would have no effect in this worker, or in another one that runs.
+   * @throws RangeError for what would have no effect in this worker, unless it only asks, or in one that runs.
    */
   async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
     await this.#parts.policies.set(key, policy);

@@ -197,7 +197,11 @@ export function wire(
     tell,
   });
   const operators = new KeyOperators({ lane, clock, tell });
-  const policies = new KeyPolicies({ lane, rules, setups: async () => await registry.setups() });
+  const policies = new KeyPolicies({
+    lane,
+    rules: isByHand ? undefined : rules,
+    setups: async () => await registry.setups(),
+  });
   void scriptLocks?.prove((mark) => lane.operate("mark", mark));
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
 }

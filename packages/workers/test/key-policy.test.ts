@@ -213,6 +213,7 @@ describe.concurrent("the policy of a key", () => {
     await until(async () => (await asker.setups()).length === 1);
     const [other] = await asker.setups();
     expect(await refusal({}, { concurrency: 2 })).toContain(`whenBusy of ${other?.at}`);
+    await expect(lab.asker().setKeyPolicy("a", { weight: 2 })).rejects.toThrow(`between "arrival" of ${other?.at}`);
   });
 
   it("is not followed where a key is one job's alone", async () => {

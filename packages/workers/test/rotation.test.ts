@@ -50,7 +50,7 @@ describe.concurrent("the rotation between keys", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, autorun: false });
-    await worker.setKeyPolicy("b", { weight: 2 });
+    await lab.asker().setKeyPolicy("b", { weight: 2 });
     await queue.addBulk(jobsOf("aaaabbbbbbcccc"));
     worker.run().catch((error: Error) => lab.errors.push(error));
     await finished(queue, 14);

@@ -10,7 +10,8 @@ const LIST_PAGE = 500;
 
 interface KeyPoliciesParts {
   readonly lane: Pick<Lane, "operate">;
-  readonly rules: ResolvedExclusiveOptions["rules"];
+  /** Undefined for a worker that only asks. */
+  readonly rules: ResolvedExclusiveOptions["rules"] | undefined;
   /** How the workers that run are set up. */
   readonly setups: () => Promise<readonly WorkerSetup[]>;
 }
@@ -26,7 +27,7 @@ export class KeyPolicies {
     KEY.of("key", key);
     const policy = resolvePolicy(given);
     const { lane, rules, setups } = this.#parts;
-    checkPolicy(policy, { ...rules, whose: "this worker" });
+    if (rules !== undefined) checkPolicy(policy, { ...rules, whose: "this worker" });
     for (const setup of await setups()) checkPolicy(policy, rulesOf(setup));
     await lane.operate("setPolicy", key, JSON.stringify(policy));
   }

@@ -62,6 +62,11 @@ export class Lab implements AsyncDisposable {
     return queue;
   }
 
+  /** A worker that only asks. */
+  asker(name = "q"): ExclusiveWorker<Data> {
+    return this.adopt(new ExclusiveWorker(name, null, { connection: this.connection, key: "k", autorun: false }));
+  }
+
   /** A worker whose jobs are recorded; by default they take `data.ms` (2) milliseconds. */
   worker(
     body: Body = () => undefined,
