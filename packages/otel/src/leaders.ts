@@ -86,6 +86,7 @@ function onOverrun(count: (message: LeaderMessages["x.leader.overrun"]) => void)
     if (begun === undefined && overrunMs === 0) {
       const own = {
         isCounted: false,
+        // oxlint-disable-next-line eslint/no-restricted-globals -- no Clock: only what is exported depends on it
         timer: setTimeout(() => {
           own.isCounted = true;
           count(message);
