@@ -136,6 +136,18 @@ describe("a session", () => {
     expect([store.writes.length, [...store.mail.keys()]]).toEqual([1, ["t:r"]]);
   });
 
+  it("writes nothing when it is to end before it has read the register", async () => {
+    const store = memoryStore([upToNow()]);
+    const read = store.promise.bind(store);
+    store.promise = async (term) => {
+      const answers = await read(term);
+      beStopped();
+      return answers;
+    };
+    await passAll(session(store).run());
+    expect(store.writes).toEqual([]);
+  });
+
   it("gives a trigger back that waits when the session ends", async () => {
     const store = memoryStore([upToNow()]);
     const line = `${clock.wallMs()} 0 s`;
