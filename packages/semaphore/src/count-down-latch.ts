@@ -137,7 +137,7 @@ export class CountDownLatch {
 
   /** `argument`: by default an id of its own. */
   async #ask(operation: string, argument?: string): Promise<number> {
-    const { clock } = this.#protocol;
+    const { clock, closed } = this.#protocol;
     const call = this.#protocol.newToken();
     const startedMs = clock.monotonicMs();
     return await this.#protocol.call(this.name, undefined, async () => {
@@ -147,7 +147,9 @@ export class CountDownLatch {
         const votes = reply === undefined ? [] : [failedVote(reply)];
         if (attempts === MAX_TRIES)
           throw this.#unreachable(votes, { attempts, elapsedMs: clock.monotonicMs() - startedMs });
-        await sleep(clock, this.#redlock.options.retryDelay, undefined, { keepAlive: true });
+        await sleep(clock, this.#redlock.options.retryDelay, closed, { keepAlive: true }).catch(() => {
+          throw new RedlockClosedError([this.name]);
+        });
       }
     });
   }

@@ -1,7 +1,7 @@
 /** What a latch promises, on a real node. */
 import { RedlockClosedError } from "@x/redlock-core";
-import { protocolOf } from "@x/redlock-core/protocol";
-import { spawnChild } from "@x/test-support";
+import { DAY_MS, protocolOf } from "@x/redlock-core/protocol";
+import { errorOf, spawnChild } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { CountDownLatch, LatchClosedError, LatchNotSetError } from "../src/index.ts";
 import { aName, openRedlock, useServer } from "./support/redlock.ts";
@@ -99,6 +99,15 @@ describe("a latch", () => {
     const waiting = here.wait();
     await there.set(0);
     await waiting;
+  });
+
+  it("ends a count-down that is to be sent again when its Redlock is closed", async () => {
+    const redlock = openRedlock({ path: `${server().path}.none` }, { retryDelay: DAY_MS });
+    const down = errorOf(new CountDownLatch(redlock, aName()).countDown());
+    // It is answered behind the count-down.
+    expect((await redlock.inspect("any")).verdict).toBe("unknown");
+    await redlock.close();
+    expect(await down).toBeInstanceOf(RedlockClosedError);
   });
 
   it("keeps the process alive until a wait has ended, and between the tries of a count-down", async () => {

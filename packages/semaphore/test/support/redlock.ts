@@ -30,8 +30,10 @@ export function useServers(count: number): () => readonly RedisServer[] {
   return () => servers;
 }
 
+type At = Pick<RedisServer, "path">;
+
 /** Waits for an answer for as long as a loaded machine may take. New nodes vote at once. */
-export function openRedlock(servers: RedisServer | readonly RedisServer[], options: RedlockOptions = {}): Redlock {
+export function openRedlock(servers: At | readonly At[], options: RedlockOptions = {}): Redlock {
   const nodes = [servers].flat().map(({ path }) => ({ path }));
   const redlock = new Redlock(nodes, { nodeTimeout: 10_000, timeout: 60_000, quarantine: false, ...options });
   onTestFinished(async () => {
