@@ -88,8 +88,9 @@ export class CountDownLatch {
       const startedMs = clock.monotonicMs();
       const ends = linkSignals(signal, closed);
       const wake = { up: (): void => undefined };
-      const stop = await this.#protocol.subscribe(this.#channel, () => wake.up());
+      const subscribed = this.#protocol.subscribe(this.#channel, () => wake.up());
       try {
+        await abortable(subscribed, ends.signal);
         for (let failures = 0; ; ) {
           const isCalled = new Promise<void>((resolve) => {
             wake.up = resolve;
@@ -107,7 +108,7 @@ export class CountDownLatch {
         if (signal?.aborted !== true && closed.aborted) throw new RedlockClosedError([this.name]);
         throw error;
       } finally {
-        stop();
+        subscribed.then((stop) => stop()).catch(() => undefined);
         ends.unlink();
       }
     });

@@ -101,6 +101,14 @@ describe("a latch", () => {
     await waiting;
   });
 
+  it("ends a wait by its signal at once, also while its node does not answer", async () => {
+    const redlock = openRedlock({ path: `${server().path}.none` }, { nodeTimeout: DAY_MS });
+    const [controller, reason] = [new AbortController(), new Error("enough")];
+    const waiting = errorOf(new CountDownLatch(redlock, aName()).wait({ signal: controller.signal }));
+    controller.abort(reason);
+    expect(await waiting).toBe(reason);
+  });
+
   it("ends a count-down that is to be sent again when its Redlock is closed", async () => {
     const redlock = openRedlock({ path: `${server().path}.none` }, { retryDelay: DAY_MS });
     const down = errorOf(new CountDownLatch(redlock, aName()).countDown());
