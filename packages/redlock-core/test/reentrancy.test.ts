@@ -289,6 +289,20 @@ describe("a joined call", () => {
     });
   });
 
+  it("ends by its signal while the lease is extended for it", async () => {
+    redlock = open({ ttl: 30_000 });
+    const [controller, reason] = [new AbortController(), new Error("enough")];
+    await redlock.using("slow", async () => {
+      servers[0]?.freeze();
+      const { signal } = controller;
+      const nested = errorOf(redlock.using("slow", () => expect.unreachable(), { ...joining, ttl: 60_000, signal }));
+      controller.abort(reason);
+      const error = await nested;
+      servers[0]?.thaw();
+      expect(error).toBe(reason);
+    });
+  });
+
   it("joins only a lock that has all of its resources", async () => {
     redlock = open({ reentrancy: "join" });
     await redlock.using("one", async () => {

@@ -14,6 +14,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
+import { abortable } from "../kit/signals.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
 import { LocalLine, type LocalWaiter } from "../waiting/local-line.ts";
 import { JoinedLease } from "./joined-lease.ts";
@@ -151,7 +152,10 @@ export class Section {
       if (!turn.isFirst) await this.#untilTurn(turn, resources, options);
       granted.assertHeld();
       const lease = leaseOf(granted);
-      if (options.hasOwnTtl && options.ttl > lease.ttlMs) await lease.extend(options.ttl);
+      if (options.hasOwnTtl && options.ttl > lease.ttlMs) {
+        const extended = lease.extend(options.ttl);
+        await (options.signal === undefined ? extended : abortable(extended, options.signal));
+      }
       const { fencingToken } = this.#lent ?? granted;
       const lock = new Lock(resources, new JoinedLease(lease, fencingToken));
       return new Section({ session: this.#session, granted, outer: inner, joined: { lock, turn } });
