@@ -45,6 +45,14 @@ it.concurrent("a process that only observes lives as long as it does", async ({ 
   expect(await child.exited).toMatchObject({ code: 0 });
 });
 
+it.concurrent("a process that only asks for many schedules is told of them", async ({ expect }) => {
+  await using nodes = await startNodes(1);
+  const [path = ""] = nodes.paths;
+  await using child = spawnChild(new URL("children/lists-only.ts", import.meta.url), { args: [path] });
+  expect(await child.exited).toMatchObject({ code: 0 });
+  expect(child.output).toContain("listed 500");
+});
+
 it("fifty elections of a process are led by one each, and leave no timer or socket behind", async () => {
   await using nodes = await startNodes(1);
   const check = watchForLeaks();

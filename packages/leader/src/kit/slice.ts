@@ -23,9 +23,9 @@ export class Slice {
     return this.#clock.monotonicMs() >= this.#endMs;
   }
 
-  /** Begins another slice, in a later turn of the event loop. */
+  /** Begins another slice, in a later turn of the event loop. The process is kept alive until then. */
   async another(): Promise<void> {
-    await sleep(this.#clock, 0);
+    await sleep(this.#clock, 0, undefined, { keepAlive: true });
     this.#endMs = this.#clock.monotonicMs() + this.#lengthMs;
   }
 }
