@@ -53,6 +53,14 @@ it.concurrent("a process that only asks for many schedules is told of them", asy
   expect(child.output).toContain("listed 500");
 });
 
+it.concurrent("a process that leads a scheduler in a term of its own lives as long as that", async ({ expect }) => {
+  await using nodes = await startNodes(1);
+  const [path = ""] = nodes.paths;
+  await using child = spawnChild(new URL("children/ticks-only.ts", import.meta.url), { args: [path] });
+  expect(await child.exited).toMatchObject({ code: 0 });
+  expect(child.output).toContain("ticked 2");
+});
+
 it("fifty elections of a process are led by one each, and leave no timer or socket behind", async () => {
   await using nodes = await startNodes(1);
   const check = watchForLeaks();

@@ -12,7 +12,7 @@
  * It does not guarantee that work under way stops in time: pass `term.fencingToken` on.
  */
 import { hostname } from "node:os";
-import type { Clock, Redlock } from "@x/redlock-core";
+import type { Redlock } from "@x/redlock-core";
 import {
   abortSignal,
   callback,
@@ -24,6 +24,7 @@ import {
 } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
+import { keepAlive } from "../kit/keep-alive.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { type LeaderElectionOptions, resolveOptions } from "../options.ts";
 import { claimOf, type LeaderInfo } from "../rules/record.ts";
@@ -315,19 +316,4 @@ export class LeaderElection implements AsyncDisposable {
     await this.#leases.close().catch((error: unknown) => this.#standing.report(error));
     letGo();
   }
-}
-
-const HOUR_MS = 3_600_000;
-
-/**
- * Keeps the process alive until the function that it returns is called. Nothing else does, neither the connections nor
- * any timer, and a replica that waits for its turn must not end for want of work.
- */
-function keepAlive(clock: Clock): () => void {
-  let cancel: () => void = () => undefined;
-  const arm = (): void => {
-    cancel = clock.schedule(HOUR_MS, arm, { keepAlive: true });
-  };
-  arm();
-  return () => cancel();
 }

@@ -28,6 +28,7 @@ import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/options.ts";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
+import { keepAlive } from "../kit/keep-alive.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { Ledger } from "../record/ledger.ts";
 import { dateOf, durationOrNoneMs, name as NAME } from "../rules/values.ts";
@@ -255,7 +256,7 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. It resolves when no handler
-   * runs any more.
+   * runs any more, and keeps the process alive until then.
    * @throws RangeError for a term of another election, or one that another scheduler with this `keyPrefix` leads
    */
   async lead(term: LeaderTerm): Promise<void> {
@@ -287,6 +288,7 @@ export class LeaderScheduler implements AsyncDisposable {
       if (news === "schedules") session.hear();
     });
     listening.catch((error: unknown) => this.#report(error));
+    const letGo = keepAlive(clock);
     try {
       await session.run();
     } finally {
@@ -294,6 +296,7 @@ export class LeaderScheduler implements AsyncDisposable {
       await listening.then((stop) => stop()).catch(() => undefined);
       prefixes.delete(this.#prefix);
       this.#leading = undefined;
+      letGo();
       ended.resolve();
     }
   }
