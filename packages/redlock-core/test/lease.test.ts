@@ -1,5 +1,5 @@
 import { ManualClock } from "@x/test-support";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { AcquireOptions, Lock, LockLostError, Redlock } from "../src/index.ts";
 import { type Instant, type Lease, protocolOf, readClock, remainingMs } from "../src/protocol.ts";
 import { everyPeriod } from "../src/rules/renewal.ts";
@@ -75,6 +75,26 @@ it.each([
   expect(lock.remaining()).toBe(9_999);
   lose(clock);
   expect([lock.remaining(), (lock.signal.reason as LockLostError).reason]).toEqual([0, "max-hold"]);
+});
+
+describe("a lock whose end is heard of", () => {
+  async function acquire() {
+    const [clock, node] = [new ManualClock(), new StubNode()];
+    node.answer = (operations) => Promise.resolve(granted(operations));
+    const redlock = openRedlock([node], { clock });
+    return { clock, node, redlock, lock: await redlock.acquire("r") };
+  }
+
+  it("has its Redlock closed once, though its holder closes it again", async () => {
+    const { node, redlock, lock } = await acquire();
+    const closes = vi.spyOn(node, "close");
+    let again: Promise<void> | undefined;
+    lock.signal.addEventListener("abort", () => void (again = redlock.close()));
+    const closed = redlock.close();
+    expect(again).toBe(closed);
+    await closed;
+    expect(closes).toHaveBeenCalledOnce();
+  });
 });
 
 describe("until when a lease is valid", () => {

@@ -4,6 +4,7 @@
  */
 import { RedlockClosedError } from "../api/errors.ts";
 import { InFlight } from "../kit/in-flight.ts";
+import { deferred } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { Hints } from "../waiting/hints.ts";
 import { LocalLines } from "../waiting/local-line.ts";
@@ -47,8 +48,12 @@ export class Session {
 
   /** See `Redlock.close`. */
   close(): Promise<void> {
-    this.#end ??= this.#close();
-    return this.#end;
+    if (this.#end !== undefined) return this.#end;
+    // Whoever is told of it may close it again, before the first wait.
+    const end = deferred<void>();
+    this.#end = end.promise;
+    this.#close().then(end.resolve, end.reject);
+    return end.promise;
   }
 
   async #close(): Promise<void> {
