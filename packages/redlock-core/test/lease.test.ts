@@ -95,6 +95,29 @@ describe("a lock whose end is heard of", () => {
     await closed;
     expect(closes).toHaveBeenCalledOnce();
   });
+
+  it("is released once, though a listener releases it again", async () => {
+    const { node, redlock, lock } = await acquire();
+    node.become("down");
+    let told = 0;
+    redlock.on("release", () => {
+      told += 1;
+      if (told < 5) void lock.release();
+    });
+    expect(await lock.release()).toBe(false);
+    expect(told).toBe(1);
+  });
+
+  it("is not held any more when the script that releases it cannot be sent", async () => {
+    const { clock, node, redlock, lock } = await acquire();
+    const perform = (): never => {
+      throw new Error("not sent");
+    };
+    expect(() => protocolOf(lock).releaseBy(perform)).toThrow("not sent");
+    expect(lock.isHeld()).toBe(false);
+    await clock.advance(redlock.options.nodeTimeout);
+    expect(node.operations.at(-1)).toBe(`r${lock.token}`);
+  });
 });
 
 describe("until when a lease is valid", () => {

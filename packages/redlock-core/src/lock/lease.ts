@@ -218,8 +218,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       if (isDeleted) end(true);
       else void this.#releaseKeys().then(end);
     });
-    perform(answer);
     this.#state = { kind: "released", confirmed, reason: "released" };
+    perform(answer);
     return confirmed;
   }
 
@@ -264,13 +264,14 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const nowMs = this.#engine.clock.monotonicMs();
     const heldMs = nowMs - this.#granted.monotonicMs;
     const { promise: confirmed, resolve } = deferred<boolean>();
+    const wasLost = this.#state.kind === "lost";
+    // Where no node can be asked, the listeners are told while it starts.
+    this.#state = { kind: "released", confirmed, reason, loss };
     this.#startRelease(nowMs, (isDeleted) => {
       const isConfirmed = wasHeld && isDeleted;
       this.#tellRelease(isConfirmed, heldMs);
       resolve(isConfirmed);
     });
-    const wasLost = this.#state.kind === "lost";
-    this.#state = { kind: "released", confirmed, reason, loss };
     if (!wasLost) this.#forget();
     return confirmed;
   }
