@@ -94,10 +94,10 @@ export class Runner {
       running.delete(run);
       this.#drop(run.claimed, reason);
     }
-    for (const claimed of queue.splice(0)) {
-      if (isMeant(claimed)) this.#drop(claimed, reason);
-      else queue.push(claimed);
-    }
+    const dropped = queue.filter(isMeant);
+    // Before anybody is told, who may drop the others.
+    queue.splice(0, queue.length, ...queue.filter((claimed) => !isMeant(claimed)));
+    for (const claimed of dropped) this.#drop(claimed, reason);
     this.#startNext(name);
   }
 

@@ -113,6 +113,19 @@ describe("a runner", () => {
       await own.idle();
     });
 
+    it("begins nothing more where who hears of a tick that is dropped ends the term", async () => {
+      const own = runner();
+      const a = schedule("a");
+      own.launch(claimed(a, 1), "run");
+      own.launch(claimed(a, 2), "queue");
+      own.launch(claimed(a, 3, { trigger }), "queue");
+      events.on("tickSkipped", () => own.end());
+      own.dropWaiting("a", "paused", isScheduled);
+      end("a1");
+      await own.idle();
+      expect(log).toEqual(["a1 begun", "a2 skipped: paused", "a3 left"]);
+    });
+
     it("has a tick that is dropped recorded, if it would run again otherwise", () => {
       const own = runner();
       const a = schedule("a");
