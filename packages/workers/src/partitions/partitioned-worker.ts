@@ -230,14 +230,14 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   async pause(doNotWaitActive?: boolean): Promise<void> {
     this.#isPaused = true;
     if (this.#isStarted) await this.#all(async (worker) => await worker.pause(doNotWaitActive));
-    this.#events.emit("paused");
+    this.#emit("paused");
   }
 
   /** Goes on after `pause()`. What waits for its division, or was not started by `run()`, still does. */
   async resume(): Promise<void> {
     this.#isPaused = false;
     if (this.#isStarted) await this.#all(async (worker) => await worker.resume());
-    this.#events.emit("resumed");
+    this.#emit("resumed");
   }
 
   /** Tells whether jobs are taken, or would be without a pause. It is false while the queue has another division. */
@@ -252,10 +252,11 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
 
   /** Closes all workers as `ExclusiveWorker.close` does. */
   async close(force = false): Promise<void> {
-    if (!this.#isOver.signal.aborted) this.#events.emit("closing", "closing queue");
+    const isFirst = !this.#isOver.signal.aborted;
+    if (isFirst) this.#emit("closing", "closing queue");
     this.#isOver.abort();
     await this.#all(async (worker) => await worker.close(force));
-    this.#events.emit("closed");
+    if (isFirst) this.#emit("closed");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -278,7 +279,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     }
     if (this.#isOver.signal.aborted) return;
     this.#isStarted = true;
-    this.#events.emit("ready");
+    this.#emit("ready");
     await this.#all(async (worker) => await worker.run());
   }
 
@@ -286,17 +287,33 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     if (event === "error") return this.#tellError(args[0]);
     if (event === "drained") {
       this.#drained.add(partition);
-      if (this.#drained.size === this.partitions) this.#events.emit("drained");
+      if (this.#drained.size === this.partitions) this.#emit("drained");
       return false;
     }
     if (event === "active") this.#drained.delete(partition);
-    if (!OF_ALL.has(event)) this.#events.emit(event, ...args);
+    if (!OF_ALL.has(event)) this.#emit(event, ...args);
     return false;
   }
 
   /** Returns whether somebody listens. No process ends by an error that nobody listens to. */
   #tellError(error: unknown): boolean {
-    return this.#events.listenerCount("error") > 0 && this.#events.emit("error", error);
+    return this.#events.listenerCount("error") > 0 && this.#emit("error", error);
+  }
+
+  /** Tells listeners as BullMQ's worker does: what one of them throws is told as an error, and breaks nothing. */
+  #emit(event: string, ...args: readonly unknown[]): boolean {
+    try {
+      return this.#events.emit(event, ...args);
+    } catch (fault) {
+      try {
+        // It throws if nobody listens.
+        return this.#events.emit("error", fault);
+      } catch (unheard) {
+        // oxlint-disable-next-line eslint/no-console -- as BullMQ does, where nobody can be told
+        console.error(unheard);
+        return true;
+      }
+    }
   }
 
   #workerOf(partition: number): ExclusiveWorker<Data, Result, Name> {

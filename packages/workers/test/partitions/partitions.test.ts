@@ -158,7 +158,11 @@ describe("a queue in partitions", () => {
     expect(lab.ran).toEqual([]);
     await worker.resume();
     await lab.ended(20);
-    await worker.close();
+    const told: string[] = [];
+    worker.on("closing", () => void told.push("closing"));
+    worker.on("closed", () => void told.push("closed"));
+    await Promise.all([worker.close(), worker.close()]);
+    expect(told).toEqual(["closing", "closed"]);
     await queue.add("job", { k: "late", i: 0 });
     await lab.anotherRuns();
     expect(lab.ran).toHaveLength(20);
@@ -224,6 +228,40 @@ describe("a queue in partitions", () => {
     lab.defer(async () => await alone.close());
     alone.workers[1]?.emit("error", error);
     expect(printed).toHaveBeenCalledExactlyOnceWith(error);
+  });
+
+  it("goes on, is paused and is closed with listeners that throw, as BullMQ's worker is", async () => {
+    await using lab = await Lab.start();
+    using printed = vi.spyOn(console, "error").mockImplementation(() => {});
+    const queue = queueOf(lab);
+    const worker = workerOf(lab, { concurrency: 1 });
+    const fault = new Error("a listener's own");
+    for (const event of [
+      "active",
+      "completed",
+      "locked",
+      "released",
+      "ready",
+      "paused",
+      "closing",
+      "closed",
+    ] as const) {
+      worker.on(event, () => {
+        throw fault;
+      });
+    }
+    const late = new Error("of the listener of errors");
+    worker.on("error", (error) => {
+      if (error === fault) throw late;
+    });
+    await queue.addBulk(jobs(9, (i) => `key${i % 3}`));
+    await until(async () => (await queue.getJobCounts("completed"))["completed"] === 9);
+    expect(lab.ran).toHaveLength(9);
+    expect(await queue.getJobCounts("failed")).toEqual({ failed: 0 });
+    await worker.pause();
+    await worker.close();
+    expect(new Set(lab.errors)).toEqual(new Set([fault]));
+    expect(new Set(printed.mock.calls.flat())).toEqual(new Set([late]));
   });
 
   it("fails a job that somebody has put into another partition, and does not run it", async () => {
