@@ -38,6 +38,8 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
   /** How many of these jobs BullMQ has not started yet. */
   #unstarted = 0;
   #isOver = false;
+  /** Jobs that are fetched by hand take no slot: nobody here would see their end. */
+  #isByHand = false;
 
   constructor(
     name: string,
@@ -64,7 +66,7 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     ...args: Parameters<ExclusiveWorker<Data, Result, Name>["moveToActive"]>
   ): ReturnType<ExclusiveWorker<Data, Result, Name>["moveToActive"]> {
     // A job that was moved away fetches the next one in its slot. BullMQ 5 has the client before the token.
-    if (args.some((each) => this.#held.has(each as string))) return await super.moveToActive(...args);
+    if (this.#isByHand || args.some((each) => this.#held.has(each as string))) return await super.moveToActive(...args);
     const { slots, clock } = this.#facts;
     // BullMQ fetches one job after the other, and starts them only when such a fetch has ended without one. So nothing
     // is waited for in front of a job that has a slot.
@@ -124,6 +126,13 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     } finally {
       this.#held.get(token)?.lend();
     }
+  }
+
+  override getNextJob(
+    ...args: Parameters<ExclusiveWorker<Data, Result, Name>["getNextJob"]>
+  ): ReturnType<ExclusiveWorker<Data, Result, Name>["getNextJob"]> {
+    this.#isByHand = true;
+    return super.getNextJob(...args);
   }
 
   override async pause(doNotWaitActive?: boolean): Promise<void> {

@@ -2,7 +2,7 @@
 
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@x/test-support";
-import { DivisionMismatchError, JobKeyError } from "@x/workers";
+import { DivisionMismatchError, type ExclusiveWorker, JobKeyError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
 import { describe, expect, it, vi } from "vitest";
 import { repeatOf } from "../../src/partitions/repartition.ts";
@@ -262,6 +262,26 @@ describe("a queue in partitions", () => {
     await worker.close();
     expect(new Set(lab.errors)).toEqual(new Set([fault]));
     expect(new Set(printed.mock.calls.flat())).toEqual(new Set([late]));
+  });
+
+  it("hands jobs to whoever fetches them by hand, as many as they like", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    await queue.addBulk(jobs(2, () => keyIn(0)).concat(jobs(1, () => keyIn(1))));
+    const { connection } = lab;
+    const operator = new PartitionedWorker<Data>("q", null, { partitions: PARTITIONS, key: "k", connection });
+    operator.on("error", (error) => lab.errors.push(error));
+    lab.defer(async () => await operator.close());
+    const [first, second] = operator.workers as [ExclusiveWorker<Data>, ExclusiveWorker<Data>];
+    const one = await first.getNextJob("token-1");
+    const other = await second.getNextJob("token-2");
+    expect([one?.data.k, other?.data.k]).toEqual([keyIn(0), keyIn(1)]);
+    await one?.moveToCompleted(1, "token-1", false);
+    const next = await first.getNextJob("token-3");
+    expect(next?.data).toEqual({ k: keyIn(0), i: 1 });
+    await next?.moveToCompleted(1, "token-3", false);
+    await other?.moveToCompleted(1, "token-2", false);
+    expect(lab.errors).toEqual([]);
   });
 
   it("fails a job that somebody has put into another partition, and does not run it", async () => {
