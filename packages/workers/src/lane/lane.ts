@@ -431,10 +431,7 @@ export class Lane {
       return { kind: "fault", fault: "cannot be found: the job's data is not JSON" };
     }
     try {
-      const value = this.#keyOf({ ...job, data });
-      if (!(value instanceof Promise)) return pinOfValue(value);
-      value.catch(() => {});
-      return { kind: "fault", fault: "function returned a promise, but must be synchronous" };
+      return pinOfValue(this.#keyOf({ ...job, data }));
     } catch (error) {
       return { kind: "fault", fault: `function threw: ${messageOf(error).slice(0, 500)}` };
     }

@@ -87,6 +87,11 @@ export function formatPin(pin: Pin): string {
  */
 export function pinOfValue(value: unknown): Pin {
   if (value === undefined || value === null) return NONE;
+  if (value instanceof Promise) {
+    // Nobody awaits it, and a rejection that nobody handles would end the process.
+    value.catch(() => {});
+    return { kind: "fault", fault: "function returned a promise, but must be synchronous" };
+  }
   // Lua cannot tell an object from an empty array.
   const single = typeof value === "object" ? [] : [value];
   const values: readonly unknown[] = Array.isArray(value) ? value : single;

@@ -284,6 +284,29 @@ describe("a queue in partitions", () => {
     expect(lab.errors).toEqual([]);
   });
 
+  it("fails a job whose key function is asynchronous, and answers for its rejection", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const unhandled: unknown[] = [];
+    const note = (error: unknown): void => void unhandled.push(error);
+    process.on("unhandledRejection", note);
+    lab.defer(async () => void process.off("unhandledRejection", note));
+    const key = (async () => await Promise.reject(new Error("late"))) as never;
+    const worker = workerOf(lab, { key });
+    const failed = new Promise<Error>((resolve) => {
+      worker.on("failed", (_job, error) => resolve(error));
+    });
+    await queue.add("job", { k: "a", i: 0 });
+    expect((await failed).message).toMatch(/its key function returned a promise, but must be synchronous$/);
+    const { connection } = lab;
+    const producer = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key, connection });
+    lab.defer(async () => await producer.close());
+    await expect(producer.add("job", { k: "a", i: 1 })).rejects.toThrow(
+      /^the job's key function returned a promise, but must be synchronous$/,
+    );
+    expect(unhandled).toEqual([]);
+  });
+
   it("fails a job that somebody has put into another partition, and does not run it", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
