@@ -60,7 +60,8 @@ export async function moveQueue(
   const { connection = to.servers, signal, onProgress } = OPTIONS.resolve(given);
   const old = divisionOf(to.name, { partitions: from, connection, prefix: to.prefix });
   const announced = await record.ask("announce", from);
-  const isMoved = announced.partitions === to.partitions;
+  // Where it is about to be moved away again, that is to be finished first.
+  const isMoved = announced.partitions === to.partitions && announced.next === undefined;
   if (!isMoved && (announced.partitions !== from || announced.next !== to.partitions)) {
     throw new DivisionMismatchError(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
   }

@@ -465,6 +465,23 @@ describe("processes with other numbers of partitions", () => {
     await expect(after.add("job", { k: "back", i: 1 })).rejects.toThrow(/is being moved to 4/);
   });
 
+  it("do not close the partitions to which the queue is being moved back", async () => {
+    await using lab = await Lab.start();
+    const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
+    await two.add("job", { k: "a", i: 0 });
+    await two.drain();
+    expect(await four.moveFrom(2)).toBe(0);
+    await four.add("job", { k: "a", i: 1 });
+    await two.moveFrom(4, { signal: AbortSignal.timeout(100) }).catch(String);
+    // A process of the number that is given up moves the queue when it starts, as it did before.
+    await expect(four.moveFrom(2)).rejects.toThrow(
+      /moveFrom\(2\) was called, but the queue has 4 partitions and is being moved to 2: finish that first, with moveFrom\(4\) where partitions is 2$/,
+    );
+    await four.drain();
+    expect(await two.moveFrom(4)).toBe(0);
+    await two.add("job", { k: "a", i: 2 });
+  });
+
   it("are told if the old partitions are elsewhere than said, and nothing is moved", async () => {
     await using lab = await Lab.start();
     await queueOf(lab, 4).add("job", { k: "a", i: 0 });
