@@ -57,6 +57,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   readonly #record: LayoutRecord;
   #flows: FlowProducer[] | undefined;
   #isKnown: Promise<void> | undefined;
+  #isClosed = false;
   #lastWithoutKey = 0;
 
   /**
@@ -276,6 +277,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     await Promise.all([...this.queues, ...(this.#flows ?? [])].map(async (each) => await each.close()));
   }
 
@@ -288,6 +290,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   #flowsOf(partition: number): FlowProducer {
+    // Nobody would close its connections.
+    if (this.#isClosed) throw new Error(`queue "${this.name}" is closed`);
     const { servers, prefix } = this.#division;
     this.#flows ??= servers.map((connection) => new FlowProducer({ connection, prefix }));
     return serverOf(this.#flows, partition);

@@ -537,6 +537,23 @@ describe("bad input", () => {
     expect(() => new PartitionedQueue(name, { partitions: 4, key: "k", connection })).toThrow(RangeError);
   });
 
+  it("adds no flow once it is closed, and leaves no connection behind", async () => {
+    await using lab = await Lab.start();
+    const queue = new PartitionedQueue<Data>("q", {
+      partitions: 2,
+      key: "k",
+      connection: { path: lab.server.path, maxRetriesPerRequest: null },
+    });
+    // What it has to know of the queue, it knows.
+    await queue.add("job", { k: "a", i: 0 });
+    const clients = async (): Promise<number> => ((await lab.redis.client("LIST")) as string).trim().split("\n").length;
+    const adding = queue.addFlow({ name: "job", data: { k: "a", i: 1 } }).catch(String);
+    await queue.close();
+    expect(await adding).toBe('Error: queue "q" is closed');
+    await expect(queue.addFlow({ name: "job", data: { k: "a", i: 2 } })).rejects.toThrow('queue "q" is closed');
+    await expect.poll(clients).toBe(1);
+  });
+
   it("is refused before a job is added", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
