@@ -72,6 +72,8 @@ class Step {
   readonly changes = new Map<string, string>();
   readonly confirmed: (() => void)[] = [];
   readonly expired: string[] = [];
+  /** The number of triggers that it takes, by the name of the schedule. They begin before what it claims, or wait. */
+  readonly taken = new Map<string, number>();
 }
 
 export class Session {
@@ -300,7 +302,7 @@ export class Session {
    * Takes triggers for schedules that are here, and drops those that are too old. The others are left to a leader that
    * has the schedule.
    */
-  #addTriggers({ changes, confirmed }: Step): void {
+  #addTriggers({ changes, confirmed, taken }: Step): void {
     const { entries, events, term } = this.#parts;
     for (const [field, trigger] of this.#triggers) {
       const track = this.#timetable.get(trigger.name);
@@ -311,6 +313,7 @@ export class Session {
         const { atMs, id } = trigger;
         changes.set(field, triggerLine(trigger, true));
         this.#begun.set(field, atMs);
+        taken.set(trigger.name, (taken.get(trigger.name) ?? 0) + 1);
         const claimed = this.#claimed(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
         confirmed.push(() => this.#launch({ ...claimed, delivery: "at-most-once", trigger }, "queue", false));
       } else {
@@ -351,10 +354,12 @@ export class Session {
     }
   }
 
-  #claim({ changes, confirmed }: Step, track: Track, plan: Plan): void {
+  #claim({ changes, confirmed, taken }: Step, track: Track, plan: Plan): void {
     const { options, name } = track.entry;
     const runs = this.#runner.runsOf(name);
-    const occupancy = { running: runs.running.size, queued: runs.queue.length };
+    const ahead = runs.queue.length + (taken.get(name) ?? 0);
+    const starting = runs.running.size === 0 ? Math.min(1, ahead) : 0;
+    const occupancy = { running: runs.running.size + starting, queued: ahead - starting };
     const isLate = plan.fire.length > 1 || plan.fire.some((tick) => tick.isCatchup);
     const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(runs));
     if (plan.missed > 0) {

@@ -162,6 +162,30 @@ describe("a session", () => {
     expect([store.fields.get("t:r"), ticks.length]).toEqual([line, 1]);
   });
 
+  it("leaves out a tick that falls due in the step which takes a trigger of its schedule", async () => {
+    const store = memoryStore([upToNow()]);
+    let running = 0;
+    let most = 0;
+    const own = session(store, {}, async ({ id }) => {
+      running += 1;
+      most = Math.max(most, running);
+      if (id.endsWith("-r")) await new Promise<void>((resolve) => clock.schedule(PERIOD_MS / 2, resolve));
+      running -= 1;
+    });
+    let isSent = false;
+    store.before = async (write) => {
+      if (isSent || !mentions(write, "s")) return;
+      isSent = true;
+      store.mail.set("t:r", `${clock.wallMs()} 0 s`);
+      await dueMoreThan(1);
+    };
+    const ended = own.run();
+    await pass(() => expect(ticks.some(({ id }) => id.endsWith("-r"))).toBe(true));
+    lose();
+    await passAll(ended);
+    expect([most, log]).toEqual([1, ["skipped: overlap"]]);
+  });
+
   it("runs what an earlier session has given back", async () => {
     const store = memoryStore([["t:r", `${clock.wallMs()} 0 s`]]);
     await runAWhile(session(store));
