@@ -35,6 +35,15 @@ describe("an emitter", () => {
     expect(() => emitter.on("said", 7 as never)).toThrow("listener must be a function, got 7");
   });
 
+  it("outlives a listener that throws what has no text", () => {
+    const emitter = new Emitter(PLAIN);
+    emitter.on("said", () => {
+      throw Object.create(null);
+    });
+    emitter.emit("said", "a");
+    expect(warned).toEqual(["[object Object]"]);
+  });
+
   it("calls a listener that was added twice until both are removed", () => {
     const emitter = new Emitter(PLAIN);
     const heard: string[] = [];

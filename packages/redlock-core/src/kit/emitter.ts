@@ -7,6 +7,7 @@
  * subscriber becomes an uncaught exception, because Node handles it so.
  */
 import { type Channel, channel, type TracingChannel, tracingChannel } from "node:diagnostics_channel";
+import { messageOf } from "../rules/thrown.ts";
 import { type Check, callback, choice } from "./schema/check.ts";
 
 /** A list of every name of a kind; the compiler finds one that is left out. */
@@ -121,5 +122,5 @@ export function callQuietly(call: () => unknown, onError: (error: unknown) => vo
 
 /** Lets the process emit a warning about a failure that nobody else would be told of. */
 export function warn(error: unknown, code = "X_LISTENER"): void {
-  process.emitWarning(error instanceof Error ? error : String(error), { code });
+  process.emitWarning(error instanceof Error ? error : messageOf(error), { code });
 }
