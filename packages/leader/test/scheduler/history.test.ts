@@ -6,7 +6,15 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { Ledger } from "../../src/record/ledger.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { Recorder } from "../../src/scheduler/recorder.ts";
-import { type Happening, keyOf, lineOf, newestIn, pastOf, recordOf } from "../../src/scheduler/rules/history.ts";
+import {
+  errorText,
+  type Happening,
+  keyOf,
+  lineOf,
+  newestIn,
+  pastOf,
+  recordOf,
+} from "../../src/scheduler/rules/history.ts";
 import { type HistoryLine, Store } from "../../src/scheduler/store.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Nodes, startNodes } from "../support/redis.ts";
@@ -37,6 +45,15 @@ describe("lines of a history", () => {
   it("keep apart the attempts of a tick, and what was triggered at its time", () => {
     const all = [began(1_000), began(1_000, { attempt: 2 }), began(1_000, { suffix: "x1" })];
     expect(pastOf([lines(...all)]).happenings).toHaveLength(3);
+  });
+
+  it("say something of whatever a handler rejects with", () => {
+    expect([new RangeError("no"), "no", undefined, Object.create(null)].map(errorText)).toEqual([
+      "RangeError: no",
+      "no",
+      "undefined",
+      "[object Object]",
+    ]);
   });
 
   it("are ordered by when the handler was called, the newest first, over all nodes", () => {

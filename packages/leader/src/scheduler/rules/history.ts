@@ -1,4 +1,5 @@
 /** Pure: what became of ticks, as lines that the nodes keep, the newest first, and as records made of them. */
+import { messageOf } from "@x/redlock-core/protocol";
 import { dateOf } from "../../rules/values.ts";
 import type { SkipReason } from "../events.ts";
 import { tickId } from "../tick.ts";
@@ -153,6 +154,6 @@ export function recordOf(name: string, happening: Happening, term: number | unde
 }
 
 export function errorText(error: unknown): string {
-  const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  const text = error instanceof Error ? `${error.name}: ${error.message}` : messageOf(error);
   return text.length <= LONGEST_ERROR ? text : `${text.slice(0, LONGEST_ERROR - 1)}…`;
 }
