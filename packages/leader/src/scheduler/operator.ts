@@ -198,7 +198,9 @@ export class Operator {
     const { election, entries, store } = this.#parts;
     const entry = entries.get(text().of("name", name));
     if (entry !== undefined) return entry;
-    for (const [field] of newestOf(await store().look()).fields) if (field === name) return undefined;
+    // What the register has beside schedules has a colon in its field, and no schedule has one in its name.
+    const fields = name.includes(":") ? [] : newestOf(await store().look()).fields;
+    for (const [field] of fields) if (field === name) return undefined;
     throw new UnknownScheduleError(election.name, name);
   }
 }
