@@ -17,6 +17,8 @@ export function leaderMetrics(meter: Meter): () => void {
     name: "x.leader.is_leader",
     description: "1 in the process that leads, 0 in one that has led",
   });
+  /** The last term of each election. A process with two candidates may hear of the end of the one before it later. */
+  const terms = new Map<string, number>();
   const vacancy = durations(meter, "x.leader.vacancy.duration", "How long nobody led, as observers saw it");
   const remaining = durations(meter, "x.leader.renewal.remaining", "What is left until the deadline after a renewal");
   const share = shares(
@@ -47,9 +49,13 @@ export function leaderMetrics(meter: Meter): () => void {
   };
   return allOf([
     isLeader.stop,
-    listen("x.leader.elected", ({ election }) => isLeader.set(election, true)),
+    listen("x.leader.elected", ({ election, term }) => {
+      terms.set(election, term);
+      isLeader.set(election, true);
+    }),
     listen("x.leader.ended", (message) => {
-      isLeader.set(message.election, false);
+      const { election, term } = message;
+      if ((terms.get(election) ?? term) === term) isLeader.set(election, false);
       ended.add(1, { ...of(message), "x.leader.reason": message.reason });
     }),
     listen("x.leader.leaderChange", (message) => {

@@ -1,3 +1,4 @@
+import { channel } from "node:diagnostics_channel";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
@@ -93,4 +94,18 @@ it("counts a task that runs on without its lease once, and none that ends with i
     await running;
   }
   expect([await counted("prompt"), await counted("stubborn")]).toEqual([undefined, 1]);
+});
+
+it("says that the process leads when the end of its other candidate is told late", async () => {
+  await using sdk = await startSdk();
+  const elected = channel("x.leader.elected");
+  const ended = channel("x.leader.ended");
+  const leads = async (): Promise<number | undefined> =>
+    (await sdk.scrape()).get('x_leader_is_leader{x_leader_election="both"}');
+  elected.publish({ election: "both", id: "a", term: 1 });
+  elected.publish({ election: "both", id: "b", term: 2 });
+  ended.publish({ election: "both", id: "a", term: 1, reason: "forced" });
+  expect(await leads()).toBe(1);
+  ended.publish({ election: "both", id: "b", term: 2, reason: "stopped" });
+  expect(await leads()).toBe(0);
 });
