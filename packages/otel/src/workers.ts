@@ -57,7 +57,13 @@ export function workerMetrics(meter: Meter): () => void {
   ]);
 }
 
-/** Gauges that ask Redis each time that metrics are read. A queue that cannot be asked has none that time. */
+/** Prometheus gives a scrape 10 s. What a queue does not say within this is left out of it. */
+const LONGEST_WAIT_MS = 3_000;
+
+/**
+ * Gauges that ask Redis each time that metrics are read. A queue that cannot be asked, or does not answer in time, has
+ * none that time. While it does not answer, it is not asked again.
+ */
 export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], topKeys: number): () => void {
   if (workers.length === 0) return () => undefined;
   const gauge = (name: string, unit: string, description: string): ObservableGauge =>
@@ -82,9 +88,15 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
       }),
     );
   };
+  const asked = new Map<ObservedWorker, ReturnType<typeof ask>>();
+  const askOnce = (worker: ObservedWorker): ReturnType<typeof ask> => {
+    const answer = asked.get(worker) ?? ask(worker).finally(() => asked.delete(worker));
+    asked.set(worker, answer);
+    return answer;
+  };
   const observeWorker = async (worker: ObservedWorker, result: BatchObservableResult): Promise<void> => {
     const queue = of({ queue: worker.name });
-    const [counts, found] = await Promise.all([worker.counts(), worker.listKeys()]);
+    const [counts, found] = await inTime(askOnce(worker));
     for (const state of ["runnable", "active", "parked"] as const)
       result.observe(jobs, counts[state], { ...queue, "x.workers.state": state });
     for (const state of ["busy", "paused", "waiting", "limited"] as const)
@@ -100,4 +112,24 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
   const observed = [jobs, keys, waiting, oldest, longest];
   meter.addBatchObservableCallback(observe, observed);
   return () => meter.removeBatchObservableCallback(observe, observed);
+}
+
+async function ask(
+  worker: ObservedWorker,
+): Promise<readonly [Awaited<ReturnType<ObservedWorker["counts"]>>, Awaited<ReturnType<ObservedWorker["listKeys"]>>]> {
+  return await Promise.all([worker.counts(), worker.listKeys()]);
+}
+
+async function inTime<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    const error = new Error(`no answer within ${LONGEST_WAIT_MS} ms`);
+    // oxlint-disable-next-line eslint/no-restricted-globals -- no Clock: only what is exported depends on it
+    timer = setTimeout(() => reject(error), LONGEST_WAIT_MS);
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

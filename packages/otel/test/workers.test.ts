@@ -1,5 +1,6 @@
 import { channel } from "node:diagnostics_channel";
 import { trace } from "@opentelemetry/api";
+import { deferred } from "@x/redlock-core/protocol";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
@@ -108,6 +109,29 @@ it("counts what the partitions of a queue tell as that queue's", async () => {
   expect((await sdk.scrape()).get('x_workers_yielded_total{x_workers_queue="divided",x_workers_reason="held"}')).toBe(
     2,
   );
+});
+
+it("does not wait for a queue that does not answer, nor asks it again meanwhile", async () => {
+  const untilAnswered = deferred<void>();
+  const counts = { runnable: 7, active: 0, parked: 0, busyKeys: 0, pausedKeys: 0 };
+  let asked = 0;
+  const hung = {
+    name: "hung",
+    counts: async () => {
+      asked += 1;
+      await untilAnswered.promise;
+      return counts;
+    },
+    listKeys: () => Promise.resolve([]),
+  };
+  const fine = { name: "fine", counts: () => Promise.resolve(counts), listKeys: () => Promise.resolve([]) };
+  await using sdk = await startSdk({ workers: [hung, fine] });
+  const runnable = async (queue: string): Promise<number | undefined> =>
+    (await sdk.scrape()).get(`x_workers_jobs{x_workers_queue="${queue}",x_workers_state="runnable"}`);
+  expect(await runnable("fine")).toBe(7);
+  expect([await runnable("hung"), asked]).toEqual([undefined, 1]);
+  untilAnswered.resolve();
+  expect(await runnable("hung")).toBe(7);
 });
 
 it("tells metrics of other queues when one cannot be asked", async () => {
