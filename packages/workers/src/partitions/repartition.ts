@@ -20,7 +20,7 @@ import { PARTITIONS } from "./rules/partition.ts";
 export interface MoveOptions {
   /** The servers of the old partitions, beginning with the same one. Default: where the new ones are. */
   readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
-  /** Ends the waiting. The move stays announced, and the next call goes on with it. */
+  /** Ends the waiting. The move stays announced, and the next call goes on with it. Aborted before, it moves nothing. */
   readonly signal?: AbortSignal | undefined;
   /** Is called every second with the number of jobs that the old division still has. */
   readonly onProgress?: ((left: number) => void) | undefined;
@@ -59,6 +59,7 @@ export async function moveQueue(
   }
   const { connection = to.servers, signal, onProgress } = OPTIONS.resolve(given);
   const old = divisionOf(to.name, { partitions: from, connection, prefix: to.prefix });
+  signal?.throwIfAborted();
   const announced = await record.ask("announce", from);
   // Where it is about to be moved away again, that is to be finished first.
   const isMoved = announced.partitions === to.partitions && announced.next === undefined;

@@ -421,6 +421,9 @@ describe("processes with other numbers of partitions", () => {
     await expect(seven.moveFrom(5)).rejects.toThrow(
       /moveFrom\(5\) was called, but the queue has 4 partitions: call moveFrom\(4\)$/,
     );
+    await expect(seven.moveFrom(4, { signal: AbortSignal.abort() })).rejects.toThrow(/abort/i);
+    // That has announced nothing.
+    await expect(nine.moveFrom(5)).rejects.toThrow(/has 4 partitions: call moveFrom\(4\)$/);
     await seven.moveFrom(4, { signal: AbortSignal.timeout(100) }).catch(String);
     await expect(nine.moveFrom(4)).rejects.toThrow(
       /is being moved to 7: finish that first, with moveFrom\(4\) where partitions is 7$/,
