@@ -7,6 +7,7 @@ import { createPage, nodeListener, type Page, type PageOptions } from "@x/consol
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
@@ -173,6 +174,26 @@ describe("what it shows", () => {
     await expect
       .poll(async () => (await stateAt(late.url)).elections[0]?.terms.map(({ id }) => id))
       .toEqual(["host-a", "host-b"]);
+  });
+
+  it("takes no lock for an election, or a scheduler, whose name can be none", async () => {
+    const long = "x".repeat(5_000);
+    const names = ["leader::leader", `leader:${long}:leader`];
+    const redlock = connected();
+    await using _locks = await redlock.acquire(names);
+    const node = new Redis(servers[0]?.url ?? "");
+    const register = protocolOf(redlock).sideKey("leader:odd", `${long}:register`);
+    await node.set(register, "");
+    onTestFinished(async () => {
+      await node.del(register);
+      node.disconnect();
+    });
+    const { url } = await serve({ elections: ["odd"] });
+    await expect.poll(async () => (await stateAt(url)).locks.value?.isComplete).toBe(true);
+    const { nodes, locks, elections, schedules } = await stateAt(url, "?findLock=leader:");
+    expect([nodes.error, locks.error, schedules.error]).toEqual([undefined, undefined, undefined]);
+    expect(locks.value?.locks.map(({ resource }) => resource)).toEqual(expect.arrayContaining(names));
+    expect(elections.map(({ name }) => name)).toEqual(["odd"]);
   });
 
   it("is what the schedules are, also of a scheduler that it has to find", async () => {

@@ -65,6 +65,8 @@ interface Search {
 /** More are not kept. */
 const MOST_LOCKS = 100_000;
 const MOST_FOUND = 100;
+/** The longest name of an election, and `keyPrefix` of a scheduler (`rules/values.ts` of `@x/leader`). */
+const LONGEST_NAME = 4_096;
 
 export class LockTable {
   readonly #quorum: number;
@@ -214,6 +216,11 @@ function ownerOf(copies: readonly Copy[]): string | undefined {
   return undefined;
 }
 
+/** Locks of anybody may be named as those of an election. */
+function isName(text: string): boolean {
+  return text.length > 0 && text.length <= LONGEST_NAME;
+}
+
 /** Reads the reply of a node. @throws TypeError if it is not one of ours */
 export function parseLook(reply: unknown): Look {
   if (!Array.isArray(reply) || reply.length !== 7) throw new TypeError("unexpected reply to a look");
@@ -230,10 +237,9 @@ export function parseLook(reply: unknown): Look {
       claim: String(claim),
       client: String(client),
     })),
-    elections: (elections as readonly unknown[]).map(String),
-    schedulers: (schedulers as readonly (readonly unknown[])[]).map(([election, prefix]) => ({
-      election: String(election),
-      keyPrefix: String(prefix).replace(/:$/, ""),
-    })),
+    elections: (elections as readonly unknown[]).map(String).filter(isName),
+    schedulers: (schedulers as readonly (readonly unknown[])[])
+      .map(([election, prefix]) => ({ election: String(election), keyPrefix: String(prefix).replace(/:$/, "") }))
+      .filter(({ election, keyPrefix }) => isName(election) && (keyPrefix === "" || isName(keyPrefix))),
   };
 }
