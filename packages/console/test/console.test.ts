@@ -492,6 +492,26 @@ describe("serve", () => {
     expect(await serving.end()).toMatchObject({ code: 0 });
   });
 
+  it("takes no queue of a longer prefix for one of its own", async () => {
+    const [url = ""] = urls();
+    const [own, other] = ["bull", "bull:eu"].map(
+      (prefix) => new Queue("prefixed", { prefix, connection: { url, maxRetriesPerRequest: null } }),
+    ) as [Queue, Queue];
+    onTestFinished(async () => {
+      await other.obliterate();
+      await Promise.all([own.close(), other.close()]);
+    });
+    await Promise.all([own.waitUntilReady(), other.waitUntilReady()]);
+    const serving = start(["serve", "--json"]);
+    await expect.poll(serving.text).toContain("url");
+    const page = JSON.parse(serving.text()) as { url: string };
+    const { queues } = (await (await fetch(`${page.url}state`)).json()) as { queues: { name: string }[] };
+    const names = queues.map(({ name }) => name);
+    expect(names).toContain("prefixed");
+    expect(names.filter((name) => name.includes(":"))).toEqual([]);
+    expect(await serving.end()).toMatchObject({ code: 0, errors: "" });
+  });
+
   it("serves what the other nodes tell while the first one is away", async () => {
     const serving = start(["serve", "--json"], { nodes: [URL_WITH_SECRET, ...urls().slice(1)] });
     await expect.poll(serving.text, { timeout: 20_000 }).toContain("url");

@@ -113,7 +113,11 @@ async function queuesIn(client: Redis, prefix: string): Promise<readonly string[
   let cursor = "0";
   for (let step = 0; step < MOST_STEPS; step += 1) {
     const [next, keys] = await client.scan(cursor, "MATCH", `${escaped(prefix)}:*:meta`, "COUNT", 1_000);
-    for (const key of keys) names.add(key.slice(prefix.length + 1, -":meta".length));
+    for (const key of keys) {
+      const name = key.slice(prefix.length + 1, -":meta".length);
+      // With a colon, it is the queue of a longer prefix: BullMQ has no such name.
+      if (!name.includes(":")) names.add(name);
+    }
     cursor = next;
     if (cursor === "0") break;
   }
