@@ -1,5 +1,6 @@
 /** What every command gets, and what is the same for all: watching, and asking before something is changed. */
 import { setTimeout as delay } from "node:timers/promises";
+import { deferred, whenAborted } from "@x/redlock-core/protocol";
 import type { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 import { type Output, printable } from "./output.ts";
@@ -18,18 +19,37 @@ export interface Command {
 /** The exit code of an answer: true is 0, false is 1. */
 export type IsGood = boolean;
 
-/** Runs a look once, or until the watching is ended. Resolves with the answer of the last look. */
+/**
+ * Runs a look once, or until the watching is ended. Resolves with the answer of the last look. Throws `ConsoleFailure`
+ * if it is ended before there is one.
+ */
 export async function looking(command: Command, look: () => Promise<IsGood>): Promise<IsGood> {
   const { watch, terminal, output } = command;
-  if (watch === undefined) return await look();
+  let isGood: IsGood | undefined;
   for (;;) {
-    if (terminal.isInteractive && !output.isJson) output.clear();
-    const isGood = await look();
+    if (watch !== undefined && terminal.isInteractive && !output.isJson) output.clear();
+    const answer = await untilEnded(look(), terminal.signal);
+    isGood = answer ?? isGood;
+    if (isGood === undefined) throw new ConsoleFailure("It was ended before Redis has answered.");
+    if (watch === undefined || answer === undefined) return isGood;
     try {
       await delay(watch * 1_000, undefined, { signal: terminal.signal });
     } catch {
       return isGood;
     }
+  }
+}
+
+/** Waits for the answer of a look, or the end. A client whose Redis is away may keep what it was asked for ever. */
+async function untilEnded(looked: Promise<IsGood>, signal: AbortSignal): Promise<IsGood | undefined> {
+  const ended = deferred<undefined>();
+  const unlisten = whenAborted(signal, () => ended.resolve(undefined));
+  // It fails when the connections are closed, and nobody asks for it any more.
+  looked.catch(() => undefined);
+  try {
+    return await Promise.race([looked, ended.promise]);
+  } finally {
+    unlisten();
   }
 }
 

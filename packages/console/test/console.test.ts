@@ -4,7 +4,7 @@ import { runConsole, type Terminal } from "@x/console";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
-import { type RedisServer, startRedisNodes } from "@x/test-support";
+import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
 import { Queue, UnrecoverableError } from "bullmq";
@@ -459,6 +459,27 @@ describe("keys", () => {
       expect(await serving.end()).toMatchObject({ code: 0 });
       expect(await found.end()).toMatchObject({ code: 0 });
     });
+  });
+});
+
+describe("a queue whose Redis goes away", () => {
+  it.each([
+    ["watched", ["keys", "top", "away", "--json", "--watch", "0.1"]],
+    ["served", ["serve", "--json"]],
+  ])("does not keep a command from its end: %s", async (_how, args) => {
+    const server = await startRedis();
+    onTestFinished(() => server.stop());
+    const queue = new Queue("away", { connection: { url: server.url, maxRetriesPerRequest: null } });
+    queue.on("error", () => undefined);
+    await queue.waitUntilReady();
+    await queue.close();
+    const running = start(args, { nodes: [server.url] });
+    await expect.poll(running.text).not.toBe("");
+    await server.stop();
+    let told = "";
+    const isQuiet = (): boolean => told === (told = running.text());
+    await expect.poll(isQuiet, { interval: 300 }).toBe(true);
+    expect(await running.end()).toMatchObject({ code: 0, errors: "" });
   });
 });
 
