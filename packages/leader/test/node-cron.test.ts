@@ -3,6 +3,7 @@ import { QuorumUnreachableError, type Redlock } from "@x/redlock-core";
 import { createTask, type RunCoordinator, type TaskContext } from "node-cron";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type Nodes, startNodes } from "./support/redis.ts";
+import { VirtualLab } from "./support/virtual-lab.ts";
 
 const TICK = "report:2026-01-01T03:00:00.000Z";
 const LEASE_MS = 30_000;
@@ -85,4 +86,17 @@ it("refuses what cannot be a claim", async () => {
   const { shouldRun } = coordinator(locks);
   await expect(shouldRun("", LEASE_MS)).rejects.toThrow(RangeError);
   await expect(shouldRun(TICK, 0)).rejects.toThrow(RangeError);
+});
+
+it("makes claims that nobody loses: they end in their time", async () => {
+  const lab = new VirtualLab();
+  const locks = lab.redlock();
+  const told: unknown[] = [];
+  locks.on("lost", ({ resources }) => told.push(["lost", ...resources]));
+  locks.on("release", ({ resources, confirmed }) => told.push(["release", confirmed, ...resources]));
+  expect(await lab.clock.until(coordinator(locks, { claimFor: 3_000 }).shouldRun(TICK, 1))).toBe(true);
+  await lab.clock.advance(2_900);
+  expect(told).toEqual([]);
+  await lab.clock.advance(200);
+  expect(told).toEqual([["release", false, `node-cron:${TICK}`]]);
 });

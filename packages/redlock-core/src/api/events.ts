@@ -44,7 +44,7 @@ export interface RedlockEvents {
   };
   /**
    * A lock was released, by its holder or by `close()`. `confirmed` is true if a quorum says that it was held until
-   * then.
+   * then. It is false also for a lock that its holder had left to its lease, when that has run out.
    */
   release: {
     readonly resources: readonly string[];

@@ -235,7 +235,9 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const heldMs = this.#heldMs();
     if (!this.isLeft) void this.#releaseKeys();
     this.#forget();
-    this.#engine.events.tell("lost", () => ({ ...this.#facts, reason, heldMs, votes: error.votes }));
+    // Who has left the lock to its lease believes in it no more: it is not lost under anybody.
+    if (this.isLeft && this.#policy === undefined && reason === "expired") this.#tellRelease(false, heldMs);
+    else this.#engine.events.tell("lost", () => ({ ...this.#facts, reason, heldMs, votes: error.votes }));
     this.#controller?.abort(error);
   }
 
