@@ -194,6 +194,33 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(Moved).worker).toBeInstanceOf(ExclusiveWorker);
   });
 
+  it("tells of an event's method that fails as of an error of the worker, sync or async", async () => {
+    const errors: string[] = [];
+    @ExclusiveProcessor("eventful", { key: "accountId", connection: connection() })
+    class Eventful extends ExclusiveWorkerHost<Payment> {
+      async process(): Promise<void> {}
+
+      @OnWorkerEvent("active")
+      onActive(): void {
+        throw new Error("sync");
+      }
+
+      @OnWorkerEvent("completed")
+      async onCompleted(): Promise<void> {
+        await Promise.reject(new Error("async"));
+      }
+
+      @OnWorkerEvent("error")
+      onError(error: Error): void {
+        errors.push(error.message);
+      }
+    }
+    await using _app = await appWith(server, { providers: [Eventful] });
+    await using queue = new DisposableQueue("eventful");
+    await queue.queue.add("n", { accountId: "7", amount: 1 });
+    await expect.poll(() => errors).toEqual(["sync", "async"]);
+  });
+
   it("starts no worker with `autorun: false`", async () => {
     @ExclusiveProcessor("by-hand", { key: "accountId", connection: connection(), autorun: false })
     class ByHand extends ExclusiveWorkerHost {

@@ -3,7 +3,7 @@ import "reflect-metadata";
 import { Logger } from "@nestjs/common";
 import type { ModuleRef } from "@nestjs/core";
 import type { Redlock } from "@x/redlock-core";
-import { boolean, quote } from "@x/redlock-core/protocol";
+import { asError, boolean, messageOf, quote } from "@x/redlock-core/protocol";
 import { ExclusiveWorker, type ExclusiveWorkerOptions } from "@x/workers";
 import type { WorkerListener } from "bullmq";
 import type { Discovery, MarkedMethod, MarkedObject } from "../discovery.ts";
@@ -128,9 +128,22 @@ export class ExclusiveWorkers {
   }
 }
 
-/** Methods with `@OnWorkerEvent` of `@nestjs/bullmq` are called with the worker's events. */
+/**
+ * Methods with `@OnWorkerEvent` of `@nestjs/bullmq` are called with the worker's events. BullMQ makes an `error` of what
+ * one throws, and so does this of what an async one rejects with.
+ */
 function listen(worker: ExclusiveWorker, methods: readonly MarkedMethod<WorkerEvent>[]): void {
-  for (const { mark, call } of methods) worker.on(mark.eventName, (...args: unknown[]) => void call(...args));
+  for (const { name, mark, call } of methods) {
+    const failed = (error: unknown): void => {
+      // What fails to be told of errors would be told of its own.
+      if (mark.eventName === "error") logger.error(`${name} failed: ${messageOf(error)}`);
+      else worker.emit("error", asError(error));
+    };
+    worker.on(mark.eventName, (...args: unknown[]) => {
+      const result = call(...args);
+      if (result instanceof Promise) result.catch(failed);
+    });
+  }
 }
 
 /** An option that is undefined counts as left out. */
