@@ -177,6 +177,11 @@ describe("calendars", () => {
     );
   });
 
+  it("have no tick that no Date can name", () => {
+    const calendar = everyCalendar(Number.MAX_SAFE_INTEGER, 0);
+    expect([calendar.next(0), everyCalendar(8.64e15, 0).next(0)]).toEqual([null, 8.64e15]);
+  });
+
   it("refuse a calendar of the user's that stands still", () => {
     for (const bad of [(after: Date) => after, () => new Date(Number.NaN), () => undefined as unknown as Date]) {
       expect(() => ownCalendar("mine", bad).next(5)).toThrow(/next tick of "mine" must be null or a Date later than/);

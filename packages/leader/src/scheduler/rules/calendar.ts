@@ -129,9 +129,17 @@ function withNamedValues(field: string, most: number): string {
   return named.join(",");
 }
 
+/** No `Date` is later. */
+const LAST_DATE_MS = 8.64e15;
+
 /** Every `ms`, counted from the Unix epoch plus `offsetMs`: a failover keeps the phase. */
 export function everyCalendar(ms: number, offsetMs: number): Calendar {
-  return { next: (afterMs) => (Math.floor((afterMs - offsetMs) / ms) + 1) * ms + offsetMs };
+  return {
+    next: (afterMs) => {
+      const nextMs = (Math.floor((afterMs - offsetMs) / ms) + 1) * ms + offsetMs;
+      return nextMs <= LAST_DATE_MS ? nextMs : null;
+    },
+  };
 }
 
 /** A calendar of the user's own; checks that it moves on. */
