@@ -68,6 +68,16 @@ describe("memory nodes", () => {
     expect(await clock.until(redlock.tryAcquire("a"))).not.toBeNull();
   });
 
+  it("answer after a restart, or a failover, though the process before was frozen", async () => {
+    for (const node of nodes) node.freeze(600_000);
+    nodes[0]?.restart();
+    nodes[1]?.crash();
+    nodes[1]?.restart({ empty: true });
+    nodes[2]?.failover(0);
+    await clock.advance(10_000);
+    expect(nodes.map(({ state }) => state)).toEqual(["ready", "ready", "ready"]);
+  });
+
   it("keep their data over a restart, and lose it with flush", async () => {
     await redlock.acquire("a", { ttl: 10_000 });
     nodes[0]?.restart();

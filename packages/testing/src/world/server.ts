@@ -141,6 +141,12 @@ export class Server {
     });
   }
 
+  /** Ends all freezes: they were of a process that is gone. */
+  thaw(): void {
+    this.#thawedCount += 1;
+    this.#frozenCount = 0;
+  }
+
   /** Ends the process; a new one starts after `downMs` with what `amnesia` left, its clock `stepMs` further. */
   crash(options: { readonly amnesia: Amnesia; readonly downMs: number; readonly stepMs: number }): void {
     if (!this.#isUp) return;
@@ -188,8 +194,7 @@ export class Server {
     this.stop();
     const sinceMs = this.#ranUntilMs - lostMs;
     const lost = this.#earlier?.find(({ atMs }) => atMs > sinceMs);
-    this.#thawedCount += 1;
-    this.#frozenCount = 0;
+    this.thaw();
     this.#begin(lost?.data ?? this.store.snapshot());
   }
 
