@@ -12,6 +12,7 @@
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
 import type { SchedulerEvents } from "./events.ts";
+import { Outage } from "./outage.ts";
 import { errorText, type Happening, keyOf, lineOf } from "./rules/history.ts";
 import type { Store } from "./store.ts";
 import { type Tick, tickId } from "./tick.ts";
@@ -47,10 +48,12 @@ export class Recorder {
   #cancel: (() => void) | undefined;
   #writing: Promise<void> | undefined;
   #isOver = false;
+  readonly #outage: Outage;
 
   constructor(parts: RecorderParts) {
     this.#parts = parts;
     const { events, clock, term } = parts;
+    this.#outage = new Outage((error) => events.emit("error", error));
     const about = (tick: Tick): Omit<Happening, "outcome"> => ({
       suffix: tick.id.slice(tickId(tick.schedule, tick.scheduledAt.getTime()).length + 1),
       scheduledAtMs: tick.scheduledAt.getTime(),
@@ -114,7 +117,7 @@ export class Recorder {
 
   /** Resolves false if too few nodes answered, and never rejects. */
   async #write(): Promise<boolean> {
-    const { store, events, kept, nextOf } = this.#parts;
+    const { store, kept, nextOf } = this.#parts;
     const batch = [...this.#pending].slice(0, MOST_LINES);
     for (const [key] of batch) this.#pending.delete(key);
     try {
@@ -126,10 +129,11 @@ export class Recorder {
         })),
         kept,
       );
+      this.#outage.ended();
       return true;
     } catch (error) {
       this.#pending = new Map([...batch.filter(([key]) => !this.#pending.has(key)), ...this.#pending]);
-      events.emit("error", error);
+      this.#outage.failed(error);
       return false;
     }
   }

@@ -157,6 +157,39 @@ describe("a recorder", () => {
   });
 });
 
+describe("a recorder of nodes that are away", () => {
+  it("tells it once until they are back", async () => {
+    const clock = new ManualClock();
+    const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    const told: unknown[] = [];
+    events.on("error", (error) => told.push(error));
+    let asked = 0;
+    let isAway = true;
+    const away = new Error("no quorum");
+    const store = {
+      record: async (): Promise<void> => {
+        asked += 1;
+        if (isAway) throw away;
+      },
+    };
+    const parts = { store: store as unknown as Store, clock, events, term: 7, kept: 10, nextOf: () => undefined };
+    const recorder = new Recorder(parts);
+    const skip = (): void =>
+      events.emit("tickSkipped", { schedule: "s", scheduledAt: new Date(clock.wallMs()), reason: "overlap" });
+    skip();
+    await clock.advance(5_000);
+    expect([asked > 2, told]).toEqual([true, [away]]);
+    isAway = false;
+    await clock.advance(2_000);
+    isAway = true;
+    skip();
+    await clock.advance(2_000);
+    expect(told).toEqual([away, away]);
+    isAway = false;
+    await recorder.end();
+  });
+});
+
 describe("the history of a scheduler", () => {
   let nodes: Nodes;
   beforeAll(async () => {
