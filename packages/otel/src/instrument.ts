@@ -27,7 +27,7 @@ const MOST_KEYS = 100;
 
 /**
  * Makes spans and metrics of every lock, leader and exclusive worker of this process. It returns a function that stops
- * that. Call it once, after OpenTelemetry's SDK was started.
+ * that, and ends the spans of what is under way. Call it once, after OpenTelemetry's SDK was started.
  *
  * Nothing is changed in the packages: they publish on `node:diagnostics_channel`.
  * @throws TypeError or RangeError for bad options.

@@ -1,6 +1,6 @@
 /** Metrics of locks. */
 
-import type { Meter } from "@opentelemetry/api";
+import type { Attributes, Meter } from "@opentelemetry/api";
 import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
 import { allOf, listen, listenToCalls } from "./channels.ts";
 import { durations, Switches, shares } from "./meters.ts";
@@ -23,23 +23,27 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     description: "1: it votes. 0: it is down, or in quarantine. From its first change on",
   });
   const name = (resources: readonly string[]) => ({ "x.lock.name": nameOfAll(resources, nameOf) });
-  const holders = new Set<string>();
-  const begun = new WeakSet<RedlockTraces["acquire"]>();
+  /** What is counted as held, and as under way, with what it is counted by. */
+  const holders = new Map<string, Attributes>();
+  const begun = new Map<RedlockTraces["acquire"], Attributes>();
 
   const ended = (message: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
-    const { resources, heldMs } = message;
+    const { heldMs } = message;
     // A lock that was lost is told again when it is released, and one that was held before is not counted.
-    if (!holders.delete(idOf(message))) return;
-    held.add(-1, name(resources));
-    heldFor.record(heldMs / 1_000, name(resources));
+    const id = idOf(message);
+    const attributes = holders.get(id);
+    if (!holders.delete(id)) return;
+    held.add(-1, attributes);
+    heldFor.record(heldMs / 1_000, attributes);
   };
   return allOf([
     nodeUp.stop,
     listen("x.redlock.acquire", ({ resources, outcome, waitMs, fencingToken }) => {
       waited.record(waitMs / 1_000, { ...name(resources), "x.lock.outcome": outcome });
       if (fencingToken === undefined) return;
-      holders.add(idOf({ resources, fencingToken }));
-      held.add(1, name(resources));
+      const attributes = name(resources);
+      holders.set(idOf({ resources, fencingToken }), attributes);
+      held.add(1, attributes);
     }),
     listen("x.redlock.release", ended),
     listen("x.redlock.lost", (message) => {
@@ -59,12 +63,18 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     }),
     listenToCalls<RedlockTraces["acquire"]>("x.redlock:acquire", {
       begins: (facts) => {
-        begun.add(facts);
-        waiting.add(1, name(facts.resources));
+        const attributes = name(facts.resources);
+        begun.set(facts, attributes);
+        waiting.add(1, attributes);
       },
       ends: (facts) => {
-        if (begun.delete(facts)) waiting.add(-1, name(facts.resources));
+        const attributes = begun.get(facts);
+        if (begun.delete(facts)) waiting.add(-1, attributes);
       },
     }),
+    () => {
+      for (const attributes of holders.values()) held.add(-1, attributes);
+      for (const attributes of begun.values()) waiting.add(-1, attributes);
+    },
   ]);
 }

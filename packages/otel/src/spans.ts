@@ -155,7 +155,7 @@ class HeldSpans {
 }
 
 function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }: Drawing<Facts>): () => void {
-  const open = new WeakMap<Facts, { readonly span: Span; readonly parent: Context }>();
+  const open = new Map<Facts, { readonly span: Span; readonly parent: Context }>();
   const start = (facts: Facts): Context => {
     const parent = context.active();
     try {
@@ -180,14 +180,15 @@ function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }
     span.end();
   };
   const storage = contextStorage();
-  if (storage === undefined) return listenToCalls<Facts>(name, { begins: start, ends: finish });
+  const endAll = (): void => {
+    for (const { span } of open.values()) span.end();
+    open.clear();
+  };
+  if (storage === undefined) return allOf([listenToCalls<Facts>(name, { begins: start, ends: finish }), endAll]);
   const began = tracingChannel<Context, Facts>(name).start;
   began.bindStore(storage, start);
   const stop = listenToCalls<Facts>(name, { begins: () => undefined, ends: finish });
-  return () => {
-    stop();
-    began.unbindStore(storage);
-  };
+  return allOf([stop, () => began.unbindStore(storage), endAll]);
 }
 
 /** Returns the storage of the active context, if the context manager is OpenTelemetry's own. */

@@ -2,6 +2,7 @@ import { channel } from "node:diagnostics_channel";
 import { context, SpanStatusCode, trace } from "@opentelemetry/api";
 import { instrument } from "@x/otel";
 import { LockHeldError, Redlock } from "@x/redlock-core";
+import { deferred } from "@x/redlock-core/protocol";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { parentOf, startSdk } from "./support/sdk.ts";
@@ -85,6 +86,32 @@ it("counts what is held, waited for and lost, and Prometheus gets it", async () 
   expect(after.get('x_lock_lost_total{x_lock_name="stock:*",x_lock_loss_reason="forced"}')).toBe(1);
   expect(after.get('x_lock_wait_duration_count{x_lock_name="stock:*",x_lock_outcome="acquired"}')).toBe(2);
   expect(after.get('x_lock_hold_duration_count{x_lock_name="stock:*"}')).toBe(2);
+});
+
+it("ends what is under way when it is stopped", async () => {
+  await using sdk = await startSdk();
+  await using redlock = new Redlock(server.url);
+  const end = deferred<void>();
+  const running = redlock.using("shut:1", () => end.promise);
+  await expect.poll(() => redlock.inspect("shut:1").then(({ verdict }) => verdict)).toBe("held");
+  const waiting = redlock.acquire("shut:1", { timeout: 10_000 });
+  const held = async (): Promise<readonly (number | undefined)[]> => {
+    const samples = await sdk.scrape();
+    return ["held", "waiting"].map((name) => samples.get(`x_lock_${name}{x_lock_name="shut:*"}`));
+  };
+  expect(await held()).toEqual([1, 1]);
+  sdk.stop();
+  expect(await held()).toEqual([0, 0]);
+  expect(
+    sdk
+      .spans()
+      .map(({ name }) => name)
+      .toSorted(),
+  ).toEqual(["lock acquire shut:*", "lock acquire shut:*", "lock hold shut:*", "lock using shut:*"]);
+  end.resolve();
+  await running;
+  await (await waiting).release();
+  expect(await held()).toEqual([0, 0]);
 });
 
 it("says when a node is down, and when it is back", async () => {
