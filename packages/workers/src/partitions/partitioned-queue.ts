@@ -263,6 +263,9 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    */
   async moveFrom(from: number, options: MoveOptions = {}): Promise<number> {
     const addScheduler = async (scheduler: Scheduler): Promise<void> => {
+      // Producers of this division may have changed it since the move was announced: what they say is newer.
+      const known = await this.#all(async (queue) => await queue.getJobScheduler(scheduler.key));
+      if (known.some((each) => (each ?? undefined) !== undefined)) return;
       const { data, opts } = scheduler.template ?? {};
       const template = { name: scheduler.name as Name, data: data as Data, opts };
       const repeat = repeatOf(scheduler);

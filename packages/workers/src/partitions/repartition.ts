@@ -20,7 +20,7 @@ import { PARTITIONS } from "./rules/partition.ts";
 export interface MoveOptions {
   /** The servers of the old partitions, beginning with the same one. Default: where the new ones are. */
   readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
-  /** Ends the waiting. The move stays announced, and the next call goes on with it. Aborted before, it moves nothing. */
+  /** Ends the waiting. The move stays announced, and the next call goes on with it. If it has aborted, none begins. */
   readonly signal?: AbortSignal | undefined;
   /** Is called every second with the number of jobs that the old division still has. */
   readonly onProgress?: ((left: number) => void) | undefined;
@@ -29,7 +29,7 @@ export interface MoveOptions {
 interface NewDivision {
   readonly record: LayoutRecord;
   readonly doors: readonly Door[];
-  /** Adds a job scheduler of the old division to the new one. */
+  /** Adds a job scheduler of the old division to the new one, unless that has it already. */
   readonly addScheduler: (scheduler: Scheduler) => Promise<void>;
 }
 

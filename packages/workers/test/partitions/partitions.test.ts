@@ -468,6 +468,23 @@ describe("processes with other numbers of partitions", () => {
     await expect(after.add("job", { k: "back", i: 1 })).rejects.toThrow(/is being moved to 4/);
   });
 
+  it("keep what those of the new number have said of a job scheduler meanwhile", async () => {
+    await using lab = await Lab.start();
+    const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
+    const template = { name: "tick", data: { k: "tick", i: 0 } };
+    await two.upsertJobScheduler("changed", { pattern: "0 3 * * *" }, template);
+    await two.upsertJobScheduler("same", { pattern: "0 3 * * *" }, template);
+    const moved = four.moveFrom(2);
+    const changed = async (): Promise<string> =>
+      await four.upsertJobScheduler("changed", { pattern: "0 4 * * *" }, template).then(() => "changed", String);
+    await expect.poll(changed).toBe("changed");
+    expect((await two.getJobSchedulers()).map(({ key }) => key)).toContain("changed");
+    expect(await moved).toBe(0);
+    const found = (await four.getJobSchedulers()).map(({ key, pattern }) => `${key}: ${pattern}`);
+    expect(found.toSorted()).toEqual(["changed: 0 4 * * *", "same: 0 3 * * *"]);
+    expect(await two.getJobSchedulers()).toEqual([]);
+  });
+
   it("do not close the partitions to which the queue is being moved back", async () => {
     await using lab = await Lab.start();
     const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
