@@ -1,5 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { errorOf, startProxy } from "@x/test-support";
+import { createClient } from "redis";
+import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Clock, systemClock } from "../src/index.ts";
 import { protocolOf } from "../src/protocol.ts";
@@ -117,6 +119,42 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
       )
       .toContain("heard");
   });
+});
+
+it.each(Object.keys(clients))(
+  "a connection that breaks in its handshake is followed by another one (%s)",
+  async (name) => {
+    const [server] = await startNodes(1);
+    const proxy = await startSubscriberProxy(server?.path ?? "");
+    const settings = { nodeTimeoutMs: 60_000, clock: systemClock };
+    const redlock = openRedlock([clients[name]?.(proxy.url, settings) ?? ""], { nodeTimeout: 60_000 });
+    await (await redlock.acquire("r")).release();
+    proxy.breaksHandshakes = true;
+    proxy.drop();
+    await expect.poll(() => proxy.brokenHandshakes, { timeout: 20_000 }).toBeGreaterThan(0);
+    proxy.breaksHandshakes = false;
+    await (await redlock.acquire("r", { timeout: 30_000 })).release();
+  },
+);
+
+it.each([
+  ["node-redis", createClient],
+  ["node-redis 5", createClient5],
+] as const)("a connection that breaks before its credentials are there is replaced (%s)", async (_name, create) => {
+  const [server] = await startNodes(1);
+  const proxy = await startSubscriberProxy(server?.path ?? "");
+  await server?.call("ACL", "SETUSER", "late", "on", ">secret", "~*", "&*", "+@all");
+  const credentials = async (): Promise<{ readonly username: string; readonly password: string }> => {
+    await delay(200);
+    return { username: "late", password: "secret" };
+  };
+  const credentialsProvider = { type: "async-credentials-provider", credentials } as const;
+  const client = (create as typeof createClient)({ url: proxy.url, credentialsProvider });
+  const redlock = openRedlock([client], { nodeTimeout: 1_000, clock: hasty });
+  await expect.poll(() => proxy.connectionCount, { interval: 1 }).toBe(1);
+  proxy.drop();
+  const take = async (): Promise<boolean> => (await redlock.tryAcquire("r").catch(() => null)) !== null;
+  await expect.poll(take, { timeout: 8_000 }).toBe(true);
 });
 
 describe.each(Object.keys(clients))("an idle connection for messages that is dead (%s)", (name) => {

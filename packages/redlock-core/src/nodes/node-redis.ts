@@ -61,6 +61,8 @@ interface Connection {
   destroy(): void;
 }
 
+const BROKEN_HANDSHAKE = "the connection broke in the handshake";
+
 /** A listener hears of a connection and of those that replace it, of one at a time. */
 interface ConnectionListener {
   onReady(): void;
@@ -70,8 +72,10 @@ interface ConnectionListener {
 
 /**
  * A connection is followed by the next one, because node-redis waits without end for the answer to its handshake or to
- * a PING. The next one is a new client. The old one may still be about to connect, and would do it beside a second
- * `connect()`.
+ * a PING. If its socket breaks in the handshake, it may wait without end, too, or call the broken socket ready: version
+ * 5 ignores the errors of all that it asks there.
+ *
+ * The next one is a new client. The old one may still be about to connect, and would do it beside a second `connect()`.
  */
 class LastingConnection {
   readonly #open: () => Connection;
@@ -79,6 +83,10 @@ class LastingConnection {
   readonly #listener: ConnectionListener;
   #current: Connection;
   #cancelDeadline: (() => void) | undefined;
+  /** Whether the socket that was opened last has had an error. */
+  #isBroken = false;
+  /** How many in a row have broken in their handshake. */
+  #failures = 0;
   #isClosed = false;
 
   constructor(open: () => Connection, settings: NodeSettings, listener: ConnectionListener) {
@@ -128,15 +136,20 @@ class LastingConnection {
     };
     on("connect", () => {
       connection.unref();
+      this.#isBroken = false;
       this.#expectAnswer(NO_HANDSHAKE);
     });
     on("ready", () => {
       this.#relax();
+      if (this.#isBroken) return this.#replaceLater();
+      this.#failures = 0;
       this.#listener.onReady();
     });
     on("error", (error) => {
       this.#listener.onError(error);
-      if (!connection.isReady) this.#wentDown();
+      if (connection.isReady) return;
+      this.#isBroken = true;
+      this.#listener.onDown();
     });
     on("reconnecting", () => this.#wentDown());
     on("end", () => this.#wentDown());
@@ -149,6 +162,12 @@ class LastingConnection {
   #wentDown(): void {
     this.#relax();
     this.#listener.onDown();
+  }
+
+  #replaceLater(): void {
+    const pauseMs = reconnectDelayMs(this.#failures);
+    this.#failures += 1;
+    this.#cancelDeadline = this.#settings.clock.schedule(pauseMs, () => this.replace(BROKEN_HANDSHAKE));
   }
 
   #expectAnswer(otherwise: string): void {

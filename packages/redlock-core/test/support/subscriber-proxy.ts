@@ -10,7 +10,11 @@ export async function startSubscriberProxy(path: string): Promise<SubscriberProx
 }
 
 export class SubscriberProxy extends FaultyProxy {
+  /** Whether each connection is cut when the first bytes come over it. */
+  breaksHandshakes = false;
+  brokenHandshakes = 0;
   readonly #subscribers = new WeakSet<ProxyConnection>();
+  readonly #known = new WeakSet<ProxyConnection>();
   #cuts = 0;
 
   /** Open connections that pass, and over which a SUBSCRIBE went. */
@@ -29,6 +33,11 @@ export class SubscriberProxy extends FaultyProxy {
   }
 
   protected override onSent(bytes: Buffer, connection: ProxyConnection): void {
+    if (this.breaksHandshakes && !this.#known.has(connection)) {
+      this.brokenHandshakes += 1;
+      return this.drop(connection);
+    }
+    this.#known.add(connection);
     if (!/\r\nsubscribe\r\n/i.test(bytes.toString("latin1"))) return;
     this.#subscribers.add(connection);
     if (this.#cuts === 0) return;
