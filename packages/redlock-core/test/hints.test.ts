@@ -198,8 +198,12 @@ describe("subscribe", () => {
     const heard: string[] = [];
     const stop = await protocolOf(redlock).subscribe("news", (message) => heard.push(message));
     await server.call("ACL", "SETUSER", "deaf", "allchannels");
-    await expect.poll(async () => await server.call("PUBLISH", "news", "heard"), { interval: 200 }).toBe(1);
-    await expect.poll(() => heard).toEqual(["heard"]);
+    // A client may drop what comes before it knows that it is subscribed.
+    const publish = async (): Promise<boolean> => {
+      await server.call("PUBLISH", "news", "heard");
+      return heard.includes("heard");
+    };
+    await expect.poll(publish, { interval: 200, timeout: 20_000 }).toBe(true);
     stop();
     await expect.poll(async () => await server.call("PUBSUB", "CHANNELS")).toEqual([]);
   });
