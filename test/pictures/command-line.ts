@@ -55,7 +55,7 @@ export async function commandLine(): Promise<string> {
       defer: (end: () => Promise<unknown>) => void ends.push(end),
     } as unknown as Connections,
     output: new Output({ isJson: false, hasColour: true, write: (written) => void (text += written) }),
-    terminal: {},
+    terminal: { signal: new AbortController().signal },
     watch: undefined,
     isConfirmed: false,
   } as unknown as Command;

@@ -97,8 +97,8 @@ export class MemoryNode implements LockNode {
   }
 
   /**
-   * Starts the node again, at once if it was up or frozen. It has its data, as with `appendfsync always`; `empty`: it has none.
-   * Processes connect again within a second of virtual time.
+   * Starts the node again, at once if it was up or frozen. It has its data, as with `appendfsync always`; `empty`: it
+   * has none. Processes connect again within a second of virtual time.
    */
   restart(options: { readonly empty?: boolean | undefined } = {}): void {
     const { empty } = RESTART.resolve(options);

@@ -206,7 +206,7 @@ export function wire(
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
 }
 
-/** Tells runs that their locks are lost, or released by whoever closes the `Redlock`. Returns a function that ends it. */
+/** Tells runs that their locks are lost, or released by a close of the `Redlock`. Returns a function that ends it. */
 function followLosses(redlock: Redlock, watchdog: Watchdog): () => void {
   const stops = [
     redlock.on("lost", (lost) => watchdog.holderOf(lost)?.loseKeys(lost.reason)),

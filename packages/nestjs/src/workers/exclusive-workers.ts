@@ -129,8 +129,8 @@ export class ExclusiveWorkers {
 }
 
 /**
- * Methods with `@OnWorkerEvent` of `@nestjs/bullmq` are called with the worker's events. BullMQ makes an `error` of what
- * one throws, and so does this of what an async one rejects with.
+ * Methods with `@OnWorkerEvent` of `@nestjs/bullmq` are called with the worker's events. BullMQ makes an `error` of
+ * what one throws, and so does this of what an async one rejects with.
  */
 function listen(worker: ExclusiveWorker, methods: readonly MarkedMethod<WorkerEvent>[]): void {
   for (const { name, mark, call } of methods) {

@@ -72,8 +72,8 @@ interface ConnectionListener {
 
 /**
  * A connection is followed by the next one, because node-redis waits without end for the answer to its handshake or to
- * a PING. If its socket breaks in the handshake, it may wait without end, too, or call the broken socket ready: version
- * 5 ignores the errors of all that it asks there.
+ * a PING. If its socket breaks in the handshake, it may wait without end, too. Or it calls the broken socket ready:
+ * version 5 ignores the errors of all that it asks there.
  *
  * The next one is a new client. The old one may still be about to connect, and would do it beside a second `connect()`.
  */
