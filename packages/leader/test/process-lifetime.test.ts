@@ -61,6 +61,13 @@ it.concurrent("a process that leads a scheduler in a term of its own lives as lo
   expect(child.output).toContain("ticked 2");
 });
 
+it.concurrent("a handler that never ends keeps no process alive whose election is stopped", async ({ expect }) => {
+  await using nodes = await startNodes(1);
+  const [path = ""] = nodes.paths;
+  await using child = spawnChild(new URL("children/stuck-tick.ts", import.meta.url), { args: [path] });
+  expect(await child.exited).toMatchObject({ code: 0 });
+});
+
 it("fifty elections of a process are led by one each, and leave no timer or socket behind", async () => {
   await using nodes = await startNodes(1);
   const check = watchForLeaks();

@@ -22,6 +22,7 @@ import {
   type ShapeOf,
   shaped,
   text,
+  whenAborted,
 } from "@x/redlock-core/protocol";
 import { limitDrain } from "../election/drain.ts";
 import type { LeaderElection } from "../election/election.ts";
@@ -256,12 +257,15 @@ export class LeaderScheduler implements AsyncDisposable {
 
   /**
    * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. It resolves when no handler
-   * runs any more, and keeps the process alive until then.
+   * runs any more.
+   *
+   * It keeps the process alive until then, but no longer than `drainTimeout` after the term or this scheduler is asked
+   * to end.
    * @throws RangeError for a term of another election, or one that another scheduler with this `keyPrefix` leads
    */
   async lead(term: LeaderTerm): Promise<void> {
     TERM.of("term", term);
-    const { election, concurrency } = this.#options;
+    const { election, concurrency, drainTimeout } = this.#options;
     if (term.election !== election.name)
       throw new RangeError(`term must be of election "${election.name}", got "${term.election}"`);
     if (this.#leading !== undefined)
@@ -289,6 +293,9 @@ export class LeaderScheduler implements AsyncDisposable {
     });
     listening.catch((error: unknown) => this.#report(error));
     const letGo = keepAlive(clock);
+    const unlisten = [term.signal, this.#stop.signal].map((signal) =>
+      whenAborted(signal, () => clock.schedule(drainTimeout, letGo)),
+    );
     try {
       await session.run();
     } finally {
@@ -296,6 +303,7 @@ export class LeaderScheduler implements AsyncDisposable {
       await listening.then((stop) => stop()).catch(() => undefined);
       prefixes.delete(this.#prefix);
       this.#leading = undefined;
+      for (const stop of unlisten) stop();
       letGo();
       ended.resolve();
     }
