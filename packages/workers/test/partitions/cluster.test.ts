@@ -268,14 +268,12 @@ it("goes on with the other partitions while the server of one hangs", async () =
   };
   await add(onOther, 20);
   await add(onFirst, 1);
-  await until(() => ran.length > 100, 30_000);
+  await until(() => ran.length > 100 && ran.some((key) => onFirst.includes(key)), 30_000);
   other.freeze();
   // Also after a failure: the queue and the worker could not be closed.
   lab.defer(async () => other.thaw());
-  const before = ran.filter((key) => onFirst.includes(key)).length;
   await add(onFirst, 5);
   await until(() => ran.filter((key) => onFirst.includes(key)).length === 6 * onFirst.length, 30_000);
-  expect(before).toBeGreaterThan(0);
   other.thaw();
   await until(() => ran.length >= 20 * onOther.length + 6 * onFirst.length, 30_000);
 });
