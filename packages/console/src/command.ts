@@ -1,6 +1,6 @@
 /** What every command gets, and what is the same for all: watching, and asking before something is changed. */
 import { setTimeout as delay } from "node:timers/promises";
-import { deferred, whenAborted } from "@x/redlock-core/protocol";
+import { abortable } from "@x/redlock-core/protocol";
 import type { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 import { type Output, printable } from "./output.ts";
@@ -42,14 +42,11 @@ export async function looking(command: Command, look: () => Promise<IsGood>): Pr
 
 /** Waits for the answer of a look, or the end. A client whose Redis is away may keep what it was asked for ever. */
 async function untilEnded(looked: Promise<IsGood>, signal: AbortSignal): Promise<IsGood | undefined> {
-  const ended = deferred<undefined>();
-  const unlisten = whenAborted(signal, () => ended.resolve(undefined));
-  // It fails when the connections are closed, and nobody asks for it any more.
-  looked.catch(() => undefined);
   try {
-    return await Promise.race([looked, ended.promise]);
-  } finally {
-    unlisten();
+    return await abortable(looked, signal);
+  } catch (error) {
+    if (signal.aborted && error === signal.reason) return undefined;
+    throw error;
   }
 }
 

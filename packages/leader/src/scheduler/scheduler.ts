@@ -15,6 +15,7 @@ import {
   Emitter,
   inTime,
   integer,
+  linkSignals,
   protocolOf,
   quote,
   redlock,
@@ -293,9 +294,8 @@ export class LeaderScheduler implements AsyncDisposable {
     });
     listening.catch((error: unknown) => this.#report(error));
     const letGo = keepAlive(clock);
-    const unlisten = [term.signal, this.#stop.signal].map((signal) =>
-      whenAborted(signal, () => clock.schedule(drainTimeout, letGo)),
-    );
+    const asked = linkSignals(term.signal, this.#stop.signal);
+    whenAborted(asked.signal, () => clock.schedule(drainTimeout, letGo));
     try {
       await session.run();
     } finally {
@@ -303,7 +303,7 @@ export class LeaderScheduler implements AsyncDisposable {
       await listening.then((stop) => stop()).catch(() => undefined);
       prefixes.delete(this.#prefix);
       this.#leading = undefined;
-      for (const stop of unlisten) stop();
+      asked.unlink();
       letGo();
       ended.resolve();
     }
