@@ -1,14 +1,15 @@
 /** What Prometheus gets from a process of the boards. */
 import { Redlock } from "@x/redlock-core";
-import { freePort, startRedis } from "@x/test-support";
+import { reservePort, startRedis } from "@x/test-support";
 import { afterEach, expect, it, vi } from "vitest";
 import { serveMetrics } from "../src/metrics.ts";
 
 afterEach(() => vi.unstubAllEnvs());
 
 it("serves metrics of locks on the port that it is given, until it is stopped", async () => {
-  const port = String(await freePort());
-  vi.stubEnv("METRICS_PORT", port);
+  using reserved = await reservePort();
+  const { port } = reserved;
+  vi.stubEnv("METRICS_PORT", String(port));
   await using server = await startRedis();
   const stop = await serveMetrics();
   await using redlock = new Redlock(server.url);

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redis } from "ioredis";
+import { type ReservedPort, reservePort } from "./ports.ts";
 import { type Exit, follow } from "./processes.ts";
 import { redisBinary } from "./redis-binary.ts";
 import { temporaryFolder, unref } from "./watchdog.ts";
@@ -22,10 +23,6 @@ export interface RedisServerOptions {
   readonly sentinel?: boolean;
 }
 
-// Below the range from which Linux (32768) and macOS (49152) take the ports of outgoing connections, so that nobody takes a
-// server's port while it is down; and 10,000 below the highest port that a cluster bus may use.
-const firstPort = 10_240;
-const lastPort = 22_000;
 const startAttempts = 20;
 const startTimeoutMs = 20_000;
 const portRetryMs = 100;
@@ -38,18 +35,15 @@ let serverCount = 0;
  */
 export async function startRedis(options: RedisServerOptions = {}): Promise<RedisServer> {
   const folder = join(temporaryFolder(), `${serverCount++}`);
-  mkdirSync(folder);
   for (let attempt = 1; ; attempt++) {
-    const port = firstPort + Math.floor(Math.random() * (lastPort - firstPort));
-    const server = new RedisServer(folder, port, options);
+    mkdirSync(folder);
+    const server = new RedisServer(folder, await reservePort(), options);
     try {
       await server.start();
       return server;
     } catch (error) {
-      if (!(error instanceof PortTakenError) || attempt === startAttempts) {
-        await server.stop();
-        throw error;
-      }
+      await server.stop();
+      if (!(error instanceof PortTakenError) || attempt === startAttempts) throw error;
     }
   }
 }
@@ -76,13 +70,16 @@ export class RedisServer implements AsyncDisposable {
   readonly url: string;
   readonly #folder: string;
   readonly #args: readonly string[];
+  #reserved: ReservedPort | undefined;
   #child: ChildProcess | undefined;
   #exited: Promise<Exit> | undefined;
   #log: string[] = [];
   #kept: Redis | undefined;
 
   /** Use `startRedis`. */
-  constructor(folder: string, port: number, options: RedisServerOptions) {
+  constructor(folder: string, reserved: ReservedPort, options: RedisServerOptions) {
+    const { port } = reserved;
+    this.#reserved = reserved;
     this.port = port;
     this.path = join(folder, "sock");
     this.url = `redis://${this.host}:${port}`;
@@ -139,7 +136,8 @@ export class RedisServer implements AsyncDisposable {
     // Its last lines may come after its end.
     await closed;
     const log = this.#log.join("\n");
-    if (/address already in use|Failed listening|Could not create server/i.test(log)) throw new PortTakenError(log);
+    if (/address already in use|Failed listening|Could not create server/i.test(log))
+      throw new PortTakenError(`port ${this.port} is taken\n${log}`);
     throw new Error(
       `redis-server did not start: ${end === "late" ? `silent for ${startTimeoutMs} ms` : JSON.stringify(end)}\n${log}`,
     );
@@ -235,9 +233,11 @@ export class RedisServer implements AsyncDisposable {
     client.stream.unref();
   }
 
-  /** Ends the server at once and removes its folder. */
+  /** Ends the server at once, removes its folder and gives up its port. */
   async stop(): Promise<void> {
     await this.kill();
+    this.#reserved?.[Symbol.dispose]();
+    this.#reserved = undefined;
     rmSync(this.#folder, { recursive: true, force: true });
   }
 

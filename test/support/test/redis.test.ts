@@ -11,7 +11,8 @@ import {
   temporaryFolder,
 } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
+import { firstPort, portCount } from "../src/ports.ts";
 
 it("answers on the unix socket and on the loopback port", async () => {
   await using server = await startRedis();
@@ -30,6 +31,17 @@ it("forgets everything on a restart, on the same port", async () => {
   await server.restart();
   expect(await server.call("GET", "a")).toBeNull();
   expect(server.port).toBe(port);
+});
+
+it("keeps its port while it is down: no other server takes it by chance", async () => {
+  await using server = await startRedis();
+  await server.kill();
+  // The next server tries that port first, and another one afterwards.
+  vi.spyOn(Math, "random").mockReturnValueOnce((server.port - firstPort + 0.5) / portCount);
+  await using other = await startRedis();
+  expect(other.port).not.toBe(server.port);
+  await server.start();
+  expect(await server.call("PING")).toBe("PONG");
 });
 
 it("says so when its port was taken while it was down, and starts once the port is free", async () => {
@@ -87,7 +99,11 @@ it("passes arguments on and says why a server does not start", async () => {
 
 it("says that a port is taken, every time", async () => {
   await using server = await startRedis();
-  const other = new RedisServer(dirname(server.path), server.port, { args: ["--unixsocket", ""] });
+  const other = new RedisServer(
+    dirname(server.path),
+    { port: server.port, [Symbol.dispose]: () => {} },
+    { args: ["--unixsocket", ""] },
+  );
   for (let time = 0; time < 10; time += 1)
     await expect(other.start()).rejects.toThrow(/already in use|Failed listening/);
 });

@@ -3,7 +3,7 @@ import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { freePort, isMissing, temporaryFolder } from "@x/test-support";
+import { isMissing, reservePort, temporaryFolder } from "@x/test-support";
 import { expect } from "vitest";
 import type { Panel, Series } from "./dashboard-svg.ts";
 
@@ -31,7 +31,8 @@ export async function startPrometheus(target: string): Promise<Prometheus> {
   const config = join(folder, "prometheus.yml");
   const scraped = `{ job_name: x, scrape_interval: 500ms, scrape_timeout: 500ms, static_configs: [{ targets: ["${target}"] }] }`;
   writeFileSync(config, `scrape_configs:\n  - ${scraped}\n`);
-  const port = await freePort();
+  const reserved = await reservePort();
+  const { port } = reserved;
   const flags = [`--config.file=${config}`, `--storage.tsdb.path=${folder}/data`, "--log.level=error"];
   const child = spawn("prometheus", [...flags, `--web.listen-address=127.0.0.1:${port}`], { stdio: "ignore" });
   const exited = once(child, "exit");
@@ -69,6 +70,7 @@ export async function startPrometheus(target: string): Promise<Prometheus> {
     async [Symbol.asyncDispose]() {
       child.kill("SIGKILL");
       await exited;
+      reserved[Symbol.dispose]();
       rmSync(folder, { recursive: true, force: true });
     },
   };
