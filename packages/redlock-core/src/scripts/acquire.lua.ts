@@ -14,7 +14,7 @@
  * It replies:
  * - 1: granted. Every lock key holds the token, every register at least the ballot. A node alone replies the number
  *   that it gave the grant.
- * - {0, index, pttl, ms}: the index-th resource is held, or an earlier waiter is due, and the member is hasLine
+ * - {0, index, pttl, ms}: the index-th resource is held, or an earlier waiter is due, and the member is in line
  *   there. `pttl` is what is left in ms (-1: no expiry), and `ms` says when to ask again if no hint comes. If its key
  *   is of another type, Redis' error is the fifth value.
  * - {2, ballot}: stale. A register has this one, which is not below ours.
