@@ -276,6 +276,7 @@ export class LeaderScheduler implements AsyncDisposable {
       throw new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one");
     ledTerms.set(term, prefixes.add(this.#prefix));
     const { clock, random } = protocolOf(election.redlock);
+    const over = linkSignals(term.signal, this.#stop.signal);
     const session = new Session({
       term,
       store: this.#store(),
@@ -284,7 +285,7 @@ export class LeaderScheduler implements AsyncDisposable {
       entries: this.#entries,
       concurrency,
       events: this.#events,
-      stop: this.#stop.signal,
+      over: over.signal,
     });
     const recorder = this.#recorderOf(term.term, session);
     const ended = deferred<void>();
@@ -294,8 +295,10 @@ export class LeaderScheduler implements AsyncDisposable {
     });
     listening.catch((error: unknown) => this.#report(error));
     const letGo = keepAlive(clock);
-    const asked = linkSignals(term.signal, this.#stop.signal);
-    whenAborted(asked.signal, () => clock.schedule(drainTimeout, letGo));
+    let disarm = (): void => undefined;
+    whenAborted(over.signal, () => {
+      disarm = clock.schedule(drainTimeout, letGo);
+    });
     try {
       await session.run();
     } finally {
@@ -303,7 +306,8 @@ export class LeaderScheduler implements AsyncDisposable {
       await listening.then((stop) => stop()).catch(() => undefined);
       prefixes.delete(this.#prefix);
       this.#leading = undefined;
-      asked.unlink();
+      over.unlink();
+      disarm();
       letGo();
       ended.resolve();
     }

@@ -9,7 +9,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
-import { DAY_MS, type LinkedSignal, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
+import { DAY_MS, onAbort, sleep } from "@x/redlock-core/protocol";
 import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
 import { Slice } from "../kit/slice.ts";
@@ -45,8 +45,8 @@ interface SessionParts {
   readonly entries: ReadonlyMap<string, Entry>;
   readonly concurrency: number;
   readonly events: Emitter<SchedulerEvents>;
-  /** This signal aborts when this scheduler is to run no more ticks, also in a term that goes on. */
-  readonly stop: AbortSignal;
+  /** This signal aborts when no tick is to begin any more: with the term, or when this scheduler stops in one. */
+  readonly over: AbortSignal;
 }
 
 /** How often orders, and nodes that lost their state, are looked for if no message tells of them. */
@@ -81,8 +81,6 @@ export class Session {
   readonly #register: Register;
   readonly #timetable: Timetable;
   readonly #runner: Runner;
-  /** This signal aborts when no tick is to begin any more. */
-  readonly #over: LinkedSignal;
   /** The step that is being confirmed. */
   #step: Step | undefined;
   /** The notes of ticks that an earlier session has left unfinished, by name. */
@@ -117,8 +115,7 @@ export class Session {
       finished: (tick) => this.#end(tick),
       left: (claimed) => this.#left.push(claimed),
     });
-    this.#over = linkSignals(parts.term.signal, parts.stop);
-    onAbort(this.#over.signal, () => this.#runner.end());
+    onAbort(parts.over, () => this.#runner.end());
   }
 
   /** Looks at the schedules again, now. */
@@ -150,15 +147,14 @@ export class Session {
 
   /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
   async run(): Promise<void> {
-    const { term, clock } = this.#parts;
-    while (!this.#over.signal.aborted && term.isCurrent()) await this.#naps.nap(await this.#try(), this.#over.signal);
+    const { term, clock, over } = this.#parts;
+    while (!over.aborted && term.isCurrent()) await this.#naps.nap(await this.#try(), over);
     await this.#runner.idle();
     await this.#polling;
     // Also when the term is over: until there is a newer one, the nodes take it.
     for (let waitMs = await this.#handOver(); waitMs > 0 && term.isCurrent(); waitMs = await this.#handOver()) {
       await sleep(clock, waitMs);
     }
-    this.#over.unlink();
   }
 
   /** Returns the milliseconds until the next time, also if this one failed. Never rejects. */
@@ -191,10 +187,10 @@ export class Session {
 
   /** Returns the milliseconds until the next time. */
   async #goOn(): Promise<number> {
-    const { term, clock } = this.#parts;
+    const { term, clock, over } = this.#parts;
     if (!this.#register.isTaken && !(await this.#takeOffice())) return await this.#untilOver();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
-    if (this.#over.signal.aborted || !term.isCurrent()) return 0;
+    if (over.aborted || !term.isCurrent()) return 0;
     if (!(await this.#write((step) => this.#compose(step)))) return await this.#untilOver();
     if (!this.#isLoaded || !term.isCurrent()) return 0;
     if (this.#register.hasGap) this.#nextPollMs = Math.min(this.#nextPollMs, clock.monotonicMs() + GAP_MS);
@@ -465,8 +461,8 @@ export class Session {
 
   /** Waits for the end of a term that a newer one has followed. Its deadline ends it at the latest. */
   async #untilOver(): Promise<number> {
-    const { signal } = this.#over;
-    if (!signal.aborted) await new Promise<void>((resolve) => onAbort(signal, resolve));
+    const { over } = this.#parts;
+    if (!over.aborted) await new Promise<void>((resolve) => onAbort(over, resolve));
     return 0;
   }
 }

@@ -71,7 +71,7 @@ function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readon
     entries,
     concurrency: 1_000,
     events: new Emitter<SchedulerEvents>(SCHEDULER_EVENTS),
-    stop: new AbortController().signal,
+    over: over.signal,
   }).run();
   return {
     end: async () => {

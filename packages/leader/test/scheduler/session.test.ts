@@ -100,7 +100,7 @@ describe("a session", () => {
       entries,
       concurrency: 100,
       events,
-      stop: new AbortController().signal,
+      over: controller.signal,
     });
   }
 
