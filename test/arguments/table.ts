@@ -542,7 +542,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           onFailure: optional(oneOf("skip", "block", "halt")),
           between: optional(oneOf("arrival", "rotate")),
           perKey: isOptions,
-          startNext: optional(oneOf("when-recorded", "at-once")),
           // "merge" needs a processor.
           whenBusy: optional(oneOf("queue", "latest", "interrupt", "drop")),
           ttl: optional(integer(50, 10_000)),

@@ -15,8 +15,6 @@
  * - The order of jobs that were retried with `onFailure: "skip"`, and of priorities against a job that was already
  *   chosen.
  * - Any order after the lane's keys were deleted by hand.
- * - With `startNext: "at-once"`, that a job is not run again after the next one of its key was started. Nor that no job
- *   starts that was removed or paused in the ms before.
  */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { integer, Schema, shaped } from "@x/redlock-core/protocol";

@@ -144,23 +144,11 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * - `{ rotate: { weights } }`: as `"rotate"`, and the turn of a key has as many starts as its weight says (1 to 100,
    *   at most 100 keys). All others have one.
    *
-   * It cannot be combined with `whenBusy: "drop"`, by which no job waits, and with `startNext: "at-once"`.
+   * Both are refused with `whenBusy: "drop"`, because no job waits then.
    */
   readonly between?: Between | undefined;
   /** Limits for each key. All workers of a queue must have the same. */
   readonly perKey?: PerKey | undefined;
-  /**
-   * When the next job of a key starts.
-   *
-   * - `"when-recorded"` (default): when Redis has answered that the one before has completed.
-   * - `"at-once"`: when the processor of the one before has returned, while its end is on its way. This saves a round
-   *   trip between jobs that take a few ms. If the worker dies within that round trip, the job before is run again
-   *   though the next one has been started. Then that one is run again, too.
-   *
-   * `"at-once"` needs `onFailure: "skip"` and the locks on the queue's own Redis with a string as `resource`. It cannot
-   * be combined with `limiter`, `perKey`, `between` or `whenBusy`.
-   */
-  readonly startNext?: "when-recorded" | "at-once" | undefined;
   /**
    * The lease of a key's lock in ms, which is extended while the job runs. Default and largest: `lockDuration`. At
    * least 50.
@@ -204,7 +192,7 @@ type KeyFunction = (job: StoredJob<never, never>) => unknown;
 /** Options whose values in force are as they are given, or a default. */
 type InForce = Pick<
   ExclusiveWorkerOptions,
-  "withoutKey" | "startNext" | "ttl" | "timeout" | "reentrancy" | "recheckInterval" | "lockDuration" | "stalledInterval"
+  "withoutKey" | "ttl" | "timeout" | "reentrancy" | "recheckInterval" | "lockDuration" | "stalledInterval"
 >;
 
 export interface ResolvedExclusiveOptions extends Readonly<{ [Name in keyof InForce]-?: NonNullable<InForce[Name]> }> {
@@ -303,7 +291,6 @@ const OWN = new Schema({
   whenBusy: choice(["queue", "latest", "interrupt", "merge", "drop"]).default("queue"),
   between: BETWEEN.default("arrival"),
   perKey: PER_KEY.inside(),
-  startNext: choice(["when-recorded", "at-once"]).default("when-recorded"),
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
   timeout: integer({ min: 0, max: DAY_MS }).default(100),
   reentrancy: choice(["wait", "refuse", "join"]).default("wait"),
@@ -361,7 +348,7 @@ export function resolveOptions<Data, Name extends string>(
   } = OWN.pick(options);
   const onFailure = onFailureOf(onFailureGiven, whenBusy);
   const { lockDuration, stalledInterval, lockRenewTime, prefix } = BULL.pick(options);
-  const { ttl = lockDuration, startNext } = own;
+  const { ttl = lockDuration } = own;
   const line = lineRules(whenBusy, perKey);
   const merge = mergeRules(whenBusy, perKey);
   const rotate = rotationOf(between);
@@ -376,9 +363,7 @@ export function resolveOptions<Data, Name extends string>(
     merge,
     nearMs: recheckInterval,
     farMs: Math.max(FAR_MS, recheckInterval),
-    startsAtOnce: startNext === "at-once",
   };
-  if (rules.startsAtOnce) checkStartAtOnce(rules, options);
   if (rotate !== undefined && whenBusy === "drop") {
     throw new RangeError('between must be "arrival" where whenBusy is "drop": no job waits for a turn');
   }
@@ -500,25 +485,6 @@ function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): V
   const of = (name: string, given: unknown): Value | undefined =>
     given === undefined ? undefined : schema.resolve(given, name);
   return { rule: "an object", fallback: undefined, of };
-}
-
-/** Throws unless what follows a job is known, and its lock at hand, before its end is recorded. */
-function checkStartAtOnce(
-  { onFailure, rate, slots, rotate, line, merge }: LaneRules,
-  { redlock, resource, limiter }: Pick<ExclusiveWorkerOptions<never, never>, "redlock" | "resource" | "limiter">,
-): void {
-  const refuse = (rule: string): never => {
-    throw new RangeError(`startNext must be "when-recorded" ${rule}, got "at-once"`);
-  };
-  if (onFailure !== "skip") refuse(`with onFailure ${quote(onFailure)}`);
-  if (redlock !== undefined) refuse("with locks elsewhere (redlock)");
-  if (typeof resource === "function") refuse("with a function as resource");
-  if ((limiter ?? undefined) !== undefined) refuse("with a limiter");
-  if (rate !== undefined) refuse("with perKey.rate");
-  if (slots !== 1) refuse(`with perKey.concurrency ${slots}`);
-  if (rotate !== undefined) refuse("with between");
-  // The next job may have given way to a newer one meanwhile.
-  if (line !== undefined || merge !== undefined) refuse("with perKey.maxWaiting, or another whenBusy");
 }
 
 /** Returns the path of a key that is one, and the function that finds the key of a job. */

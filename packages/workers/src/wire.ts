@@ -126,9 +126,8 @@ export function wire(
   // Jobs that are run by hand have locks of their own: see `lockJob`.
   const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(ofLocks, options);
   const locks = scriptLocks ?? new KeyLocks(ofLocks);
-  const startsAtOnce = rules.startsAtOnce && !isSandboxed && worker.opts.telemetry === undefined;
   const lane = new Lane({
-    scripts: composeScripts(plan.scripts, { ...rules, startsAtOnce }, scriptLocks?.rules),
+    scripts: composeScripts(plan.scripts, rules, scriptLocks?.rules),
     locks,
     keyOf: options.keyOf as (job: unknown) => unknown,
     clock,
@@ -144,7 +143,6 @@ export function wire(
   const arrivals = new Arrivals({ lane, redlock, options });
   const renewals = new JobLockRenewals({
     clock,
-    lane,
     watchdog,
     limits: redlock.options,
     ttl,
@@ -192,7 +190,6 @@ export function wire(
     driftFactor: redlock.options.driftFactor,
     isSandboxed,
     processor,
-    makeJob,
     renew: async (run, durationMs) => await renewals.renew(run, durationMs),
     tell,
   });

@@ -75,46 +75,6 @@ describe.concurrent.each(["skip", "block"] as const)("onFailure: %s", (onFailure
   });
 });
 
-describe("with startNext at-once", () => {
-  // A lock outlives the pause of Redis at "ended-early".
-  const options = { ...tuned, lockDuration: 5_000, startNext: "at-once" };
-
-  it.each([...points, "started-early", "ended-early"] as const)(
-    "loses nothing, and runs no two jobs of a key at once, when killed at %s",
-    async (crashAt) => {
-      await using stage = await scene();
-      const { lab, history } = stage;
-      const queue = lab.queue();
-      await queue.addBulk([...jobs(40, () => "a"), ...jobs(3, () => "b")]);
-      const dying = stage.spawn({ crashAt, options });
-      const { signal } = await dying.exited;
-      const deaths = new Map([[dying.pid ?? 0, process.hrtime.bigint()]]);
-      expect(signal).toBe("SIGKILL");
-      stage.spawn({ options });
-      await finished(queue, 43, 20_000);
-      expect(await queue.getFailedCount()).toBe(0);
-      const events = await readHistory(history);
-      expect(judge(events, deaths)).toEqual({ overlaps: [], inversions: [], tokenRegressions: [], started: 43 });
-      await until(async () => (await lab.leftovers()).length === 0);
-      if (crashAt !== "started-early" && crashAt !== "ended-early") return;
-      // What is weaker: the job before runs once more though the next one was started, and then that one does.
-      const starts = events
-        .filter(({ what, key }) => what === "start" && key === "a")
-        .map(({ i, pid }) => ({ i, pid }));
-      const [last = -1, before = -1] = starts
-        .filter(({ pid }) => pid === dying.pid)
-        .map(({ i }) => i)
-        .reverse();
-      expect(before).toBe(last - 1);
-      const again = starts.filter(({ pid }) => pid !== dying.pid).map(({ i }) => i);
-      // Its end may have arrived all the same, but for that in front of which Redis was paused.
-      const first = crashAt === "ended-early" ? before : (again[0] ?? -1);
-      expect([before, last]).toContain(first);
-      expect(again).toEqual(Array.from({ length: 40 - first }, (_, n) => first + n));
-    },
-  );
-});
-
 it.each(["before-delay", "yielded"] as const)(
   "brings a job back whose process died at %s, while plain code had its lock",
   async (crashAt) => {

@@ -87,7 +87,6 @@ describe("for how long a job was parked", () => {
 
   it.each<[string, Partial<ExclusiveWorkerOptions<Data>>]>([
     ["one slot", {}],
-    ["the next is started at once", { startNext: "at-once" }],
     ["two slots", { perKey: { concurrency: 2 } }],
     ["rotation", { between: "rotate" }],
     ["several keys", { key: ({ data }) => [data.k as string, "all"] }],

@@ -211,7 +211,7 @@ describe.concurrent("jobs that wait for a key", () => {
         else batch.fail(job, new TypeError("is empty"));
         return "done";
       },
-      { whenBusy: "queue", onFailure: "skip", startNext: "at-once" },
+      { whenBusy: "queue", onFailure: "skip" },
     );
     await merging.queue.addBulk(jobs(3, () => "a"));
     expect(await merging.ends(3)).toEqual(["of its own", "is empty", "is empty"]);

@@ -24,7 +24,6 @@ describe("options", () => {
       concurrency: 7,
       timeout: 5,
       onFailure: "block",
-      startNext: "when-recorded",
     } as const;
     expect(bullOptions(options, resolveOptions("q", options))).toEqual({
       connection,
@@ -40,38 +39,12 @@ describe("options", () => {
     [{ key: "a..b" }, RangeError, 'key must be a path of fields such as "account.id" or a function, got "a..b"'],
     [{ onFailure: "stop" }, RangeError, 'onFailure must be "skip", "block" or "halt", got "stop"'],
     [
-      { startNext: "at-once", onFailure: "block" },
-      RangeError,
-      'startNext must be "when-recorded" with onFailure "block", got "at-once"',
-    ],
-    [
-      { startNext: "at-once", resource: String },
-      RangeError,
-      'startNext must be "when-recorded" with a function as resource, got "at-once"',
-    ],
-    [
-      { startNext: "at-once", limiter: { max: 1, duration: 9 } },
-      RangeError,
-      'startNext must be "when-recorded" with a limiter, got "at-once"',
-    ],
-    [
-      { startNext: "at-once", perKey: { rate: { max: 1, duration: 100 } } },
-      RangeError,
-      'startNext must be "when-recorded" with perKey.rate, got "at-once"',
-    ],
-    [
-      { startNext: "at-once", perKey: { concurrency: 2 } },
-      RangeError,
-      'startNext must be "when-recorded" with perKey.concurrency 2, got "at-once"',
-    ],
-    [
       { onFailure: "block", perKey: { concurrency: 2 } },
       RangeError,
       'perKey.concurrency must be 1 with onFailure "block", got 2: others of the key would pass',
     ],
     [{ perKey: { concurrency: 101 } }, RangeError, "perKey.concurrency must be an integer from 1 to 100, got 101"],
     [{ perKey: { concurrency: "3" } }, TypeError, 'perKey.concurrency must be an integer from 1 to 100, got "3"'],
-    [{ startNext: "now" }, RangeError, 'startNext must be "when-recorded" or "at-once", got "now"'],
     [{ ttl: 20_000 }, RangeError, "ttl must be <= lockDuration (10000), got 20000: a killed worker's key"],
     [{ ttl: 10 }, RangeError, "ttl must be an integer from 50"],
     [{ ttl: "1" }, TypeError, 'ttl must be an integer from 50 to 86400000 (ms), got "1"'],
@@ -116,11 +89,6 @@ describe("options", () => {
       "perKey.batch.size must be an integer from 1 to 1000",
     ],
     [{ perKey: { maxWaiting: { max: 0 } } }, RangeError, "perKey.maxWaiting.max must be an integer from 1 to 1000000"],
-    [
-      { startNext: "at-once", whenBusy: "latest" },
-      RangeError,
-      'startNext must be "when-recorded" with perKey.maxWaiting, or another whenBusy, got "at-once"',
-    ],
     [{ perKey: 5 }, TypeError, "perKey must be an object, got 5"],
     [{ perKey: { rates: {} } }, TypeError, 'unknown option "perKey.rates": did you mean "perKey.rate"?'],
     [{ perKey: { rate: { max: 1 } } }, TypeError, "perKey.rate.duration must be an integer from 1 to 86400000 (ms)"],
@@ -134,9 +102,6 @@ describe("options", () => {
   it("refuse a lease that the given Redlock does not allow", async () => {
     await using redlock = new Redlock(connection, { ttl: 1_000, maxTtl: 2_000 });
     expect(() => resolve({ redlock })).toThrow("ttl must be <= maxTtl of redlock (2000), got 10000");
-    expect(() => resolve({ redlock, ttl: 1_000, startNext: "at-once" })).toThrow(
-      'startNext must be "when-recorded" with locks elsewhere (redlock), got "at-once"',
-    );
   });
 
   it("refuse to renew a job only when its lease is over by the drift of the given Redlock", async () => {

@@ -177,7 +177,6 @@ describe.concurrent("the rotation between keys", () => {
     [{ between: { rotate: { weights: { a: 0 } } } }, RangeError, "between must be"],
     [{ between: { rotate: { weight: 3 } } }, TypeError, "between must be"],
     [{ between: "rotate", whenBusy: "drop" }, RangeError, 'between must be "arrival" where whenBusy is "drop"'],
-    [{ between: "rotate", startNext: "at-once" }, RangeError, 'startNext must be "when-recorded" with between'],
   ])("refuses %j", (options, kind, message) => {
     const make = (): unknown => new ExclusiveWorker("q", null, { connection: {}, key: "k", ...(options as object) });
     expect(make).toThrow(kind);

@@ -10,7 +10,7 @@ import { jobs, Lab } from "./support/lab.ts";
 const SENT: Instant = { monotonicMs: 1, wallMs: 2, suspendedMs: 0 };
 
 function taken(): TakenJob {
-  return new TakenJob([[], "7", 0, 0, "k", 2, "11", [], "3", 1, false, "1", false, "5"], SENT, "token");
+  return new TakenJob([[], "7", 0, 0, "k", 2, "11", [], "3", 1, "1", false, "5"], SENT, "token");
 }
 
 describe("a job that was taken", () => {
@@ -24,7 +24,6 @@ describe("a job that was taken", () => {
       unknown: [],
       place: 3,
       isFollowed: true,
-      following: undefined,
       slots: [1],
       outcome: undefined,
       parkedSinceMs: 5,

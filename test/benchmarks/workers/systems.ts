@@ -22,7 +22,6 @@ export type SystemName =
   | "BullMQ + moveToDelayed"
   | "groupmq"
   | "ExclusiveWorker"
-  | "ExclusiveWorker, next at once"
   | "ExclusiveWorker, in rotation";
 
 export const systemNames: readonly SystemName[] = [
@@ -34,7 +33,6 @@ export const systemNames: readonly SystemName[] = [
   "BullMQ + moveToDelayed",
   "groupmq",
   "ExclusiveWorker",
-  "ExclusiveWorker, next at once",
 ];
 
 export interface System {
@@ -83,13 +81,6 @@ export function openSystem(name: SystemName, address: Address, concurrency: numb
         connection,
         concurrency,
         key: "key",
-      }) as never,
-    "ExclusiveWorker, next at once": (process) =>
-      new ExclusiveWorker<Task, void>(queueName, (job) => process(job.data), {
-        connection,
-        concurrency,
-        key: "key",
-        startNext: "at-once",
       }) as never,
     "ExclusiveWorker, in rotation": (process) =>
       new ExclusiveWorker<Task, void>(queueName, (job) => process(job.data), {

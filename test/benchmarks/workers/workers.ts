@@ -46,11 +46,8 @@ export interface WorkersRow {
 const hotKey = "hot";
 const workMs = 1;
 const plain: SystemName = "BullMQ, no exclusion";
-/** What BullMQ itself needs for jobs that must run one after the other. */
+/** What BullMQ itself needs for jobs that must run one after the other. It is measured on the hot key only. */
 const sequential: SystemName = "BullMQ, one at a time";
-const atOnce: SystemName = "ExclusiveWorker, next at once";
-/** What says something only where jobs wait for one key. */
-const hotOnly: readonly SystemName[] = [sequential, atOnce];
 const keyCount = 100;
 /** With several processes nobody knows which job is the last. */
 const idleMs = 1_000;
@@ -96,7 +93,7 @@ export async function measureWorkers(
   const child = await compileChild(new URL("./child.ts", import.meta.url), "workers");
   const rows: WorkersRow[] = [];
   for (const load of loadNames) {
-    const systems = chosen.filter((system) => load === "hot key" || !hotOnly.includes(system));
+    const systems = chosen.filter((system) => load === "hot key" || system !== sequential);
     const samples = new Map<SystemName, WorkersSample[]>(systems.map((system) => [system, []]));
     for (let round = 0; round < settings.rounds; round += 1) {
       for (const system of rotated(systems, round)) {

@@ -42,8 +42,6 @@ export type Invariant =
   | "lock"
   /** A grant's fencing token is not above that of the one before. */
   | "fencing"
-  /** A job was started, or named as the next one, before its turn; or its start counts and should not, or the reverse. */
-  | "early start"
   /** A command failed. */
   | "no error";
 
@@ -131,28 +129,6 @@ function checkSlot(model: LaneModel, job: ModelJob, name: string, slot: number |
     const own = other.slots[other.keys.toSorted().indexOf(name)];
     if (owner !== job.id && own === slot) refuse(`which ${owner} has`);
     if (owner === job.id && own !== slot) refuse(`but has slot ${own}`);
-  }
-}
-
-/** What a worker was told to start next: would it be handed out, if the job that has the key ended now? */
-export function checkFollowing(
-  model: LaneModel,
-  { id, key: name }: { readonly id: string; readonly key: string },
-  nowMs: number,
-): void {
-  const job = model.open.get(id);
-  const refuse = (why: string): never => {
-    throw new LaneViolation("early start", `${id} is next on ${name}, but ${why}`);
-  };
-  if (job === undefined) return refuse("it has ended");
-  const waits = job.phase === "ready" || (job.phase === "delayed" && job.dueMs <= nowMs);
-  if (job.keys.join() !== name || !waits) refuse(`it is ${job.phase} on ${job.keys.join()}`);
-  if (job.starts > 0) refuse("it has run before");
-  if (job.outcome !== undefined) refuse("a call has settled it");
-  if (isStopped(model.key(name).stop, nowMs)) refuse("the key is stopped");
-  for (const other of model.open.values()) {
-    if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
-    if (other.number < job.number) refuse(`${other.id} comes before`);
   }
 }
 

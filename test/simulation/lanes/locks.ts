@@ -7,7 +7,6 @@ import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
 import type { Ending, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
-import type { StepEarly } from "./early.ts";
 import { LOCK_PREFIX } from "./names.ts";
 
 /** Between a key and the number of its slot, in the name of a lock; not there for the first one. */
@@ -39,7 +38,6 @@ export class StepLocks implements LaneLocks {
   /** Of whatever key. */
   #lastNumber = 0;
   #tokens = 0;
-  #early: StepEarly | undefined;
   #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
 
   constructor(redis: Redis, isOn: boolean) {
@@ -53,8 +51,6 @@ export class StepLocks implements LaneLocks {
   }
 
   endingOf(_taken: TakenJob | undefined, id: string): Ending | undefined {
-    const early = this.#early;
-    if (early?.before === id) return { token: "", answer: { settle: () => early.decline() }, early };
     const ending = this.#ending;
     if (ending?.id !== id) return undefined;
     return { token: ending.token, answer: { settle: (isReleased) => (ending.isReleased = isReleased) } };
@@ -96,50 +92,14 @@ export class StepLocks implements LaneLocks {
     return ended.value;
   }
 
-  /** Runs `end`, with which the next job of the key begins under the same lock. */
-  async keepWith<Result>(early: StepEarly, end: () => Promise<Result>): Promise<Result> {
-    this.#early = early;
-    try {
-      return await end();
-    } finally {
-      this.#early = undefined;
-    }
-  }
-
-  /** Whose lock it is, is known; it goes on with the job that has begun early. */
-  goesTo(key: string, token: string, id: string): void {
-    this.#holders.set(key, { token, id });
-  }
-
-  isHeldBy(key: string, token: string): boolean {
-    return this.#holders.get(key)?.token === token;
-  }
-
-  /** Is the lock waited for by plain code? */
-  isWaitedFor(key: string): boolean {
-    return this.#waited.has(key);
-  }
-
-  /** The fencing token that was reserved with the job before. */
-  checkReserved(id: string, fencingToken: number): void {
-    if (fencingToken <= this.#lastNumber) {
-      throw new LaneViolation("fencing", `${id} would begin with token ${fencingToken}, not above ${this.#lastNumber}`);
-    }
-    this.#lastNumber = fencingToken;
-  }
-
-  /** A job was handed out: did its key's lock come with it, if and only if it was free and the job has not begun already? */
-  checkGrant(
-    { id, keys, lockPlace, slots }: HandOut,
-    taken: TakenJob | undefined,
-    hasBegun: boolean,
-  ): string | undefined {
+  /** Checks that the lock of the job's key came with the job if and only if the lock was free. Returns its token. */
+  checkGrant({ id, keys, lockPlace, slots }: HandOut, taken: TakenJob | undefined): string | undefined {
     const token = taken?.claimLock() ?? "";
     const granted = token === "" ? undefined : { token, fencingToken: taken?.fencingToken ?? 0 };
     const [slot = 0] = slots;
     const key = `${keys[0] ?? ""}${slot === 0 ? "" : SEPARATOR + slot}`;
     const isFree = !this.#holders.has(key) && !this.#waited.has(key);
-    const isExpected = this.#isOn && keys.length === 1 && lockPlace === undefined && isFree && !hasBegun;
+    const isExpected = this.#isOn && keys.length === 1 && lockPlace === undefined && isFree;
     if (isExpected !== (granted !== undefined)) {
       throw new LaneViolation("lock", `${id} came with${isExpected ? "out" : ""} the lock of ${keys.join()}`);
     }

@@ -326,65 +326,6 @@ const lostWhileFailing: Focus = {
   keys: ["a", "b"],
 };
 
-const EARLY = { startsAtOnce: true, hasLocks: true, onFailure: "skip", severalChance: 0 } as const;
-
-const earlyStarts: Focus = { ...EARLY, name: "early starts", steps: {}, keys: ["a"] };
-
-const earlyAmongAll: Focus = {
-  ...EARLY,
-  name: "early starts, among all else",
-  steps: {
-    "fail more": 1,
-    retry: 0.5,
-    "add delayed": 0.5,
-    delay: 0.5,
-    "send back": 0.5,
-    yield: 0.5,
-    wake: 0.5,
-    kill: 0.5,
-    stall: 1,
-    "late end": 2,
-    remove: 1,
-    "remove holder": 0.5,
-    promote: 0.5,
-    "add to front": 0.3,
-    "change priority": 0.3,
-    "pause key": 0.5,
-    "resume key": 1,
-    pause: 0.2,
-    resume: 0.5,
-    "plain lock": 1,
-    "plain unlock": 1,
-    "lock lapses": 0.5,
-    "lose line": 0.1,
-    "lose holders": 0.1,
-  },
-  keys: ["a"],
-  sameIdChance: 0.3,
-};
-
-const earlyContended: Focus = {
-  ...EARLY,
-  name: "early starts, contended locks",
-  steps: { "plain lock": 1, "plain unlock": 1, "lock lapses": 1.5 },
-  keys: ["a"],
-};
-
-const earlyAgain: Focus = {
-  ...EARLY,
-  name: "early starts, after failures",
-  steps: { "fail more": 3, kill: 1, delay: 1 },
-  keys: ["a"],
-};
-
-const earlyLimited: Focus = {
-  ...EARLY,
-  name: "early starts, limited",
-  steps: { "next period": 2 },
-  keys: ["a"],
-  starts: 4,
-};
-
 /** One call for all that wait. */
 const MERGED = { keys: ["a"], severalChance: 0, merge: 5 } as const;
 
@@ -437,21 +378,11 @@ const mergedLost: Focus = {
   steps: { kill: 3, yield: 1.5, wake: 0.5, "lose holders": 1.5 },
 };
 
-const mergedEarly: Focus = { ...EARLY, ...MERGED, name: "early starts, merged calls", steps: { kill: 1 } };
-
 const interruptsLost: Focus = {
   ...interrupting,
   name: "interrupts, lost holders",
   steps: { "back off": 3, "resume key": 2, "lose holders": 2 },
   keys: ["a"],
-};
-
-const earlyReused: Focus = {
-  ...EARLY,
-  name: "early starts, ids again",
-  steps: { remove: 3, promote: 1 },
-  keys: ["a"],
-  sameIdChance: 0.9,
 };
 
 const lane = (find: string, replace: string): SourcePatch => ({
@@ -522,12 +453,6 @@ const keyLock = (find: string, replace: string): SourcePatch => ({
 
 const locks = (find: string, replace: string): SourcePatch => ({
   file: "redlock-core/src/scripts/embedded.lua.ts",
-  find,
-  replace,
-});
-
-const laneClient = (find: string, replace: string): SourcePatch => ({
-  file: "workers/src/lane/lane.ts",
   find,
   replace,
 });
@@ -1435,7 +1360,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a place in line for a lock is used",
     without: "the lock comes with the job",
-    patches: [judge("reply[7] = not place and lockOf(pin, TOKEN, reply[12])", "reply[7] = lockOf(pin, TOKEN)")],
+    patches: [judge("reply[7] = not place and lockOf(pin, TOKEN, reply[11])", "reply[7] = lockOf(pin, TOKEN)")],
     focus: contendedLocks,
   },
   {
@@ -1455,80 +1380,6 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
       ),
     ],
     focus: lateLocks,
-  },
-  {
-    protection: "a job that began early goes on under the lock that its worker has",
-    without: "it does though that is lost",
-    patches: [commands("reply[7] = isOurs and number", "reply[7] = number")],
-    focus: earlyContended,
-  },
-  {
-    protection: "a job that began early keeps the lock",
-    without: "its end before it asks for another one",
-    patches: [commands("  if next == started then\n", "  if false then\n")],
-    focus: earlyAmongAll,
-  },
-  {
-    protection: "the fencing token of a job that begins early is reserved",
-    without: "it is that of the job before",
-    patches: [locks("  holderOfLock('${lastNumber}')\n  return nextNumber()", "  return call('GET', '${lastNumber}')")],
-    focus: earlyStarts,
-  },
-  {
-    protection: "nothing begins early where plain code waits for the lock",
-    without: "plain code waits as long as there are jobs",
-    patches: [
-      commands("reply[11] = isOurs and not isWanted and lookAhead(key)", "reply[11] = isOurs and lookAhead(key)"),
-    ],
-    focus: earlyContended,
-  },
-  {
-    protection: "a job begins early only the first time",
-    without: "also a retry, and what BullMQ will not run",
-    patches: [commands("facts.defa or tonumber(facts.ats or 0) > 0 then", "facts.defa then")],
-    focus: earlyAgain,
-  },
-  {
-    protection: "nothing begins early where the queue is limited",
-    without: "it begins, and is not handed out",
-    patches: [commands("if limits[1] or limits[2] or limits[3] then return false end", "")],
-    focus: earlyLimited,
-  },
-  {
-    protection: "who is next has its place in line",
-    without: "whoever has its id by now",
-    patches: [
-      commands(
-        "facts.lk ~= key or tonumber(facts.ls or 'x') ~= tonumber(head[2]) or facts.finishedOn",
-        "not facts.data",
-      ),
-      commands(" or not call('ZSCORE', P .. 'delayed', id) then return false", " then return false"),
-    ],
-    focus: earlyReused,
-  },
-  {
-    protection: "one that was removed in front of the line does not keep the next from beginning early",
-    without: "what has begun is refused",
-    patches: [parking("return putNext(key)", "return")],
-    focus: earlyReused,
-  },
-  {
-    protection: "the next job begins only with the end of a job that another one follows",
-    without: "with every end",
-    patches: [laneClient("end.isFollowed ? ending?.early : undefined", "ending?.early")],
-    focus: earlyStarts,
-  },
-  {
-    protection: "a lock that is kept is no new one",
-    without: "its job is run again beside the run that was dropped",
-    patches: [laneClient("fencingToken !== undefined && jobId !== early?.jobId", "fencingToken !== undefined")],
-    focus: earlyStarts,
-  },
-  {
-    protection: "a run counts only if its job was handed out",
-    without: "whatever was handed out",
-    patches: [laneClient("taken?.jobId === jobId && taken.fencingToken === fencingToken", "taken !== undefined")],
-    focus: earlyContended,
   },
   {
     protection: "a key with a policy is never free for everybody",
@@ -1793,8 +1644,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it runs",
     patches: [
       judge(
-        "if outcome or since then reply[13], reply[14] = outcome or false, since end",
-        "if since then reply[13], reply[14] = false, since end",
+        "if outcome or since then reply[12], reply[13] = outcome or false, since end",
+        "if since then reply[12], reply[13] = false, since end",
       ),
     ],
     focus: merged,
@@ -1802,7 +1653,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is told so with the end before",
     without: "it runs",
-    patches: [parking("false, false, outcome or false, since or false", "false, false, false, since or false")],
+    patches: [
+      parking(
+        "reply[12], reply[13] = false, outcome or false, since or false",
+        "reply[12], reply[13] = false, false, since or false",
+      ),
+    ],
     focus: merged,
   },
   {
@@ -1846,12 +1702,6 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "its end counts as one",
     patches: [parking("if not outcome and not isOver then countStart", "if not isOver then countStart")],
     focus: mergedLimited,
-  },
-  {
-    protection: "a job that a call has settled does not begin early",
-    without: "it runs, and ends as the call has said",
-    patches: [commands("if facts.lr or facts.la or", "if facts.la or")],
-    focus: mergedEarly,
   },
   {
     protection: "keys that are known stay",

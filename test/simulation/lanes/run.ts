@@ -2,7 +2,6 @@
 
 import type { SeededRandom } from "@x/testing/world";
 import type { Job } from "bullmq";
-import type { Following } from "../../../packages/workers/src/bullmq/bullmq.ts";
 import type { QueueLimits } from "./limits.ts";
 import type { LaneCode } from "./load.ts";
 import type { StepLocks } from "./locks.ts";
@@ -28,10 +27,8 @@ export interface Joined {
 
 export interface Taken extends Slot {
   readonly job: Job<LaneData>;
-  /** Of the lock that came with it, or that the job before has had. */
+  /** Token of the lock that the script acquired with the job. Undefined if it acquired none. */
   readonly lockToken: string | undefined;
-  /** What its worker knows of the job that is next. */
-  readonly following: Following | undefined;
   /** What the call of another job has made of it, as it was told. */
   readonly outcome?: string | undefined;
   /** The others of its call, once it was given them. */

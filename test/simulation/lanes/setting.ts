@@ -81,8 +81,6 @@ export interface LaneSetting {
   readonly keys: readonly string[];
   /** Do the scripts take the locks of keys? */
   readonly hasLocks: boolean;
-  /** May the next job of a key begin before the end of the one before is recorded? */
-  readonly startsAtOnce: boolean;
   /** How many jobs have several keys. */
   readonly severalChance: number;
   readonly priorities: number;
@@ -108,7 +106,6 @@ export interface Focus {
   readonly severalChance?: number;
   readonly sameIdChance?: number;
   readonly hasLocks?: boolean;
-  readonly startsAtOnce?: boolean;
   readonly starts?: number;
   readonly burst?: number;
   /** How many jobs of a key may start in a window. */
@@ -152,7 +149,6 @@ export function drawSetting(
     burst: random.chance(0.03) ? BURST : 0,
     weights: drawWeights(random),
     hasLocks: random.chance(0.7),
-    startsAtOnce: false,
   };
   const max = focus === undefined ? random.pick([0, 0, 1, 3]) : (focus.rate ?? 0);
   const line = focus === undefined && random.chance(0.3) ? random.pick(LINES) : focus?.line;
@@ -190,7 +186,6 @@ export function drawSetting(
     says = ["concurrency", "rate"],
     ...fixed
   } = focus ?? unfocused;
-  const startsAtOnce = focus?.startsAtOnce ?? drawn.startsAtOnce;
   const unlimited = { starts: Number.POSITIVE_INFINITY, running: Number.POSITIVE_INFINITY };
   return {
     ...drawn,
@@ -208,7 +203,6 @@ export function drawSetting(
       merge: most === 0 ? undefined : { size: most, wait: 0 },
       rotate,
       rate: max === 0 ? undefined : { max, duration: WINDOW_MS },
-      startsAtOnce,
     },
     weights: new Map([
       ...(steps === undefined ? drawn.weights : (Object.entries({ ...ALWAYS, ...steps }) as [Step, number][])),

@@ -1,8 +1,7 @@
 /** What workers do with jobs, and what happens to them. */
 import { type Job, UnrecoverableError } from "bullmq";
 import * as calls from "./calls.ts";
-import { checkFollowing, checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
-import { StepEarly } from "./early.ts";
+import { checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
 import { checkNewest, drop, noteLeaving } from "./lines.ts";
 import { PREFIX } from "./names.ts";
 import { PAUSES_MS } from "./operator-steps.ts";
@@ -14,8 +13,6 @@ import { takeSnapshot } from "./snapshot.ts";
 /** The first marks the jobs that run, the second brings back those without a lock. */
 const STALLED_ROUNDS = 2;
 const FETCH_NEXT_CHANCE = 0.6;
-const EARLY_CHANCE = 0.8;
-const EARLY_LOST_CHANCE = 0.2;
 
 export async function fetch(run: LaneRun): Promise<boolean> {
   const slot = run.newSlot();
@@ -153,9 +150,9 @@ export async function endLate(run: LaneRun): Promise<void> {
   const { job, token } = taken;
   const id = String(job.id);
   const ends = { id, token: taken.lockToken, isLate: true, hasSlots: true };
-  const completeLate = (): Promise<unknown> => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE));
   const ways = {
-    complete: () => endLateWith(run, taken, () => run.locks.releaseWith(ends, completeLate), completeLate),
+    complete: () =>
+      run.locks.releaseWith(ends, () => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE))),
     fail: () => job.moveToFailed(new UnrecoverableError("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
     retry: () => job.moveToFailed(new Error("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
     delay: () => job.moveToDelayed(run.time.nowMs + NEAR_MS, token),
@@ -172,23 +169,8 @@ export async function endLate(run: LaneRun): Promise<void> {
   throw new LaneViolation("late end", `${id} was ended by a process that had lost it`);
 }
 
-/** With the next job of its key begun, or not: that one must not count. */
-async function endLateWith(
-  run: LaneRun,
-  taken: Taken,
-  end: () => Promise<unknown>,
-  complete: () => Promise<unknown>,
-): Promise<unknown> {
-  const early = nextOf(run, taken);
-  if (early === undefined) return await end();
-  const [ended] = await Promise.allSettled([run.locks.keepWith(early, complete)]);
-  if (early.state === "confirmed") throw new LaneViolation("early start", `${early.jobId} counts after a lost job`);
-  if (ended.status === "rejected") throw ended.reason;
-  return ended.value;
-}
-
 /** What a worker was handed out, or nothing. */
-async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot, begun?: Begun): Promise<boolean> {
+async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot): Promise<boolean> {
   if (job === undefined) {
     if (!run.isPaused && !run.limits.isReached(run.taken.size)) checkIdle(run.model, run.time.nowMs);
     return false;
@@ -203,7 +185,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   const handOut = { id, keys, lockPlace: arrival?.place, attemptsStarted: job.attemptsStarted, slots };
   if (arrival?.pin.kind === "dropped") {
     run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
-    const dropped = { ...slot, job, lockToken: undefined, following: undefined };
+    const dropped = { ...slot, job, lockToken: undefined };
     const die = async (): Promise<void> => await bringBack(run, dropped, "killed");
     const fail = async (): Promise<void> => await failWith(run, dropped, mustFail(dropped));
     await drop(run, dropped, handOut, { pin: arrival.pin, die, fail });
@@ -223,10 +205,8 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot,
   // One that BullMQ has failed uses up its turn, and does not run. One that a call has settled has none.
   if (job.deferredFailure !== undefined) run.turns.dropped(run.model.job(id));
   run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
-  const granted = run.locks.checkGrant(handOut, arrival, begun !== undefined);
-  const following = arrival?.following;
-  if (following !== undefined) checkNext(run, following, keys);
-  run.taken.set(id, { ...slot, job, lockToken: begun?.lockToken ?? granted, following, outcome: arrival?.outcome });
+  const lockToken = run.locks.checkGrant(handOut, arrival);
+  run.taken.set(id, { ...slot, job, lockToken, outcome: arrival?.outcome });
   run.handedOut += 1;
   return true;
 }
@@ -236,33 +216,6 @@ async function noteGivenUp({ world, setting, model, time }: LaneRun): Promise<vo
   if (setting.keys.some((key) => model.key(key).wasLowered)) {
     model.observeGivenUp(await takeSnapshot(world.redis, setting.keys), time.nowMs);
   }
-}
-
-function checkNext(
-  run: LaneRun,
-  { jobId, fencingToken }: NonNullable<Taken["following"]>,
-  keys: readonly string[],
-): void {
-  const [key = ""] = keys;
-  checkFollowing(run.model, { id: jobId, key }, run.time.nowMs);
-  run.locks.checkReserved(jobId, fencingToken);
-  if (run.limits.isLimited || run.isPaused) {
-    throw new LaneViolation("early start", `${jobId} is next, but the queue does not let it start at any time`);
-  }
-  if (run.locks.isWaitedFor(key))
-    throw new LaneViolation("early start", `${jobId} is next, but plain code waits for ${key}`);
-}
-
-/** The run of the next job, if its worker knows it and has the lock. */
-function nextOf(run: LaneRun, { job, following, lockToken }: Taken): StepEarly | undefined {
-  if (following === undefined || lockToken === undefined || !run.random.chance(EARLY_CHANCE)) return undefined;
-  const isLost = run.random.chance(EARLY_LOST_CHANCE);
-  return new StepEarly(String(job.id), following, { token: lockToken, isLost });
-}
-
-/** The job that was handed out has begun already, under this lock; it is undefined if that does not count. */
-interface Begun {
-  readonly lockToken: string | undefined;
 }
 
 /** BullMQ has marked a job that stalled too often: its worker fails it. */
@@ -283,39 +236,11 @@ async function complete(run: LaneRun, taken: Taken): Promise<void> {
   } else if (!(await calls.settleCall(run, taken))) return await failWith(run, taken, false);
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`finish ${String(job.id)}${fetchNext ? ", and fetch" : ""}`);
-  const early = nextOf(run, taken);
-  if (early !== undefined) return await completeWith(run, taken, { early, fetchNext });
   const ends = { id: String(job.id), token: taken.lockToken, isLate: false, hasSlots: hasSlots(run, String(job.id)) };
   const reply: unknown = await run.locks.releaseWith(ends, () => job.moveToCompleted("done", token, fetchNext));
   await calls.checkTold(run, run.model.job(String(job.id)));
   run.model.complete(run.model.job(String(job.id)));
   if (fetchNext) await receiveNext(run, reply, taken);
-}
-
-/** The next job of the key begins with the end of this one. */
-async function completeWith(
-  run: LaneRun,
-  taken: Taken,
-  { early, fetchNext }: { readonly early: StepEarly; readonly fetchNext: boolean },
-): Promise<void> {
-  const { job, token } = taken;
-  const { jobId, lockToken } = early;
-  const [key = ""] = run.model.job(String(job.id)).keys;
-  run.note(`with ${jobId} begun`);
-  const reply: unknown = await run.locks.keepWith(early, () => job.moveToCompleted("done", token, fetchNext));
-  run.model.complete(run.model.job(String(job.id)));
-  const isHanded = Array.isArray(reply) && String(reply[1]) === jobId;
-  const isOurs = run.locks.isHeldBy(key, lockToken);
-  const wasParked = run.before.places.get(jobId) === "delayed";
-  const hasBegun = isHanded && (wasParked || early.state === "confirmed");
-  const isExpected = early.isFresh && hasBegun && isOurs;
-  const state = fetchNext ? (isExpected ? "confirmed" : "refused") : "declined";
-  if (early.state !== state) {
-    throw new LaneViolation("early start", `${jobId} was begun, and is ${early.state}, which should be ${state}`);
-  }
-  if (isExpected) run.locks.goesTo(key, lockToken, jobId);
-  if (fetchNext)
-    await receiveNext(run, reply, taken, hasBegun ? { lockToken: isExpected ? lockToken : undefined } : undefined);
 }
 
 async function failWith(
@@ -352,11 +277,11 @@ async function failWith(
 }
 
 /** As BullMQ's worker takes the job that came with the reply. */
-async function receiveNext(run: LaneRun, reply: unknown, { member, token }: Slot, begun?: Begun): Promise<void> {
+async function receiveNext(run: LaneRun, reply: unknown, { member, token }: Slot): Promise<void> {
   const [data, id] = Array.isArray(reply) ? (reply as [object | undefined, string]) : [];
   const next =
     data === undefined || data === null ? undefined : await member.worker.nextJobFromJobData(data, String(id), token);
-  await receive(run, next, { member, token }, begun);
+  await receive(run, next, { member, token });
 }
 
 async function bringBack(run: LaneRun, { job }: Taken, how: string): Promise<void> {

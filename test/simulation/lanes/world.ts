@@ -112,13 +112,7 @@ function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
   const known = composed.get(code) ?? new Map<string, LaneScripts>();
   composed.set(code, known);
   const { bullmq, compose, locks } = code;
-  const lockRules = {
-    lua: locks.embedded,
-    luaOfRun: locks.embeddedRun,
-    prefix: LOCK_PREFIX,
-    reserved: PREFIX,
-    ttlMs: LOCK_TTL_MS,
-  };
+  const lockRules = { lua: locks.embedded, prefix: LOCK_PREFIX, reserved: PREFIX, ttlMs: LOCK_TTL_MS };
   const name = JSON.stringify(rules);
   const scripts =
     known.get(name) ??

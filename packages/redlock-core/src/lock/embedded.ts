@@ -14,7 +14,7 @@ import { type Instant, readClock } from "../kit/clock.ts";
 import { type Deadlines, Timed } from "../kit/deadlines.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
-import { embedded, embeddedRun } from "../scripts/embedded.lua.ts";
+import { embedded } from "../scripts/embedded.lua.ts";
 import { type Grant, tellAcquired } from "./attempt.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
@@ -76,8 +76,6 @@ export class EmbeddedLocks {
    * redis.call`.
    */
   readonly lua: string = embedded;
-  /** The Lua text that defines `reserveNumber()` and `isKept(key, token)` behind it. */
-  readonly luaOfRun: string = embeddedRun;
   readonly #engine: Engine;
   readonly #hold: (grant: Grant) => Lock;
 
@@ -98,7 +96,8 @@ export class EmbeddedLocks {
    */
   adopt(granted: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
-    this.note(granted.fencingToken);
+    // No later fencing token may be below this one.
+    engine.batchers[0]?.noteValue(granted.fencingToken);
     const grant = grantOf(engine, granted, ttl);
     const now = readClock(engine.clock);
     if (remainingMs(grant.end, now) <= 0) {
@@ -108,11 +107,6 @@ export class EmbeddedLocks {
     const lock = this.#hold(grant);
     tellAcquired(engine.events, grant, now.monotonicMs - grant.granted.monotonicMs);
     return lock;
-  }
-
-  /** Notes a fencing token that a script reserved, as `adopt` does: no later one may be below it. */
-  note(fencingToken: number): void {
-    this.#engine.batchers[0]?.noteValue(fencingToken);
   }
 
   /** Releases what a script took and nobody adopted. Resolves as `lock.release()` does; never rejects. */

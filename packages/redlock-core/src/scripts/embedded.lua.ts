@@ -92,21 +92,3 @@ local function unlockIfUnwanted(key, token)
   return holderOfLock(key) == token and not isWaitedFor(key) and call('DEL', key) == 1
 end
 `;
-
-/**
- * Defines two functions behind those. They are for a holder that does one thing after the other under one lock, each
- * with a fencing token of its own.
- *
- * - `reserveNumber()` returns a fencing token, as text, that is above all before it, and below all after it.
- * - `isKept(key, token)` returns whether the lock is the token's, and whether somebody waits for it.
- */
-export const embeddedRun: string = /* lua */ `
-local function reserveNumber()
-  holderOfLock('${lastNumber}')
-  return nextNumber()
-end
-
-local function isKept(key, token)
-  return holderOfLock(key) == token, isWaitedFor(key)
-end
-`;

@@ -30,7 +30,6 @@ import {
   type EmbeddedScript,
   embedded,
 } from "./rules/compose.ts";
-import { parkedHash } from "./rules/parked-hash.ts";
 import { queueKeys } from "./rules/queue-keys.ts";
 
 /** The first 16 digits of the SHA-1 of each text that the contract test was run against. */
@@ -292,8 +291,6 @@ export class JobReply {
   readonly place: number | undefined;
   /** Whether its end is likely to bring the next job of its one key. */
   readonly isFollowed: boolean;
-  /** The job that may begin when this one has succeeded, if the worker starts such jobs at once. */
-  readonly following: Following | undefined;
   /** The numbers of its slots, one for each key; undefined if it has the first of each. */
   readonly slots: readonly number[] | undefined;
   /** What the call of another job has made of it, if one has. */
@@ -309,22 +306,10 @@ export class JobReply {
     this.unknown = Array.isArray(raw[7]) ? parseJobs(raw[7]) : NO_JOBS;
     this.place = numberOf(raw[8]);
     this.isFollowed = raw[9] === 1 || raw[9] === true;
-    this.following = Array.isArray(raw[10]) ? parseFollowing(raw[10]) : undefined;
-    this.slots = textOf(raw[11])?.split(",").map(Number);
-    this.outcome = textOf(raw[12]);
-    this.parkedSinceMs = numberOf(raw[13]);
+    this.slots = textOf(raw[10])?.split(",").map(Number);
+    this.outcome = textOf(raw[11]);
+    this.parkedSinceMs = numberOf(raw[12]);
   }
-}
-
-/** The job that is next on the key of another one that was handed out. */
-export interface Following {
-  readonly jobId: string;
-  /** The fields from which BullMQ makes the job. */
-  readonly fields: Readonly<Record<string, string>>;
-  /** It is reserved for this job, if it is started when the other one has succeeded. */
-  readonly fencingToken: number;
-  /** When it was parked, in ms since the epoch. */
-  readonly parkedSinceMs: number | undefined;
 }
 
 export interface UnknownKeyJob {
@@ -366,16 +351,6 @@ export function parseAgain(raw: unknown): FetchAgain | undefined {
   const [first, second, third] = raw as readonly unknown[];
   if (first === ASK_AGAIN) return { kind: "again", parked: Number(second), fault: textOf(third) };
   return first === "LANE_ASK" ? { kind: "ask", jobs: parseJobs(second) } : undefined;
-}
-
-function parseFollowing([jobId, flat, fencingToken]: readonly unknown[]): Following {
-  const { fields, since } = parkedHash(flat as readonly string[]);
-  return {
-    jobId: String(jobId),
-    fields: { ...fields, delay: "0" },
-    fencingToken: Number(fencingToken),
-    parkedSinceMs: since === undefined ? undefined : Number(since),
-  };
 }
 
 /** Returns what `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */

@@ -38,11 +38,6 @@ export class JobEnd {
     return this.facts.endedMs;
   }
 
-  /** Whether the job has completed, and the next one is fetched. */
-  get isFollowed(): boolean {
-    return this.facts.state === "completed" && this.facts.doesFetch === 1;
-  }
-
   /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; `finish` has the last two arguments, too. */
   toldWith(keys: string, last: string): (string | number)[] {
     const { jobId, endedMs, property, value, state, doesFetch, options, token, fields } = this.facts;

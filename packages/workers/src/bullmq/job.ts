@@ -7,20 +7,6 @@ export function decodeJob(fields: object, jobId: string): object {
   return decoded ?? fields;
 }
 
-/** Makes of a job what BullMQ will have made of it when it hands it out. */
-export function asStarted(job: Job, token: string, nowMs: number): Job {
-  job.attemptsStarted += 1;
-  job.processedOn = Math.floor(nowMs);
-  job.token = token;
-  return job;
-}
-
-/** Gives a job that was started before what BullMQ has told of it when it handed it out as `fresh`. */
-export function asHandedOut(job: Job, fresh: Job): Job {
-  const { attemptsStarted, processedOn, processedBy, deferredFailure } = fresh;
-  return Object.assign(job, { attemptsStarted, processedOn, processedBy, deferredFailure });
-}
-
 /** Gives these facts to the child process of a sandboxed processor, as `job.lock`. */
 export function tellSandbox(job: Job, lock: object): void {
   const asJSON = job.asJSONSandbox.bind(job);

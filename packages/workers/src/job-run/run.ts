@@ -56,7 +56,6 @@ export class Run implements JobLock, Renewable {
   #cancelled: { readonly reason: unknown } | undefined;
   #lease: JobLease;
   #lock: Lock | undefined;
-  #fencingToken = 0;
   #lockedMs = 0;
   #lost: Error | undefined;
   #backOffMs: number | undefined;
@@ -94,7 +93,7 @@ export class Run implements JobLock, Renewable {
   }
 
   get fencingToken(): number {
-    return this.#fencingToken;
+    return this.#lock?.fencingToken ?? 0;
   }
 
   /** Why the job is not ours any more, if it is not. */
@@ -144,10 +143,9 @@ export class Run implements JobLock, Renewable {
     if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
   }
 
-  /** Takes the lock of the job's keys. A run that follows another one under that lock has its own fencing token. */
-  holds(lock: Lock, fencingToken: number = lock.fencingToken): void {
+  /** Gives the run the lock of its job's keys. */
+  holds(lock: Lock): void {
     this.#lock = lock;
-    this.#fencingToken = fencingToken;
     this.#lockedMs = this.#clock.monotonicMs();
   }
 

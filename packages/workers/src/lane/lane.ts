@@ -30,7 +30,6 @@ import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts, OperatorCommand } from "../bullmq/rules/compose.ts";
 import { queueKeys } from "../bullmq/rules/queue-keys.ts";
 import { withoutCommand } from "../errors.ts";
-import type { EarlyStart } from "../job-run/early-run.ts";
 import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
@@ -93,8 +92,6 @@ export class Lane {
   readonly #taken = new Map<string, TakenJob>();
   /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
   readonly #leaving = new Map<string, string>();
-  /** Runs that have begun before their jobs were handed out, by the id of the job. */
-  readonly #early = new Map<string, EarlyStart>();
   readonly #ends: EndBatches<Ended>;
   /** Keys that were limited when a job of them was last looked at, and until when. */
   readonly #limits = new Map<string, number>();
@@ -119,10 +116,7 @@ export class Lane {
     this.#locks = parts.locks;
     this.#ends = new EndBatches((ends) => this.#sendEnds(ends), {
       onReply: (ended, answer) => this.#ended(ended, answer),
-      onFailure: ({ ending, early }) => {
-        ending?.answer.settle(false);
-        early?.refuse();
-      },
+      onFailure: ({ ending }) => ending?.answer.settle(false),
     });
   }
 
@@ -217,7 +211,6 @@ export class Lane {
   async #exec(client: BullClient, command: SingleCommand, args: readonly unknown[]): Promise<unknown> {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
-    if (this.#early.has(jobId) && !this.#leaving.has(`${jobId} ${token}`)) await this.untilOurs(jobId);
     const taken = this.#known(jobId, token);
     if (taken !== undefined) this.forget(taken);
     const ending = this.#locks.endingOf(taken, jobId);
@@ -245,60 +238,32 @@ export class Lane {
     }
   }
 
-  /**
-   * Resolves when a job was handed out whose run has begun before that, and rejects if it was not. For other jobs it
-   * resolves at once.
-   */
-  async untilOurs(jobId: string): Promise<void> {
-    const refusal = await this.#early.get(jobId)?.answered;
-    if (refusal !== undefined) throw refusal;
-  }
-
-  /** Ends a job, together with others. */
-  #end(client: BullClient, end: JobEnd): Promise<unknown> {
-    const { jobId } = end.facts;
-    if (!this.#early.has(jobId)) return this.#endNow(client, end);
-    return this.untilOurs(jobId).then(() => this.#endNow(client, end));
-  }
-
   /** Sends the end of a job with those of others. Whoever ends the job has it as it was taken, or its id. */
-  #endNow(client: BullClient, end: JobEnd): Promise<unknown> {
+  #end(client: BullClient, end: JobEnd): Promise<unknown> {
     const { job, jobId, token } = end.facts;
     const taken = takenAs(job) ?? this.#known(jobId, token);
     if (taken !== undefined) this.forget(taken);
     const ending = this.#locks.endingOf(taken, jobId);
-    const early = end.isFollowed ? ending?.early : undefined;
     const [keys, lockToken] = [taken?.toldKeys ?? "", this.#locks.newToken()];
-    const reply = this.#ends.add({ client, end, ending, early, keys, lockToken, sent: undefined });
-    if (early !== undefined) {
-      this.#early.set(early.jobId, early);
-      early.begin();
-    }
-    return reply;
+    return this.#ends.add({ client, end, ending, keys, lockToken, sent: undefined });
   }
 
   /** Passes on what the answer to an end brought. Returns BullMQ's own reply. */
   #ended(ended: Ended, answer: unknown): unknown {
     const { reply, isKept } = this.#told(answer);
-    const { ending, early, lockToken, sent = readClock(this.#clock) } = ended;
+    const { ending, lockToken, sent = readClock(this.#clock) } = ended;
     let taken: TakenJob | undefined;
     try {
       taken = takenBy(reply, sent, lockToken);
     } finally {
       ending?.answer.settle(!isKept, taken);
     }
-    if (early !== undefined) this.#answer(early, sent, taken);
-    if (taken !== undefined) this.#note(taken, early);
+    if (taken !== undefined) this.#note(taken);
     const again = taken === undefined ? parseAgain(reply) : undefined;
     if (again === undefined) return reply;
     const { client, end } = ended;
     const { prefix } = end.facts;
     return this.#fetchOn(again, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
-  }
-
-  /** Forgets an early run whose job was not handed out. */
-  dropped(early: EarlyStart): void {
-    if (this.#early.get(early.jobId) === early) this.#early.delete(early.jobId);
   }
 
   async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
@@ -327,18 +292,6 @@ export class Lane {
     if (taken === undefined) return parseAgain(raw);
     this.#note(taken);
     return undefined;
-  }
-
-  /** Tells a run that has begun early whether its job was handed out to it, under the lock that it has. */
-  #answer(early: EarlyStart, sent: Instant, taken: TakenJob | undefined): void {
-    const { jobId, fencingToken } = early;
-    const isHandedOut = taken?.jobId === jobId && taken.fencingToken === fencingToken;
-    if (isHandedOut && early.confirm(sent)) {
-      taken.early = early;
-      this.#early.delete(jobId);
-    } else {
-      early.refuse();
-    }
   }
 
   /** Fetches until there is a job, or none. Resolves with BullMQ's own reply. */
@@ -395,12 +348,10 @@ export class Lane {
     if (fault !== undefined) this.#events.onFault(fault);
   }
 
-  #note(taken: TakenJob, early?: EarlyStart): void {
+  #note(taken: TakenJob): void {
     const { fencingToken, jobId, parked, unknown } = taken;
     this.#taken.set(jobId, taken);
-    // That of a run that has begun is no new lock, whether it counts or not.
-    const hasLock = fencingToken !== undefined && jobId !== early?.jobId;
-    if (!hasLock) taken.claimLock();
+    if (fencingToken === undefined) taken.claimLock();
     if (parked > 0) this.#events.onParked(parked);
     // Nobody waits for it: if it fails, the next fetch asks again.
     if (unknown.length > 0) this.#computeKeys(unknown).catch(() => {});
@@ -461,8 +412,6 @@ interface Ended {
   readonly client: BullClient;
   readonly end: JobEnd;
   readonly ending: Ending | undefined;
-  /** The run that begins with the end. */
-  readonly early: EarlyStart | undefined;
   /** The keys of the job, as `moveToFinished` in scripts/commands.lua.ts is told them. */
   readonly keys: string;
   /** The token for the lock of the job that the end brings. */
@@ -471,9 +420,8 @@ interface Ended {
 }
 
 /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end. */
-function toldOf({ end, ending, early, keys, lockToken }: Ended): (string | number)[] {
-  const kept = early === undefined ? "" : ` ${early.lockToken} ${early.fencingToken} ${early.jobId}`;
-  return end.toldWith(keys, `${ending?.token ?? ""} ${lockToken}${kept}`);
+function toldOf({ end, ending, keys, lockToken }: Ended): (string | number)[] {
+  return end.toldWith(keys, `${ending?.token ?? ""} ${lockToken}`);
 }
 
 /** Returns the job that came with a reply, if one did. */

@@ -8,7 +8,6 @@
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
 import { JobReply } from "../bullmq/bullmq.ts";
-import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
 
@@ -21,8 +20,6 @@ export interface Ending {
    * came with the end.
    */
   readonly answer: { settle(isReleased: boolean, next?: TakenJob): void };
-  /** What begins with the end, under the same lock: then the token is empty. */
-  readonly early?: EarlyStart | undefined;
 }
 
 /** What the locks of keys have asked for on behalf of a key's next job. It is the ending of the job before, too. */
@@ -48,8 +45,6 @@ export class TakenJob extends JobReply {
   readonly sent: Instant;
   /** The lock that was asked for ahead, when the job before it ended. */
   ahead: AskedAhead | undefined;
-  /** Its run, if that has begun before the job was handed out. */
-  early: EarlyStart | undefined;
   run: Run | undefined;
   ending: Ending | undefined;
   /** The token of the lock that the script took with the job; empty if it took none, or somebody has that. */

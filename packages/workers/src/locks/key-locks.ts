@@ -15,7 +15,6 @@ import {
   type Vote,
 } from "@x/redlock-core";
 import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
-import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import type { LaneLocks } from "../lane/lane.ts";
 import type { Ending, TakenJob } from "../lane/taken-job.ts";
@@ -112,14 +111,6 @@ export class KeyLocks implements LaneLocks {
     if (isFollowed) this.#askAhead(run, taken);
     return released;
   }
-
-  /** Begins the next run of the key when BullMQ is told that this job has completed, or declines that at once. */
-  startWithEnd(_taken: TakenJob, next: EarlyStart): void {
-    next.decline();
-  }
-
-  /** Notes a fencing token that a script reserved, and that is used now. */
-  reserved(_fencingToken: number): void {}
 
   /**
    * Lets no script take a lock from now on: jobs are fetched by hand, so nobody would claim it, or the worker is

@@ -12,7 +12,6 @@ import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell, type WorkerEvents } from "../events.ts";
-import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Lane, Leaving } from "../lane/lane.ts";
 import type { TakenJob } from "../lane/taken-job.ts";
@@ -129,19 +128,6 @@ export class RunLocks {
     return protocolOf(redlock).inside(lock, lent, process);
   }
 
-  /** Passes the lock of a run on to the next one of its key, which is about to begin with this fencing token. */
-  passOn(from: Run, to: Run, fencingToken: number): void {
-    if (from.lock === undefined) return;
-    this.#parts.locks.reserved(fencingToken);
-    this.#tellReleased(from, from.heldMs, true);
-    this.#holds(to, from.lock, 0, fencingToken);
-  }
-
-  /** Passes the lock on to the next run when the script that ends this one is on its way. Declines that if none is. */
-  passOnWithEnd(taken: TakenJob, next: EarlyStart): void {
-    this.#parts.locks.startWithEnd(taken, next);
-  }
-
   /**
    * Releases the lock of a run, if it has one. The request is sent before BullMQ is told of an end. After a run that
    * has succeeded, as what was `taken`, it may go with that.
@@ -152,18 +138,14 @@ export class RunLocks {
   release(run: Run, taken?: TakenJob): void {
     const { lock } = run;
     if (lock === undefined) return;
-    const { inFlight, locks } = this.#parts;
+    const { inFlight, locks, tell } = this.#parts;
     const released = taken === undefined ? lock.release() : locks.releaseWithEnd(run, lock, taken);
     inFlight.begin();
     void released.then((confirmed) => {
-      this.#tellReleased(run, run.heldMs, confirmed);
+      const { fencingToken, heldMs } = run;
+      tell("released", () => ({ ...aboutJob(run), fencingToken, heldMs, confirmed }));
       inFlight.end();
     });
-  }
-
-  #tellReleased(run: Run, heldMs: number, confirmed: boolean): void {
-    const { fencingToken } = run;
-    this.#parts.tell("released", () => ({ ...aboutJob(run), fencingToken, heldMs, confirmed }));
   }
 
   /** Brings no job back any more, and lets no script take a lock. What is held is released with its run. */
@@ -172,8 +154,9 @@ export class RunLocks {
     this.#parts.locks.stop();
   }
 
-  #holds(run: Run, lock: Lock, waitMs: number, fencingToken: number = lock.fencingToken): void {
-    run.holds(lock, fencingToken);
+  #holds(run: Run, lock: Lock, waitMs: number): void {
+    run.holds(lock);
+    const { fencingToken } = run;
     this.#parts.tell("locked", () => ({ ...aboutJob(run), fencingToken, waitMs }));
   }
 

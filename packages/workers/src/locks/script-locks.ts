@@ -11,7 +11,6 @@
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError } from "@x/redlock-core";
 import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
-import type { EarlyStart } from "../job-run/early-run.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Ending, TakenJob } from "../lane/taken-job.ts";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
@@ -60,7 +59,7 @@ export class ScriptLocks extends KeyLocks {
     this.#redlock = parts.redlock;
     this.#embedded = embedded;
     this.#clock = protocolOf(parts.redlock).clock;
-    this.rules = { ...names, ttlMs: parts.ttl, lua: embedded.lua, luaOfRun: embedded.luaOfRun };
+    this.rules = { ...names, ttlMs: parts.ttl, lua: embedded.lua };
   }
 
   /**
@@ -108,15 +107,6 @@ export class ScriptLocks extends KeyLocks {
   override releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean> {
     if (!this.#isProven || taken.isFollowed || run.keys.length > 1) return super.releaseWithEnd(run, lock, taken);
     return protocolOf(lock).releaseBy((answer) => this.#expectEnd(taken, { token: lock.token, answer }));
-  }
-
-  override startWithEnd(taken: TakenJob, early: EarlyStart): void {
-    if (this.#isProven) this.#expectEnd(taken, { token: "", answer: { settle: () => early.decline() }, early });
-    else early.decline();
-  }
-
-  override reserved(fencingToken: number): void {
-    this.#embedded.note(fencingToken);
   }
 
   override endingOf(taken: TakenJob | undefined): Ending | undefined {

@@ -21,12 +21,9 @@ export class Arrivals {
     this.#parts = parts;
   }
 
-  /** Returns the job that is to be run, for one that BullMQ has made of the answer to a fetch. */
-  take(fresh: Job, jobId: string): Job {
-    const taken = this.#parts.lane.handOut(jobId);
-    if (taken === undefined) return fresh;
-    const job = taken.early === undefined ? fresh : taken.early.jobFrom(fresh);
-    taken.is(job);
+  /** Attaches its `TakenJob`, if there is one, to a job that BullMQ has made of the reply to a fetch. Returns the job. */
+  take(job: Job, jobId: string): Job {
+    this.#parts.lane.handOut(jobId)?.is(job);
     return job;
   }
 

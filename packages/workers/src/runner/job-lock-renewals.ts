@@ -6,7 +6,6 @@ import type { Clock } from "@x/redlock-core";
 import { type Instant, readClock, validityMs } from "@x/redlock-core/protocol";
 import type { LockExtension } from "../bullmq/bullmq.ts";
 import type { Run } from "../job-run/run.ts";
-import type { Lane } from "../lane/lane.ts";
 import type { Watchdog } from "./watchdog.ts";
 
 /** BullMQ's own renewal of many locks. Resolves with the ids of the jobs whose lock is not ours any more. */
@@ -14,7 +13,6 @@ type Renew = (jobIds: string[], tokens: string[], durationMs: number) => Promise
 
 interface JobLockRenewalsParts {
   readonly clock: Clock;
-  readonly lane: Pick<Lane, "untilOurs">;
   readonly watchdog: Watchdog;
   /** Those of the Redlock of the keys' locks. */
   readonly limits: { readonly driftFactor: number; readonly maxTtl: number };
@@ -81,13 +79,12 @@ export class JobLockRenewals {
 
   /** Extends the locks of the job's keys, too, on `job.extendLock`. */
   async extend({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
-    const { clock, lane, limits, ttl, watchdog } = this.#parts;
+    const { clock, limits, ttl, watchdog } = this.#parts;
     let sent: Instant;
     let extended: number;
     let renewals: number;
     do {
       renewals = this.#renewals;
-      await lane.untilOurs(jobId);
       sent = readClock(clock);
       extended = await ask();
       // A renewal that was sent behind it may have cut it.

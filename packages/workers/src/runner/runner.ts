@@ -2,16 +2,15 @@
  * A run of a job begins with what its fetch told, and ends with its locks passed on or released. BullMQ then records
  * how it ended.
  */
-import type { Clock, Lock } from "@x/redlock-core";
-import { elapsedMs, type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
-import type { Following, TrackedJobs } from "../bullmq/bullmq.ts";
-import { asStarted, tellSandbox } from "../bullmq/job.ts";
+import type { Clock } from "@x/redlock-core";
+import { type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
+import type { TrackedJobs } from "../bullmq/bullmq.ts";
+import { tellSandbox } from "../bullmq/job.ts";
 import { takesSignal } from "../bullmq/processor.ts";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { isMove } from "../bullmq/rules/move.ts";
 import { KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type Tell, traces, type WorkerEvents } from "../events.ts";
-import { EarlyRun } from "../job-run/early-run.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { type Outcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
 import { mustConfirm } from "../job-run/rules/lease.ts";
@@ -46,7 +45,7 @@ export interface NotRun {
 interface RunnerParts {
   readonly queue: string;
   readonly clock: Clock;
-  readonly lane: Pick<Lane, "dropped" | "forget">;
+  readonly lane: Pick<Lane, "forget">;
   readonly arrivals: Arrivals;
   readonly locks: RunLocks;
   readonly watchdog: Watchdog;
@@ -60,19 +59,12 @@ interface RunnerParts {
   readonly driftFactor: number;
   readonly isSandboxed: boolean;
   readonly processor: () => unknown;
-  /** Makes a job of its fields, as BullMQ does. */
-  readonly makeJob: (fields: object, jobId: string) => Job;
   /** Renews BullMQ's lock of a job for so many ms. Resolves false if the job is not ours any more. */
   readonly renew: (run: Run, durationMs: number) => Promise<boolean>;
   readonly tell: Tell;
 }
 
 const CONFIRM_ATTEMPTS = 3;
-/**
- * A job is started at once only if what is known of it is this young, in ms. It may have been changed, removed or
- * paused since. After a job that took longer, a round trip does not count.
- */
-const FRESH_MS = 25;
 
 export class Runner {
   readonly #parts: RunnerParts;
@@ -90,17 +82,15 @@ export class Runner {
     if (taken.pin.kind === "dropped") return this.#drop(job, taken.pin);
     if (taken.outcome !== undefined) return this.#endMerged(job, taken, parseOutcome(taken.outcome));
     const { merging } = this.#parts;
-    const early = taken.early?.claim();
-    const run = early?.run ?? this.#begin(taken, job, token, signal);
+    const run = this.#begin(taken, job, token, signal);
     const unlink = signal === undefined || run.ownsSignal(signal) ? undefined : follow(run, signal);
     taken.run = run;
     let isDone = false;
     try {
-      if (early === undefined && !this.#isReady(run, taken, signal)) await this.#makeReady(run, taken, job, signal);
-      if (merging !== undefined && early !== undefined) await merging.gather(run, signal);
+      if (!this.#isReady(run, taken, signal)) await this.#makeReady(run, taken, job, signal);
       let result: unknown;
       try {
-        result = await (early === undefined ? this.#process(run, job) : early.result);
+        result = await this.#process(run, job);
         if (merging === undefined) result = run.endOf(result);
       } catch (error) {
         result = await this.#failed(run, job, error);
@@ -163,9 +153,7 @@ export class Runner {
   /** Does what is left after a run. `isDone` tells whether BullMQ is about to be told that its job has completed. */
   #end(run: Run, taken: TakenJob, isDone: boolean): void {
     const { inFlight, locks, lane, watchdog } = this.#parts;
-    const next = isDone ? this.#nextOf(run, taken) : undefined;
-    if (next !== undefined) locks.passOnWithEnd(taken, next);
-    else locks.release(run, isDone ? taken : undefined);
+    locks.release(run, isDone ? taken : undefined);
     if (!isDone) lane.forget(taken);
     inFlight.end();
     watchdog.delete(run);
@@ -197,58 +185,6 @@ export class Runner {
     const outcome: WorkerEvents["merged"]["outcome"] = "error" in settled ? "failed" : "completed";
     this.#parts.tell("merged", () => ({ ...about, by: settled.by, outcome }));
     return valueOf(settled);
-  }
-
-  /** Returns the run of the key's next job, which may begin in this turn of the event loop, if there is one. */
-  #nextOf(run: Run, { following, sent }: TakenJob): EarlyRun | undefined {
-    const { lock } = run;
-    if (following === undefined || lock === undefined) return undefined;
-    if (run.lost !== undefined || this.#mustConfirm(run)) return undefined;
-    if (elapsedMs(sent, readClock(this.#clock)) > FRESH_MS) return undefined;
-    const job = this.#jobOf(following, run.token);
-    return job && this.#offer(run, lock, following, job);
-  }
-
-  /** Returns the run of that job, which begins with the end of this one. */
-  #offer(run: Run, lock: Lock, following: Following, job: Job): EarlyRun {
-    const { jobId, fencingToken, parkedSinceMs } = following;
-    const { token, keys, resources } = run;
-    const { inFlight, locks, lane, lockDurationMs, driftFactor, watchdog } = this.#parts;
-    // Until it is handed out, the lease of the job before is all that keeps others from the key.
-    const ofJob = { job, jobId, token, keys, resources, parkedSinceMs };
-    const facts = { ...ofJob, place: undefined, lockDurationMs, driftFactor, sent: run.sent };
-    const next = new Run({ ...facts, controller: undefined }, this.#clock, this.#onLost);
-    const early: EarlyRun = new EarlyRun({
-      job,
-      run: next,
-      lock,
-      fencingToken,
-      clock: this.#clock,
-      process: () => this.#process(next, job),
-      onBegin: () => {
-        inFlight.begin();
-        watchdog.add(next);
-        locks.passOn(run, next, fencingToken);
-      },
-      onDeclined: () => locks.release(run),
-      onConfirmed: (at) => watchdog.renewed(next, at, lockDurationMs),
-      onDropped: () => {
-        lane.dropped(early);
-        locks.release(next);
-        inFlight.end();
-        watchdog.delete(next);
-      },
-    });
-    return early;
-  }
-
-  /** Makes the job as BullMQ will when it hands it out; undefined if its data cannot be read. */
-  #jobOf({ jobId, fields }: Following, token: string): Job | undefined {
-    try {
-      return asStarted(this.#parts.makeJob(fields, jobId), token, this.#clock.wallMs());
-    } catch {
-      return undefined;
-    }
   }
 
   #process(run: Run, job: Job): Promise<unknown> {

@@ -46,62 +46,15 @@ ${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
 return calmly(tell(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 `;
 
-/** What the end of a job needs where the next one of its key is started at once. */
-export const atOnce: string = /* lua */ `
--- The first in line, as BullMQ keeps it, for a worker that starts it when the present holder has succeeded: its id, its
--- fields, and the fencing token that it has then. False if that is not to be.
-local function lookAhead(key)
-  if POLICIES[key] then return false end
-  local head = call('ZRANGE', line(key), 0, 0, 'WITHSCORES')
-  local id = head[1]
-  if not id or id == PAUSED or not call('ZSCORE', P .. 'delayed', id) then return false end
-  local limits = call('HMGET', P .. 'meta', 'paused', 'concurrency', 'max')
-  if limits[1] or limits[2] or limits[3] then return false end
-  local fields, facts = call('HGETALL', P .. id), {}
-  for i = 1, #fields, 2 do facts[fields[i]] = fields[i + 1] end
-  if facts.lk ~= key or tonumber(facts.ls or 'x') ~= tonumber(head[2]) or facts.finishedOn then return false end
-  -- It ends without a run, BullMQ may not run it, or it is not the first time.
-  if facts.lr or facts.la or facts.lo or facts.defa or tonumber(facts.ats or 0) > 0 then return false end
-  return {id, fields, reserveNumber()}
-end
-
--- The reply for a job that its worker has started at once, under the lock that it has.
-local function goOn(key, keptToken, number, reply)
-  local isOurs, isWanted = keepsLock(key, keptToken)
-  reply[7] = isOurs and number
-  reply[11] = isOurs and not isWanted and lookAhead(key)
-  return true
-end
-`;
-
-const ALL_FIVE =
-  "local ownToken, token, keptToken, number, started = string.match(ARGV[#ARGV], '^(%S*) (%S*) ?(%S*) ?(%S*) ?(.*)$')";
-
-const goesOn = /* lua */ `
-  if next == started then
-    reply[7] = false
-    attempt(goOn, pin, keptToken, number, reply)
-    return tell(reply)
-  end
-`;
-
 /**
  * The end of one job, as `eachEnd` calls it. ARGV[10] is "=<the job's keys>", as its worker was told them. It is '' if
  * they are to be read (see `TakenJob.toldKeys`).
  *
- * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". If the next job of the key was
- * started at once, this follows: " <token of the key's lock> <that job's fencing token> <its id>". The lock is then
- * kept. A negative reply means that the job is no longer the caller's: then its key is not the caller's to pass on
- * either.
+ * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". A negative reply means that the
+ * job is no longer the caller's: then its key is not the caller's to pass on either.
  */
-export const moveToFinished = ({
-  startsAtOnce,
-  supersedes,
-}: {
-  readonly startsAtOnce: boolean;
-  readonly supersedes: boolean;
-}): string => /* lua */ `
-${startsAtOnce ? ALL_FIVE : `local ownToken, token = ${SPLIT}`}
+export const moveToFinished = ({ supersedes }: { readonly supersedes: boolean }): string => /* lua */ `
+local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local facts = (ARGV[10] == '' or ROTATE) and attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
 local pin = facts[1] or string.sub(ARGV[10], 2)
@@ -122,10 +75,10 @@ if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\n
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
 if type(reply) == 'table' then FETCHED = reply[2] end
 if facts[3] then attempt(call, 'HDEL', P .. ARGV[1], 'lt') end
-if isNext and attempt(contended().claimNext, next, pin, reply, facts[3]) then${startsAtOnce ? goesOn : ""}
+if isNext and attempt(contended().claimNext, next, pin, reply, facts[3]) then
   reply[7] = passOn(pin, ownToken, token)
   local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
-  reply[7] = reply[7] or lockOf(pin, token)${startsAtOnce ? "\n  reply[11] = reply[7] and attempt(lookAhead, pin) or false" : ""}
+  reply[7] = reply[7] or lockOf(pin, token)
   return tell(reply, isKept)
 end
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken, slot))

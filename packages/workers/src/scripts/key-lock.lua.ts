@@ -8,8 +8,6 @@ import { luaString } from "./rules/lua.ts";
 export interface LockRules {
   /** The library of `@x/redlock-core`. */
   readonly lua: string;
-  /** What that library needs besides where a worker starts the next job at once. */
-  readonly luaOfRun: string;
   /** The text before the key in the name of its lock. */
   readonly prefix: string;
   /** No lock has a name that begins with this text. */
@@ -23,7 +21,7 @@ local function passOn() return false end
 local function unlock() return false end
 `;
 
-export const keyLock = ({ lua, prefix, reserved, ttlMs }: Omit<LockRules, "luaOfRun">): string => /* lua */ `
+export const keyLock = ({ lua, prefix, reserved, ttlMs }: LockRules): string => /* lua */ `
 ${lua}
 -- That of a further slot has the separator in it, which no key has.
 local function lockName(pin, slot) return ${luaString(prefix)} .. pin .. (slot and '\\31' .. slot or '') end
@@ -49,13 +47,5 @@ end
 local function unlock(pin, token, slot)
   local ok, isOurs = pcall(unlockIfUnwanted, lockName(pin, slot), token)
   return ok and isOurs
-end
-`;
-
-/** Returns what is defined behind it where a worker starts the next job at once. */
-export const keyLockOfRun = ({ luaOfRun, prefix }: Pick<LockRules, "luaOfRun" | "prefix">): string => /* lua */ `
-${luaOfRun}
-local function keepsLock(pin, token)
-  return isKept(${luaString(prefix)} .. pin, token)
 end
 `;

@@ -251,10 +251,9 @@ end
     reply[8]  jobs whose keys are to be computed ahead, or false
     reply[9]  its place in line for its locks, if it waited for them before, or false
     reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
-    reply[11] what is to follow it, see commands.lua.ts
-    reply[12] the numbers of its slots, one for each key, if one is not the first
-    reply[13] what the call of another job has made of it, if one has, or false
-    reply[14] when it was parked, if it was
+    reply[11] the numbers of its slots, one for each key, if one is not the first
+    reply[12] what the call of another job has made of it, if one has, or false
+    reply[13] when it was parked, if it was
   or {'LANE_AGAIN', parked, fault}: more than a batch was parked, or (fault) a job could not be judged and was set aside: call again;
   {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
 ]]

@@ -21,16 +21,11 @@ const at = (point: CrashPoint): boolean => {
   return true;
 };
 const never = new Promise<never>(() => {});
-/** Keys of jobs whose end is not answered. */
-const unanswered = new Set<string>();
-const queueRedis = new Redis({ path: task.queuePath });
 
 for (const channel of ["locked", "yielded", "parked", "released"] as const) {
   subscribe(`x.workers.${channel}`, () => void at(channel));
 }
 
-const keys = new Map<string, string>();
-let ends = 0;
 const options: ExclusiveWorkerOptions<Data> = {
   connection: { path: task.queuePath, maxRetriesPerRequest: null },
   key: task.keyFunction ? (job) => job.data.k as string | undefined : "k",
@@ -51,8 +46,6 @@ const worker = new ExclusiveWorker<Data>(
     });
     await history.rpush("history", JSON.stringify(event("start")));
     if (at("processing")) await never;
-    const isEarly = (): boolean => unanswered.has(String(job.data.k));
-    if (isEarly() && at("started-early")) await never;
     await delay(job.data.ms ?? 2);
     if (task.holdsUntilAborted && job.data.i === 0 && !signal.aborted) {
       process.send?.({ kind: "holding", fencingToken: lock.fencingToken });
@@ -64,8 +57,6 @@ const worker = new ExclusiveWorker<Data>(
     }
     if (task.holdsUntilAborted) await history.eval(fencedWrite, 1, "store", lock.fencingToken, `job ${job.data.i}`);
     await history.rpush("history", JSON.stringify(event("end")));
-    if (isEarly() && at("ended-early")) await never;
-    keys.set(String(job.id), String(job.data.k));
     return "done";
   },
   options,
@@ -84,20 +75,9 @@ const exec = target.execCommand;
 target.execCommand = async (client, name, args) => {
   if (name === "moveToFinished" && at("before-finish")) return await never;
   if (name === "moveToDelayed" && at("before-delay")) return await never;
-  const key = keys.get((args as unknown as { readonly facts?: { readonly jobId: string } }).facts?.jobId ?? "");
-  // The answer to some ends takes longer than the next job. What a late answer tells of a further one is too old.
-  if (key !== undefined) {
-    ends += 1;
-    const isHeldUp = task.crashAt === "ended-early" && ends % 4 === 0;
-    // Any other end may have arrived, though it is not answered.
-    if (isHeldUp || task.crashAt !== "ended-early") unanswered.add(key);
-    // Longer than a loaded machine takes for the next job: this end is not to arrive before the crash.
-    if (isHeldUp) await queueRedis.client("PAUSE", 3_000, "WRITE");
-  }
   const reply = exec(client, name, args);
   if (name === "moveToFinished" && task.crashAt === "finish-sent") setImmediate(() => at("finish-sent"));
   const settled = await reply;
-  if (key !== undefined) unanswered.delete(key);
   if (name === "moveToActive" && Array.isArray(settled) && Array.isArray(settled[0]) && at("fetched"))
     return await never;
   if (name === "moveToFinished" && at("finished")) return await never;

@@ -3,16 +3,16 @@
  * against whatever `bullmq` is in the test file that calls it.
  */
 import { describe } from "vitest";
-import { testEarly, testLostAnswers } from "./early.ts";
 import { testFailures } from "./failures.ts";
 import { testFeatures } from "./features.ts";
 import { keyKinds } from "./key.ts";
 import { testLocks } from "./locks.ts";
+import { testLostAnswers } from "./lost-answers.ts";
 import { testOrder } from "./order.ts";
 import { testRecovery } from "./recovery.ts";
 import { testScripts } from "./scripts.ts";
 
-const PARTS = [testOrder, testLocks, testFailures, testRecovery, testFeatures, testEarly, testLostAnswers];
+const PARTS = [testOrder, testLocks, testFailures, testRecovery, testFeatures, testLostAnswers];
 
 export function testContract(kinds: readonly (keyof typeof keyKinds)[], parts = PARTS): void {
   testScripts();

@@ -3,8 +3,8 @@
  * answers. All of it runs with `X_WHOLE_CONTRACT=1`.
  */
 import { testContract } from "./contract.ts";
-import { testLostAnswers } from "./early.ts";
 import { testLocks } from "./locks.ts";
+import { testLostAnswers } from "./lost-answers.ts";
 import { testOrder } from "./order.ts";
 
 export function testOtherClient(): void {

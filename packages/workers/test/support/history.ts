@@ -18,11 +18,7 @@ export type CrashPoint =
   | "parked"
   /** The key's lock is held by plain code, the job not yet moved back. */
   | "before-delay"
-  | "yielded"
-  /** The next job of a key was started at once, and the end of the one before is not answered. */
-  | "started-early"
-  /** As before, and the processor of the next job has done all that it does. */
-  | "ended-early";
+  | "yielded";
 
 export interface Task {
   readonly queuePath: string;

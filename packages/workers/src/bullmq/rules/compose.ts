@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import type { DroppedAs } from "../../rules/entity-key.ts";
 import * as commands from "../../scripts/commands.lua.ts";
-import { keyLock, keyLockOfRun, type LockRules, noKeyLock } from "../../scripts/key-lock.lua.ts";
+import { keyLock, type LockRules, noKeyLock } from "../../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../../scripts/lane.lua.ts";
 import * as operators from "../../scripts/operators.lua.ts";
 import { noRing, ring, turns } from "../../scripts/rotation.lua.ts";
@@ -49,8 +49,6 @@ export interface LaneRules {
    */
   readonly nearMs: number;
   readonly farMs: number;
-  /** Whether the next job of a key is started before the end of the one before is recorded. */
-  readonly startsAtOnce: boolean;
 }
 
 /** BullMQ's commands that take or leave a job. */
@@ -133,16 +131,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
       bull.moveToFinished.lua,
       commands.oncePerRequest(bull.moveToFinished.lua),
     );
-    const startsAtOnce = rules.startsAtOnce && locks !== undefined;
-    const finish = asFunction(
-      "finish",
-      commands.moveToFinished({
-        startsAtOnce,
-        supersedes: line?.as === "superseded",
-      }),
-    );
-    const ahead = startsAtOnce ? [keyLockOfRun(locks), commands.atOnce] : [];
-    const parts = [library, own, ...ahead, finish, asFunction("endAll", commands.eachEnd), commands.endCalmly];
+    const finish = asFunction("finish", commands.moveToFinished({ supersedes: line?.as === "superseded" }));
+    const parts = [library, own, finish, asFunction("endAll", commands.eachEnd), commands.endCalmly];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
   return {

@@ -1,16 +1,9 @@
-/** Pure: the hash of a job that is parked, and what of it is BullMQ's. */
+/** Pure: the fields of a parked job's hash that are BullMQ's. */
 
-interface ParkedHash {
-  /** What BullMQ makes a job of. */
-  readonly fields: Readonly<Record<string, string>>;
-  /** When it was parked, in ms since the epoch, as text. */
-  readonly since: string | undefined;
-}
-
-/** Returns the hash of a parked job out of its names and values, without what stands there because it is parked. */
-export function parkedHash(flat: readonly string[]): ParkedHash {
+/** Returns the hash of a parked job, given as names and values in turn, without the fields that the lane added. */
+export function bullFieldsOf(flat: readonly string[]): Readonly<Record<string, string>> {
   const hash: Record<string, string> = {};
   for (let i = 0; i + 1 < flat.length; i += 2) hash[String(flat[i])] = String(flat[i + 1]);
-  const { ls: _place, pb: _by, lp: since, ...fields } = hash;
-  return { fields, since };
+  const { ls: _place, pb: _by, lp: _since, ...fields } = hash;
+  return fields;
 }

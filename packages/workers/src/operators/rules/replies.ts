@@ -1,5 +1,5 @@
 /** Pure: what the lane's scripts reply to operators, and what it means. */
-import { parkedHash } from "../../bullmq/rules/parked-hash.ts";
+import { bullFieldsOf } from "../../bullmq/rules/parked-hash.ts";
 import { parsePin } from "../../rules/entity-key.ts";
 import { type KeyPolicy, parsePolicy } from "./key-policy.ts";
 
@@ -160,7 +160,7 @@ export function parseInLine(raw: unknown): InLine[] {
   return (raw as readonly (readonly [string, string, readonly string[]])[]).map(([id, place, flat]) => ({
     id,
     place,
-    fields: parkedHash(flat).fields,
+    fields: bullFieldsOf(flat),
   }));
 }
 

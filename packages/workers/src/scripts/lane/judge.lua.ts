@@ -131,9 +131,9 @@ ${turns}
     if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
     reply[9] = place or false
     reply[10] = hasKeys(pin) and isFollowed(pin)
-    reply[11], reply[12] = false, slotsOf(id, pin)
-    reply[7] = not place and lockOf(pin, TOKEN, reply[12])
-    if outcome or since then reply[13], reply[14] = outcome or false, since end
+    reply[11] = slotsOf(id, pin)
+    reply[7] = not place and lockOf(pin, TOKEN, reply[11])
+    if outcome or since then reply[12], reply[13] = outcome or false, since end
     return reply
   end
 

@@ -73,18 +73,14 @@ export const parking: string = /* lua */ `
     end
   end
 
-  -- Puts the first in line where the next fetch finds it: its id; nil if there is more to do, or it is not to run.
+  -- Moves the first job in line to the front of the queue, where the next fetch finds it. Returns its ID. Returns nil if
+  -- more is to be done for the key, or if the job is not to run or was removed.
   local function putNext(key)
     if not freeSlot(key, false) or limitedFor(key) or isAwaited(key) then return end
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
     local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
-    if not facts[1] then
-      -- It was removed.
-      call('ZREM', line(key), id)
-      return putNext(key)
-    end
     local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
     if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
     call('RPUSH', P .. 'wait', id)
@@ -153,7 +149,7 @@ export const parking: string = /* lua */ `
       quietly(seeAhead)
     end
     reply[5], reply[6], reply[8], reply[9], reply[10] = key, parkedHere - parkedBefore, false, false, isFollowed(key)
-    reply[11], reply[12], reply[13], reply[14] = false, false, outcome or false, since or false
+    reply[11], reply[12], reply[13] = false, outcome or false, since or false
     return true
   end
 
