@@ -73,7 +73,8 @@ export interface LeaderElectionOptions {
    */
   readonly cooldown?: CooldownOptions | undefined;
   /**
-   * The logger gets a line for each change of leadership and each error. One of pino fits. Default: nothing is logged.
+   * The logger gets a line for each change of leadership and each error. A pino logger fits. Without a logger, a failure
+   * that has no listener is a process warning, once for each event.
    */
   readonly logger?: LeaderLogger | undefined;
 }

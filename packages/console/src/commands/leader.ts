@@ -1,6 +1,7 @@
 import { LeaderElection, type LeaderInfo } from "@x/leader";
+import { messageOf } from "@x/redlock-core/protocol";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
-import { durationText, type Output } from "../output.ts";
+import { durationText, type Output, printable } from "../output.ts";
 
 /** Opens an election that only asks: it has no candidate here. */
 export async function electionOf({ connections }: Command, name: string): Promise<LeaderElection> {
@@ -39,11 +40,19 @@ export async function leaderStatus(command: Command, name: string): Promise<IsGo
   });
 }
 
-/** Tells each change of the leader, until it is ended. */
+/** Writes each change of the leader until the command is ended. An error is written once per change. */
 export async function watchLeader(command: Command, name: string): Promise<IsGood> {
   const { terminal, output } = command;
   const election = await electionOf(command, name);
-  for await (const leader of election.observe({ signal: terminal.signal })) show(output, name, leader);
+  let isTold = false;
+  election.on("error", (error) => {
+    if (!isTold) terminal.writeError(`${printable(messageOf(error))}\n`);
+    isTold = true;
+  });
+  for await (const leader of election.observe({ signal: terminal.signal })) {
+    isTold = false;
+    show(output, name, leader);
+  }
   return true;
 }
 

@@ -256,7 +256,7 @@ export class LeaderElection implements AsyncDisposable {
    * nothing.
    */
   on<Name extends keyof LeaderEvents>(name: Name, listener: (payload: LeaderEvents[Name]) => void): Unsubscribe {
-    const off = this.#standing.events.on(name, listener);
+    const off = this.#standing.listeners.on(name, listener);
     if (name !== "leaderChange") return off;
     const stopWatching = this.#observer.watch(listener as (info: LeaderInfo | null) => void);
     off();

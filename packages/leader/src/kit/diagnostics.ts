@@ -1,6 +1,7 @@
 /**
  * This package publishes messages on `node:diagnostics_channel`, and writes lines to a logger if one was given. It
- * writes nothing else, except a process warning when an `error` listener fails.
+ * emits a process warning when an `error` listener fails, and for failures that have no listener (listeners.ts). It
+ * writes nothing else.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 import { Traced } from "@x/redlock-core/protocol";
@@ -93,7 +94,17 @@ const channels = new Map<string, Channel>();
 
 /** Publishes a message, which is only built if somebody listens. */
 export function publish<Name extends keyof LeaderMessages>(name: Name, message: () => LeaderMessages[Name]): void {
+  const target = channelOf(name);
+  if (target.hasSubscribers) target.publish(message());
+}
+
+/** Reports whether a channel has subscribers. */
+export function isPublished(name: keyof LeaderMessages): boolean {
+  return channelOf(name).hasSubscribers;
+}
+
+function channelOf(name: keyof LeaderMessages): Channel {
   const target = channels.get(name) ?? channel(name);
   channels.set(name, target);
-  if (target.hasSubscribers) target.publish(message());
+  return target;
 }

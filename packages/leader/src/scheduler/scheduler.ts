@@ -30,6 +30,7 @@ import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/options.ts";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
+import { Listeners } from "../events/listeners.ts";
 import { keepAlive } from "../kit/keep-alive.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { Ledger } from "../record/ledger.ts";
@@ -133,6 +134,7 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
   readonly #events: Emitter<SchedulerEvents>;
+  readonly #listeners: Listeners<SchedulerEvents>;
   readonly #stop = new AbortController();
   readonly #operator: Operator;
   #running: Promise<void> | undefined;
@@ -147,6 +149,19 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#defaults = resolveScheduleOptions({}, timezone);
     this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    this.#listeners = new Listeners({
+      events: this.#events,
+      subject: `scheduler of election ${quote(election.name)}`,
+      isLogged: false,
+      failures: {
+        tickError: ({ tick, error }) => ({
+          text: `the handler of ${quote(tick.schedule)} failed`,
+          error,
+          hasStack: true,
+        }),
+        error: (error) => ({ text: "a request failed, or a listener threw", error }),
+      },
+    });
     this.#operator = new Operator({
       election,
       entries: this.#entries,
@@ -335,7 +350,7 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   on<Name extends keyof SchedulerEvents>(name: Name, listener: (payload: SchedulerEvents[Name]) => void): Unsubscribe {
-    return this.#events.on(name, listener);
+    return this.#listeners.on(name, listener);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,8 @@
 /** What the parts of an election share: its means, and what it is doing. */
 import { type Clock, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { Emitter, type LinkedSignal, linkSignals, protocolOf, whenAborted } from "@x/redlock-core/protocol";
+import { Emitter, type LinkedSignal, linkSignals, protocolOf, quote, whenAborted } from "@x/redlock-core/protocol";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
+import { Listeners } from "../events/listeners.ts";
 import { logEvents } from "../events/log.ts";
 import type { ResolvedOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
@@ -12,6 +13,8 @@ export class Standing<Term> {
   readonly options: ResolvedOptions;
   readonly clock: Clock;
   readonly events: Emitter<LeaderEvents>;
+  /** The listeners of the user. */
+  readonly listeners: Listeners<LeaderEvents>;
   readonly ledger: Ledger;
   /** This text tells two starts, and two objects with one id, apart. */
   readonly instance: string;
@@ -29,6 +32,16 @@ export class Standing<Term> {
     this.instance = `${id}#${Math.floor(this.random() * 2 ** 48).toString(36)}`;
     publishEvents(this.events, { election: name, id }, options.renewDeadline);
     logEvents(this.events, this.clock, options);
+    this.listeners = new Listeners({
+      events: this.events,
+      subject: `election ${quote(name)}`,
+      isLogged: options.logger !== undefined,
+      failures: {
+        nodeDown: ({ error }) => ({ text: "a lock node is down", error }),
+        taskError: ({ error }) => ({ text: "the task failed", error, hasStack: true }),
+        error: (error) => ({ text: "an attempt failed, or a listener threw", error }),
+      },
+    });
   }
 
   get state(): ElectionState<Term> {
