@@ -91,7 +91,8 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
     .option("-y, --yes", "do not ask before something is changed")
     .addHelpText("after", "\nExit codes: 0 done, 1 the answer is not good (see each command), 2 it could not be done.")
     .exitOverride()
-    .configureOutput({ writeOut: terminal.write, writeErr: terminal.writeError })
+    // Commander repeats an unknown command or argument in its message.
+    .configureOutput({ writeOut: terminal.write, writeErr: (text) => terminal.writeError(printable(text)) })
     .showHelpAfterError("(--help tells more)");
 
   const running = (run: (command: Command) => Promise<IsGood>): Promise<void> =>

@@ -606,6 +606,21 @@ describe("what cannot be done", () => {
     expect(code).toBe(2);
   });
 
+  it.each([
+    [["\u001b[2Jlocks"]],
+    [["locks", "\u001b[2Jinspect"]],
+    [["locks", "inspect", "a", "\u001b[2J"]],
+    [["--\u001b[2J", "check"]],
+    [["check", "--max-ttl", "\u001b[2J"]],
+    [["check", "--watch=\u001b[2J"]],
+    [["keys", "policy", "q", "--max-waiting", "\u001b[2J"]],
+  ])("writes no control character of a wrong command line: %j", async (args) => {
+    const { code, text, errors } = await run(args);
+    expect({ code, text }).toEqual({ code: 2, text: "" });
+    expect(errors).not.toMatch(/[^\P{Cc}\n]/u);
+    expect(errors).toContain("\\u001b[2J");
+  });
+
   it("tells the version of its package with exit code 0", async () => {
     const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
       readonly version: string;
