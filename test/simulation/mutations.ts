@@ -187,7 +187,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "ballot check on the short way",
     without: "any fencing token is granted",
     patches: [
-      core("scripts/batch.lua.ts", "if ballot <= limit and (not stored or stored < ballot) then", "if true then"),
+      core("scripts/batch.lua.ts", "not several or ballot <= limit and (not stored or stored < ballot)", "true"),
     ],
   },
   {
@@ -196,24 +196,9 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("scripts/batch.lua.ts", "if writes then\n", "if false then\n")],
   },
   {
-    protection: "ballot check of a lone acquisition",
-    without: "any fencing token is granted",
-    patches: [core("scripts/batch.lua.ts", "(not stored or stored < ballot) and (ballot <= now", "(ballot <= now")],
-  },
-  {
-    protection: "the ballot of a lone acquisition is stored",
-    without: "the slots stay as they are",
-    patches: [core("scripts/batch.lua.ts", "call('HSET', KEYS[2], register, ballot)\n", "\n")],
-  },
-  {
-    protection: "quarantine of a lone acquisition",
-    without: "a node that lost its data votes at once",
-    patches: [core("scripts/batch.lua.ts", "if quarantineLeftMs == 0 and (not stored", "if (not stored")],
-  },
-  {
     protection: "the last token of a node alone",
     without: "tokens are its time",
-    patches: [core("scripts/batch.lua.ts", "if stored and stored > floor then floor = stored end", "")],
+    patches: [core("scripts/number.lua.ts", "if stored and stored > floor then floor = stored end", "")],
     directed: "node clock set back",
   },
   {
@@ -222,39 +207,26 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "scripts/batch.lua.ts",
-        "if try('GET', key) == sub(text, 2) and not (waiting",
-        "if call('EXISTS', key) == 1 and not (waiting",
+        "if try('GET', key) == ${field(FIELDS.releasedToken)} and not (isWaiting",
+        "if call('EXISTS', key) == 1 and not (isWaiting",
       ),
-    ],
-  },
-  {
-    protection: "token compare of a lone release",
-    without: "it deletes whatever is there",
-    patches: [
-      core("scripts/batch.lua.ts", "if try('GET', KEYS[2]) == sub(text, 2) then return", "if true then return"),
     ],
   },
   {
     protection: "token compare of a release that somebody waits for",
     without: "a release whose lock is gone gives another's to who waits",
-    patches: [
-      core(
-        "scripts/batch.lua.ts",
-        "if byte(text) == ${RELEASE} and try('GET', key) == sub(text, 2) then",
-        "if byte(text) == ${RELEASE} then",
-      ),
-    ],
+    patches: [core("scripts/waiters.lua.ts", "value == sub(ARGV[2], 2)", "(not token or value == sub(ARGV[2], 2))")],
   },
   {
     protection: "token compare of a hand-over",
     without: "a release whose lock is gone hands over another's",
-    patches: [core("scripts/batch.lua.ts", " and value == sub(ARGV[2], 2)", "")],
+    patches: [core("scripts/waiters.lua.ts", "value == sub(ARGV[2], 2)", "(token or value == sub(ARGV[2], 2))")],
   },
   {
     protection: "the reservation of a lone waiter",
     without: "a waiter takes the lock whoever has it",
     patches: [
-      core("scripts/batch.lua.ts", "mayTake = value == 'reserved:' .. place .. ':' .. asking", "mayTake = true"),
+      core("scripts/waiters.lua.ts", "isTurn = value == 'reserved:' .. place .. ':' .. member", "isTurn = true"),
     ],
   },
   {

@@ -1,6 +1,6 @@
 /** This file writes the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
 import { nodeKeysOf } from "../rules/keys.ts";
-import { digits } from "../rules/operation.ts";
+import { digits, MODE } from "../rules/operation.ts";
 import type { Request } from "./request.ts";
 
 export const NO_NUMBER: string = digits(0);
@@ -58,16 +58,16 @@ export class BatchRequests {
     const keys = [waiting];
     const args: string[] = [];
     if (operations.length > 0 && operations.every(({ isRelease }) => isRelease)) {
-      args.push(`R${NO_NUMBER}${this.#settings}`);
+      args.push(`${MODE.releases}${NO_NUMBER}${this.#settings}`);
     } else if (!isAlone) {
       keys.push(hash);
-      args.push(`N${NO_NUMBER}${this.#settings}`, ...registersOf(operations));
+      args.push(`${MODE.several}${NO_NUMBER}${this.#settings}`, ...registersOf(operations));
     } else if (quarantineMs > 0) {
       keys.push(hash, lastNumber);
-      args.push(`Q${greatestNumber}${this.#settings}`);
+      args.push(`${MODE.aloneQuarantined}${greatestNumber}${this.#settings}`);
     } else {
       keys.push(lastNumber);
-      args.push(`1${greatestNumber}${this.#settings}`);
+      args.push(`${MODE.alone}${greatestNumber}${this.#settings}`);
     }
     for (const { target, text } of operations) {
       for (const key of target.keys) keys.push(key);

@@ -1,9 +1,6 @@
 /**
- * Pure: what is asked of a node about some resources, as scripts/batch.lua.ts reads it. It is one text: a letter,
- * followed by the fields of its operation.
- *
- * Small letters are for what is asked most often, about one resource, with fields of fixed width. A field that may be
- * any text comes last.
+ * Pure: the operations that a client asks of a node, as scripts/batch.lua.ts reads them. An operation is one text: its
+ * letter, followed by its fields. A field that may be any text comes last.
  */
 import { TOKEN_LENGTH } from "./token.ts";
 
@@ -18,6 +15,27 @@ export interface Target {
   readonly slot: number;
 }
 
+/** The letters of operations. Those about one resource are the frequent ones, and have fields of fixed width. */
+export const LETTER = {
+  acquireOne: "a",
+  extendOne: "e",
+  releaseOne: "r",
+  acquire: "A",
+  extend: "E",
+  repair: "P",
+  release: "R",
+  leave: "L",
+  wait: "W",
+} as const;
+
+/** The modes of a request, see scripts/batch.lua.ts. */
+export const MODE = { alone: "1", aloneQuarantined: "Q", several: "N", releases: "R" } as const;
+
+/** Returns the character code of a letter or mode, which Lua compares faster than a text. */
+export function codeOf(letter: string): number {
+  return letter.charCodeAt(0);
+}
+
 /** Numbers of microseconds have this many digits until 2286. */
 const DIGITS = 16;
 const REGISTER_DIGITS = 5;
@@ -27,13 +45,17 @@ const REGISTER_DIGITS = 5;
  * rest of the text.
  */
 export const FIELDS: Readonly<
-  Record<"token" | "ballot" | "acquireTtl" | "extendRegister" | "extendTtl", readonly [from: number, to?: number]>
+  Record<
+    "token" | "ballot" | "acquireTtl" | "extendRegister" | "extendTtl" | "releasedToken",
+    readonly [from: number, to?: number]
+  >
 > = {
   token: [2, TOKEN_LENGTH + 1],
   ballot: [TOKEN_LENGTH + 2, TOKEN_LENGTH + 1 + DIGITS],
   acquireTtl: [TOKEN_LENGTH + 2 + DIGITS],
   extendRegister: [TOKEN_LENGTH + 2 + DIGITS, TOKEN_LENGTH + 1 + DIGITS + REGISTER_DIGITS],
   extendTtl: [TOKEN_LENGTH + 2 + DIGITS + REGISTER_DIGITS],
+  releasedToken: [2],
 };
 
 const LAST = Number.MAX_SAFE_INTEGER;
@@ -58,9 +80,9 @@ export function acquireText(
 ): string {
   const { ttlMs, ballot, place, member = "", note = "" } = facts;
   if (count === 1 && place === undefined && note === "" && token.length === TOKEN_LENGTH) {
-    return `a${token}${digits(ballot)}${ttlMs}`;
+    return `${LETTER.acquireOne}${token}${digits(ballot)}${ttlMs}`;
   }
-  return `A${count} ${token} ${digits(ballot)} ${place ?? LAST} ${ttlMs} ${member} ${note}`;
+  return `${LETTER.acquire}${count} ${token} ${digits(ballot)} ${place ?? LAST} ${ttlMs} ${member} ${note}`;
 }
 
 /** What is asked of a node to extend a lease, or to repair it. */
@@ -74,25 +96,25 @@ export interface Extension {
 export function extendText({ target, token, ttlMs, fencingToken }: Extension): string {
   const count = target.keys.length;
   if (count === 1 && fencingToken >= 0 && token.length === TOKEN_LENGTH) {
-    return `e${token}${digits(fencingToken)}${registersOf(target)}${ttlMs}`;
+    return `${LETTER.extendOne}${token}${digits(fencingToken)}${registersOf(target)}${ttlMs}`;
   }
-  return `E${count} ${ttlMs} ${fencingToken} ${registersOf(target)} ${token}`;
+  return `${LETTER.extend}${count} ${ttlMs} ${fencingToken} ${registersOf(target)} ${token}`;
 }
 
 export function repairText({ target, token, ttlMs, fencingToken }: Extension): string {
-  return `P${target.keys.length} ${ttlMs} ${fencingToken} ${registersOf(target)} ${token}`;
+  return `${LETTER.repair}${target.keys.length} ${ttlMs} ${fencingToken} ${registersOf(target)} ${token}`;
 }
 
 export function releaseText(count: number, token: string): string {
-  return count === 1 ? `r${token}` : `R${count} ${token}`;
+  return count === 1 ? `${LETTER.releaseOne}${token}` : `${LETTER.release}${count} ${token}`;
 }
 
 export function leaveText(count: number, member: string): string {
-  return `L${count} ${member}`;
+  return `${LETTER.leave}${count} ${member}`;
 }
 
 export function waitText(count: number, place: number, member: string): string {
-  return `W${count} ${place} ${member}`;
+  return `${LETTER.wait}${count} ${place} ${member}`;
 }
 
 function registersOf({ keys, registers }: Target): string {

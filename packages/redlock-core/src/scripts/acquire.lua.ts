@@ -32,7 +32,7 @@ local function mayTake(i, member, place)
   if not value then
     local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     if head[1] == member or place <= tonumber(head[2]) then return true, true end
-    if member ~= '' then enrol(i, place, member, tonumber(grantTtl)) end
+    if member ~= '' then enrol(waiters, place, member, tonumber(grantTtl)) end
     handOver(i, member)
     value = valueOf(key)
     if not value then return true, true end
@@ -45,7 +45,7 @@ local function deny(first, count, index, member, place)
   local pttl = call('PTTL', KEYS[first + index])
   if member ~= '' then
     for i = 0, count - 1 do
-      if i == index then enrol(first + i, place, member, pttl) else withdraw(first + i, member) end
+      if i == index then enrol(waitersOf(KEYS[first + i]), place, member, pttl) else withdraw(first + i, member) end
     end
   end
   local wrongType = string.match(valueOf(KEYS[first + index]) or '', '^WRONGTYPE.*')

@@ -26,7 +26,7 @@ export const forceReleaseScript: NodeScript = defineScript(
     /* lua */ `
 local call = redis.call
 local noteTtl, grantTtl, countsReceivers, aheadUs, register = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5]
-local waiterTtl, waiting = 0, nil
+local waiterTtl, isWaiting = 0, nil
 local waitersOf, fenceOf = ${lineOf}, ${fenceOf}
 `,
     handOver,

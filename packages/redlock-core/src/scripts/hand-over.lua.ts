@@ -1,51 +1,76 @@
 /**
- * Defines what concerns waiters: `valueOf`, `enrol`, `withdraw`, `askAgainMs`, `handOver` and `handOverFreed`.
+ * The line of waiters of a lock, and how a released lock passes to the first of them.
  *
- * `{k}:waiters` is a sorted set of members "<channel>#<id>" by place. When the resource is free, the head is taken out
- * and told on its channel ("turn <member> <lock key>"). The lock key is then reserved for it for a short time with the
- * value "reserved:<place>:<member>", which every Redlock implementation sees as held. A reservation only ever denies:
- * taking it is an ordinary acquisition.
+ * `{k}:waiters` is a sorted set of members `<channel>#<id>` by place. When the lock is free, the node publishes
+ * `turn <member> <lock key>` on the channel of the first member, and removes this member from the line. It then
+ * reserves the lock for about a second: the lock key holds `reserved:<place>:<member>`. Every Redlock implementation
+ * sees a reserved key as held. A reservation only ever denies: the waiter acquires the lock by an ordinary acquisition.
  *
- * A channel without a subscriber (PUBLISH counts receivers) belongs to a process that has gone, so its waiter is
- * skipped. Or the process has no connection for messages, and asks again when it has one. The next three in line are
- * told their position ("next<position> <member> <lock key>"). They look again after as many reservations, in case those
- * before them are frozen. Who asks in the same request is told when to look again by the reply.
+ * PUBLISH counts the receivers. A channel without a subscriber belongs to a process that has gone, so its waiter is
+ * skipped. If the process is alive but has no connection for messages, it asks again when it has one. The next three
+ * members in line receive their position as `next<position> <member> <lock key>`. They ask again after as many
+ * reservations, in case the waiters before them are frozen. A waiter that asks in the same request receives no message,
+ * because the reply says when to ask again.
  *
- * A holder that is no client of ours tells nobody of its release, so whoever waits for it asks again every
- * `FOREIGN_POLL_MS`. It is known by its value, which has not our mark (see token.ts), or by the type of its key.
- * `valueOf` is the value of a lock's key; of one of another type, Redis' error.
- *
- * What an operation frees is handed over only at the end of the whole request. A later operation of the same request
- * may have a better claim to it.
+ * An operation that frees a lock hands it over only at the end of the whole request, because a later operation of the
+ * same request may have a better claim to it.
  */
 import { IS_OURS } from "../rules/token.ts";
 
-/** Tells a waiter something about the lock of `key`. Returns how many heard it. */
-export const notify: string = /* lua */ `function(key, member, what)
+/**
+ * Functions for one line:
+ * - `notify(key, member, what)` publishes a message about the lock of `key`. Returns the number of receivers.
+ * - `enrol(waiters, place, member, pttl)` adds a waiter to the line. `pttl` is how long the lock is taken, in ms.
+ * - `reserve(key, waiters, head, asking)` reserves the free lock for `head`, which is the first member and its place.
+ *   Returns false, and changes nothing, if this member's process has gone. `asking` receives no message.
+ *
+ * The script defines `call`, `grantTtl` (the life of a reservation), `waiterTtl` (the life of an idle line) and
+ * `countsReceivers` before. A line that is prolonged lives a second longer than necessary, and KEYS[1] another second,
+ * so that both are rarely prolonged. Every line ends before KEYS[1].
+ */
+export const line: string = /* lua */ `
+local function notify(key, member, what)
   local channel = string.match(member, '^([^#]*)#')
   local receivers = channel and redis.pcall('PUBLISH', channel, what .. ' ' .. member .. ' ' .. key)
   return type(receivers) == 'number' and receivers or 0
-end`;
+end
 
-/** Tells the next in line but the one who is `asking`. */
-export const notifyNext: string = /* lua */ `
-for position, member in ipairs(call('ZRANGE', waiters, 0, 2)) do
-  if member ~= asking then notify(key, member, 'next' .. position) end
-end`;
+local function enrol(waiters, place, member, pttl)
+  call('ZADD', waiters, place, member)
+  isWaiting = true
+  local idleMs = math.max(pttl, 0) + waiterTtl
+  if call('PTTL', waiters) < idleMs then
+    call('PEXPIRE', waiters, idleMs + 1000)
+    if call('PTTL', KEYS[1]) < idleMs + 1000 then call('SET', KEYS[1], '1', 'PX', idleMs + 2000) end
+  end
+end
+
+local function reserve(key, waiters, head, asking)
+  if notify(key, head[1], 'turn') == 0 and countsReceivers then return false end
+  call('SET', key, 'reserved:' .. head[2] .. ':' .. head[1], 'PX', grantTtl)
+  call('ZREM', waiters, head[1])
+  for position, member in ipairs(call('ZRANGE', waiters, 0, 2)) do
+    if member ~= asking then notify(key, member, 'next' .. position) end
+  end
+  return true
+end
+`;
 
 /**
- * Lets a line live for `idleMs`, and KEYS[1] longer than every line. Both get a while more than that, so that they
- * are prolonged once in a while only.
+ * Functions about waiters for the operations of a request:
+ * - `valueOf(key)` returns the value of a lock's key. For a key of another type it returns Redis' error.
+ * - `reservedFor(value)` returns the member and the place that a reservation names.
+ * - `askAgainMs(first, pttl)` returns when to ask again without a message. A holder that is not a client of ours sends
+ *   no message when it releases, so its waiters ask every `FOREIGN_POLL_MS`. Its value lacks our mark (token.ts).
+ * - `withdraw(first, member)` removes a waiter from the line, and ends its reservation.
+ * - `handOver(first, asking)` reserves a free lock for the first waiter that is alive.
+ * - `handOverFreed()` does so for all locks in `freed`.
+ *
+ * `first` is the index of the lock's key in KEYS.
  */
-export const prolongLine: string = /* lua */ `
-if call('PTTL', waiters) < idleMs then
-  call('PEXPIRE', waiters, idleMs + 1000)
-  if call('PTTL', KEYS[1]) < idleMs + 1000 then call('SET', KEYS[1], '1', 'PX', idleMs + 2000) end
-end`;
-
 export const handOver: string = /* lua */ `
-local freed, notify, FOREIGN_POLL_MS = {}, ${notify}, 100
-
+local freed, FOREIGN_POLL_MS = {}, 100
+${line}
 local function reservedFor(value)
   local place, member = string.match(value, '^reserved:([^:]+):(.+)$')
   return member, tonumber(place)
@@ -63,13 +88,6 @@ local function askAgainMs(first, pttl)
   return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
 end
 
-local function enrol(first, place, member, pttl)
-  local waiters, idleMs = waitersOf(KEYS[first]), math.max(pttl, 0) + waiterTtl
-  call('ZADD', waiters, place, member)
-  waiting = true
-  ${prolongLine}
-end
-
 local function withdraw(first, member)
   call('ZREM', waitersOf(KEYS[first]), member)
   local value = valueOf(KEYS[first])
@@ -81,15 +99,11 @@ end
 
 local function handOver(first, asking)
   local key, waiters = KEYS[first], waitersOf(KEYS[first])
-  if call('EXISTS', waiters) == 0 or call('EXISTS', key) == 1 then return end
+  if call('EXISTS', key) == 1 then return end
   for _ = 1, 1000 do
-    local head = call('ZPOPMIN', waiters)
-    if not head[1] then return end
-    if notify(key, head[1], 'turn') > 0 or not countsReceivers then
-      call('SET', key, 'reserved:' .. head[2] .. ':' .. head[1], 'PX', grantTtl)
-      ${notifyNext}
-      return
-    end
+    local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
+    if not head[1] or reserve(key, waiters, head, asking) then return end
+    call('ZREM', waiters, head[1])
   end
 end
 

@@ -20,7 +20,7 @@ end
 
 local function wait(first, count, placeText, member)
   for i = first, first + count - 1 do
-    enrol(i, tonumber(placeText), member, call('PTTL', KEYS[i]))
+    enrol(waitersOf(KEYS[i]), tonumber(placeText), member, call('PTTL', KEYS[i]))
     freed[#freed + 1] = i
   end
   return askAgainMs(first, call('PTTL', KEYS[first]))
