@@ -1,7 +1,7 @@
 /** Connections to the nodes of a command. Each is tried first, so that a node that is away is named, and why. */
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
-import { addressOf, connectOptionsOf } from "@x/redlock-core/protocol";
-import { Cluster, type ClusterOptions, Redis } from "ioredis";
+import { connectOptionsOf } from "@x/redlock-core/protocol";
+import { Cluster, type ClusterOptions, Redis, type RedisOptions } from "ioredis";
 import { ConsoleFailure } from "./failure.ts";
 
 const CONNECT_MS = 3_000;
@@ -22,8 +22,10 @@ export class Connections implements AsyncDisposable {
   readonly #options: ConnectionOptions;
   readonly #closing: (() => Promise<unknown>)[] = [];
 
+  /** @throws ConsoleFailure if an address does not name a node */
   constructor(options: ConnectionOptions) {
     this.#options = options;
+    this.#checkUrls();
   }
 
   /** Opens the lock nodes. Throws `ConsoleFailure` if not one of them answers. */
@@ -39,7 +41,6 @@ export class Connections implements AsyncDisposable {
       this.#closing.push(() => redlock.close());
       return redlock;
     };
-    if (!cluster) this.#checkUrls();
     const redlock = cluster ? undefined : open(urls);
     const tries = await Promise.allSettled(urls.map((url) => this.#try(url)));
     const failed = tries.find((result) => result.status === "rejected");
@@ -73,19 +74,24 @@ export class Connections implements AsyncDisposable {
     return servers.map((url) => this.#open(url));
   }
 
-  /** Throws `ConsoleFailure` for a URL that is none of a node. */
+  /**
+   * Throws `ConsoleFailure` for an address that does not name a node. Every address is checked before the first one is
+   * connected to: a comma in a password makes two addresses, and the first of them may look like a host.
+   */
   #checkUrls(): void {
-    const { urls, source } = this.#options;
+    const { urls, source, cluster } = this.#options;
     try {
-      for (const url of urls) connectOptionsOf(url);
+      const sockets = urls.map(connectOptionsOf).filter(({ path }) => path !== undefined);
+      if (!cluster || sockets.length === 0) return;
     } catch (error) {
       throw new ConsoleFailure(`${source ?? "the default"}: ${(error as Error).message}`);
     }
+    throw new ConsoleFailure("--cluster needs the URLs of members", "Such as redis://redis-1:6379.");
   }
 
   /** Connects once. Throws `ConsoleFailure` if the node does not answer. */
   async #try(url: string): Promise<void> {
-    const client = new Redis(url, {
+    const client = clientOf(url, {
       lazyConnect: true,
       connectTimeout: CONNECT_MS,
       commandTimeout: CONNECT_MS,
@@ -109,7 +115,7 @@ export class Connections implements AsyncDisposable {
   }
 
   #open(url: string): Redis {
-    const client = new Redis(url, { maxRetriesPerRequest: null });
+    const client = clientOf(url, { maxRetriesPerRequest: null });
     client.on("error", () => undefined);
     this.#closing.push(async () => client.disconnect());
     return client;
@@ -149,11 +155,9 @@ export class Connections implements AsyncDisposable {
 
 /** The members that are not named take the user and password of the first one that is. */
 function openCluster(urls: readonly string[], options: ClusterOptions): Cluster {
-  const addresses = urls.map((url) => {
-    if (URL.canParse(url)) return addressOf(new URL(url));
-    throw new ConsoleFailure("--cluster needs the URLs of members", "Such as redis://redis-1:6379.");
-  });
-  const { host: _host, port: _port, ...user } = addresses[0] ?? {};
+  const addresses = urls.map(connectOptionsOf);
+  const [{ username, password, tls } = {}] = addresses;
+  const user: Pick<ReturnType<typeof connectOptionsOf>, "username" | "password" | "tls"> = { username, password, tls };
   const client = new Cluster(
     addresses.map(({ host = "localhost", port = 6379 }) => ({ host, port })),
     { ...options, redisOptions: { maxRetriesPerRequest: null, ...user } },
@@ -166,14 +170,15 @@ function reconnectDelayMs(times: number): number {
   return Math.min(100 * times, 2_000);
 }
 
-/** Returns the host and port of a URL, which may have a password. */
-export function nameOf(url: string): string {
-  try {
-    const { hostname, port, pathname } = new URL(url);
-    return hostname === "" ? pathname : `${hostname}:${port === "" ? "6379" : port}`;
-  } catch {
-    return "the node";
-  }
+/** Makes a client of the node that a URL names. */
+function clientOf(url: string, options: RedisOptions): Redis {
+  return new Redis({ ...connectOptionsOf(url), ...options } as object);
+}
+
+/** Returns the host and port of a node's URL, or the path of its socket. */
+function nameOf(url: string): string {
+  const { host = "localhost", port = 6379, path } = connectOptionsOf(url);
+  return path ?? `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
 function adviceOf(text: string, source: ConnectionOptions["source"]): string {

@@ -92,7 +92,10 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
     .addHelpText("after", "\nExit codes: 0 done, 1 the answer is not good (see each command), 2 it could not be done.")
     .exitOverride()
     // Commander repeats an unknown command or argument in its message.
-    .configureOutput({ writeOut: terminal.write, writeErr: (text) => terminal.writeError(printable(text)) })
+    .configureOutput({
+      writeOut: terminal.write,
+      writeErr: (text) => terminal.writeError(printable(withoutPasswords(text))),
+    })
     .showHelpAfterError("(--help tells more)");
 
   const running = (run: (command: Command) => Promise<IsGood>): Promise<void> =>
@@ -103,6 +106,18 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
   addKeys(program, running);
   addServe(program, running);
   return program;
+}
+
+/**
+ * Returns the text with `***` instead of the user and password of each address. An address that is mistaken for a
+ * command or an option is quoted in the message about that mistake.
+ */
+function withoutPasswords(text: string): string {
+  return text.replaceAll(/\S+/g, (word) => {
+    const end = word.lastIndexOf("@");
+    const [quote = ""] = /^'?/.exec(word) ?? [];
+    return word.slice(0, Math.max(0, end)).includes(":") ? `${quote}***${word.slice(end)}` : word;
+  });
 }
 
 type Running = (run: (command: Command) => Promise<IsGood>) => Promise<void>;

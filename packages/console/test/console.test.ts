@@ -564,6 +564,39 @@ describe("what cannot be done", () => {
     }
   });
 
+  it.each([
+    [["check", "--cluster"], "operator:tell-nobody@127.0.0.1"],
+    [["locks", "inspect", "a"], "operator:tell-nobody@127.0.0.1"],
+    [["keys", "top", "q"], "operator:tell-nobody@127.0.0.1"],
+    [["keys", "top", "q"], "http://operator:tell-nobody@127.0.0.1"],
+    [["keys", "jobs", "q", "1", "--cluster"], "redis:/operator:tell-nobody@127.0.0.1"],
+    [["serve"], "redis:/operator:tell-nobody@127.0.0.1"],
+    [["keys", "top", "q"], "redis://operator:tell-nobody#1@127.0.0.1"],
+    [["keys", "top", "q"], "redis://operator:tell-nobody,1@127.0.0.1"],
+    [["keys", "top", "q"], "redis://operator:4711,tell-nobody@127.0.0.1"],
+  ])("shows no password of a bad address: %j at %s", async (command, address) => {
+    for (const [answer, source] of [
+      [await run(command, { nodes: [address] }), "REDIS_URL"],
+      [await run(["--redis", address, ...command]), "--redis"],
+    ] as const) {
+      expect(answer.code).toBe(2);
+      expect(answer.errors).toContain(`${source}: node must be`);
+      expect(answer.text + answer.errors).not.toMatch(/tell-nobody|4711/);
+    }
+  });
+
+  it.each([
+    [["redis://operator:tell-nobody@127.0.0.1", "check"]],
+    [["operator:tell-nobody@127.0.0.1", "check"]],
+    [["check", "--reds=redis://operator:tell-nobody@127.0.0.1"]],
+    [["check", "--max-ttl", "redis://operator:tell-nobody@127.0.0.1"]],
+  ])("shows no password of an address that stands in the wrong place: %j", async (args) => {
+    const { code, errors, text } = await run(args);
+    expect(code).toBe(2);
+    expect(errors).toContain("***@127.0.0.1");
+    expect(text + errors).not.toContain("tell-nobody");
+  });
+
   it("names the variable that a bad address came from", async () => {
     const { code, errors } = await run(["check"], { nodes: ["http://x"] });
     expect(errors).toMatch(/^REDIS_URL: node must be a redis:\/\//);
