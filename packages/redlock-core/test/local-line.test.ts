@@ -30,6 +30,20 @@ describe("LocalLine", () => {
     );
   });
 
+  it("is not freed by a holder that another one has replaced", () => {
+    const line = new LocalLines().of("r");
+    const [replaced, holder] = [0, 1].map((remainingMs) => ({ remaining: () => remainingMs, lose: () => {} }));
+    if (replaced === undefined || holder === undefined) throw new Error("expected two holders");
+    line.hold(replaced);
+    line.hold(holder);
+    const freed = vi.fn<() => void>();
+    line.onFree(freed);
+    line.free(replaced);
+    expect([line.holder, freed.mock.calls.length]).toEqual([holder, 0]);
+    line.free(holder);
+    expect([line.holder, freed.mock.calls.length]).toEqual([undefined, 1]);
+  });
+
   it("is forgotten when nobody stands there", () => {
     const lines = new LocalLines();
     const line = lines.of("r");
