@@ -25,6 +25,7 @@ import {
   oneOf,
   optional,
   orInfinity,
+  resourceName,
   resources,
   signal,
   text,
@@ -81,7 +82,7 @@ const script = protocol.defineScript("s", "return 1");
 
 const emptyList = optional((value) => Array.isArray(value) && value.length === 0);
 
-const resource: Parameter = { legal: text(1), right: "r" };
+const resource: Parameter = { legal: resourceName, right: "r" };
 const listOfResources: Parameter = { legal: resources, right: "r", says: /resources?/ };
 const timeout = optional(orInfinity(integer(0)));
 const ttl = optional(integer(50, 3_600_000));
@@ -161,7 +162,7 @@ const compat4Lock: Parameter = { legal: never, right: ({ compat4Lock: lock }: Su
 const duration: Parameter = { legal: integer(3), right: 1_000, says: "Duration" };
 const compatResources: Parameter = {
   legal: (value) =>
-    resources(value) || (texts(value) && (value as string[]).length > 0 && !(value as string[]).includes("")),
+    resources(value) || (texts(value) && (value as string[]).length > 0 && (value as string[]).every(resourceName)),
   right: ["r"],
   says: /resources?/,
 };
@@ -201,7 +202,7 @@ const jobState = optional(oneOf("parked", "waiting", "delayed", "all"));
 const limit: Parameter = { options: { limit: ms1 } };
 
 const onNode: Parameter = { legal: never, right: ({ redlock }: Subjects) => redlock, says: "redlock" };
-const named: Parameter = { legal: text(1), right: "n", says: "name" };
+const named: Parameter = { legal: resourceName, right: "n", says: "name" };
 const count = integer(1, 1_000_000);
 const fewPermits = optional(integer(1, 2));
 const leases = { ttl, timeout, autoExtend: optional(boolean), maxHold };
@@ -275,7 +276,11 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     keyInSlot: { slot: { legal: integer(0, 16_383), right: 0 } },
     namesOf: { clients: { legal: texts, right: [] } },
     lockKey: { resource },
-    sideKey: { resource, name: { legal: text(1), right: "n" } },
+    sideKey: {
+      resource,
+      name: { legal: (value) => text(1)(value) && /^(.*:)?fence$/s.test(value as string), right: "fence" },
+    },
+    channel: { resource, name: { legal: text(1), right: "n" } },
     run: {
       script: { legal: never, right: script },
       request: { options: { keys: texts, args: texts }, right: { keys: [], args: [] }, says: "request" },
@@ -419,7 +424,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: {
         right: { name: "e" },
         options: {
-          name: name4096,
+          name: resourceName,
           id: optional(name4096),
           value: optional(text(0, 4_096)),
           leaseDuration: optional(integer(100, 3_600_000)),

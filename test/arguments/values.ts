@@ -148,12 +148,13 @@ export const texts: Legal = (value) => {
     return false;
   }
 };
+export const resourceName: Legal = (value) => text(1)(value) && Buffer.byteLength(value as string) <= 4_096;
 export const resources: Legal = (value) => {
-  if (typeof value === "string") return value !== "";
+  if (typeof value === "string") return resourceName(value);
   return (
     texts(value) &&
     (value as string[]).length > 0 &&
     new Set(value as string[]).size === (value as string[]).length &&
-    !(value as string[]).includes("")
+    (value as string[]).every(resourceName)
   );
 };

@@ -180,12 +180,12 @@ describe("what it shows", () => {
     const long = "x".repeat(5_000);
     const names = ["leader::leader", `leader:${long}:leader`];
     const redlock = connected();
-    await using _locks = await redlock.acquire(names);
     const node = new Redis(servers[0]?.url ?? "");
+    for (const name of names) await node.set(name, `x${"0".repeat(40)}`);
     const register = protocolOf(redlock).sideKey("leader:odd", `${long}:register`);
     await node.set(register, "");
     onTestFinished(async () => {
-      await node.del(register);
+      await node.del(register, ...names);
       node.disconnect();
     });
     const { url } = await serve({ elections: ["odd"] });

@@ -16,7 +16,7 @@ import {
 } from "@x/redlock-core/protocol";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
-import { durationMs, durationOrNoneMs, name, proclaimedValue } from "./rules/values.ts";
+import { durationMs, durationOrNoneMs, electionName, LEADER, name, proclaimedValue } from "./rules/values.ts";
 
 /** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {
@@ -155,7 +155,7 @@ const renewal: Option<ResolvedOptions["worker"]> = {
 };
 
 const OPTIONS = new Schema({
-  name,
+  name: electionName,
   id: name.optional(),
   value: proclaimedValue.optional(),
   leaseDuration: integer({ min: SHORTEST_LEASE_MS }).optional(),
@@ -174,7 +174,7 @@ export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts)
   const durations = defaultDurations(own);
   checkRelations(durations, facts);
   const { driftFactor } = facts;
-  const resource = `leader:${own.name}`;
+  const resource = LEADER + own.name;
   return Object.freeze({ ...own, ...durations, id, resource, driftFactor, worker, cooldown: cooldownOf(cooldown) });
 }
 

@@ -48,7 +48,7 @@ describe("durations", () => {
     ],
     [{ leaseDuration: 1.5 }, /leaseDuration must be an integer/],
     [{ jitter: 2 }, /jitter must be a number from 0 to 1, got 2/],
-    [{ name: "" }, /name must be a string of 1 to 4096 characters, got ""/],
+    [{ name: "" }, /name must be a string of 1 to 4089 bytes, got ""/],
     [{ cooldown: { initial: 10, max: 5 } }, /cooldown.max must be >= cooldown.initial \(10\), got 5/],
   ] satisfies [Partial<LeaderElectionOptions>, RegExp][])(
     "refuses %j with a RangeError that names the rule",

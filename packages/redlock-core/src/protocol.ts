@@ -72,6 +72,7 @@ export {
   type VoteTally,
 } from "./rules/quorum.ts";
 export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
+export { MAX_RESOURCE_BYTES, resourceName } from "./rules/resources.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { defineScript } from "./rules/script.ts";
 export { asError, messageOf } from "./rules/thrown.ts";

@@ -5,7 +5,7 @@ import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type Lock, type Redlock, RedlockClosedError, systemClock } from "../src/index.ts";
 import { type EmbeddedGrant, type EmbeddedLocks, protocolOf, readClock } from "../src/protocol.ts";
-import { checkLockKey, NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
+import { checkLockKey, lockKeyOf, NODE_KEYS, sideKeyOf } from "../src/rules/keys.ts";
 import { embedded as lua } from "../src/scripts/embedded.lua.ts";
 import { besideLock } from "../src/scripts/side-keys.lua.ts";
 import { openRedlock, pass, startNodes } from "./support/nodes.ts";
@@ -39,7 +39,7 @@ async function take(redlock: Redlock, resource: string, ttl = TTL_MS): Promise<E
   const token = embeddedOf(redlock).newToken();
   const { clock } = protocolOf(redlock);
   const asked = readClock(clock);
-  const fencingToken = await redis.eval(TAKE, 0, protocolOf(redlock).lockKey(resource), token, ttl);
+  const fencingToken = await redis.eval(TAKE, 0, lockKeyOf(redlock.options.keyPrefix, resource), token, ttl);
   return fencingToken === null ? undefined : { resource, token, fencingToken: Number(fencingToken), asked };
 }
 
@@ -123,7 +123,10 @@ describe("the script", () => {
 /** Names are made of what the rules of names are about, so that they hit them often. */
 const lockKeys = fc
   .array(
-    fc.constantFrom("{", "}", ":", "{}", "a", "b", "ä", "\n", ".", ":fence", ":waiters", ":note", ":node", "x:probe"),
+    fc.constantFrom(
+      ...["{", "}", ":", "{}", "a", "b", "ä", "\n", ".", ":fence", ":waiters", ":note", ":node", "x:probe"],
+      ...[":semaphore", ":latch:before", ":register", "{x}:client:"],
+    ),
     {
       minLength: 1,
       maxLength: 7,

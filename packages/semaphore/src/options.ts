@@ -7,6 +7,7 @@ import {
   callback,
   DAY_MS,
   integer,
+  resourceName,
   Schema,
   type ShapeOf,
   redlock as someRedlock,
@@ -67,7 +68,6 @@ export const MAX_PERMITS = 1_000_000;
 const MIN_TTL_MS = 50;
 
 const PERMITS = integer({ min: 1, max: MAX_PERMITS, unit: "" });
-const NAME = text({ min: 1 });
 
 /** The hash has a field for each that has counted down. */
 export const SET_COUNT: Check<number> = integer({ min: 0, max: MAX_PERMITS, unit: "" });
@@ -78,7 +78,7 @@ export const ROUTINE: Check<(...args: never[]) => unknown> = callback();
 /** Checks what every constructor takes: a `Redlock`, and a name. */
 export function checkPlace(redlock: Redlock, name: string): void {
   someRedlock.of("redlock", redlock);
-  NAME.of("name", name);
+  resourceName.of("name", name);
 }
 
 /** Checks the same where there must be one node. */

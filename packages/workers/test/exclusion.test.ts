@@ -192,7 +192,7 @@ describe("with plain code and other queues", () => {
     await expect(worker.redlock.acquire("k0")).rejects.toThrow("closed");
   });
 
-  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{a}"])(
+  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{leader:billing}:register", "{exports}:semaphore", "{a}"])(
     "fails a job whose lock would share a key with another lock, and nothing else: %s",
     async (k) => {
       await using lab = await Lab.start();

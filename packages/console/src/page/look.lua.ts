@@ -66,12 +66,24 @@ local leader = prefix .. 'leader:'
 local function electionOf(owner)
   if owner and string.sub(owner, 1, #leader) == leader then return string.sub(owner, #leader + 1) end
 end
+local function before(key, ending)
+  if #key > #ending and string.sub(key, -#ending) == ending then return string.sub(key, 1, -#ending - 1) end
+end
+-- The names of strangers' keys are looked at from their ends: a pattern with two open parts takes the square of their
+-- length.
+local function schedulerOf(key)
+  local owner = before(key, 'register')
+  local last = owner and string.sub(key, 1, 1) == '{' and string.find(string.reverse(owner), ':}', 1, true)
+  if not last then return nil end
+  local own = string.sub(owner, #owner - last + 2)
+  if own == '' or string.sub(own, -1) == ':' then return electionOf(string.sub(owner, 2, #owner - last - 1)), own end
+end
 for _, key in ipairs(page[2]) do
-  local election = electionOf(string.match(key, '^{(.+)}:leader$') or string.match(key, '^(.+):leader$'))
+  local led = before(key, ':leader')
+  local election = electionOf(led and string.match(led, '^{(.+)}$') or led)
   if election then elections[#elections + 1] = election end
-  local owner, own = string.match(key, '^{(.+)}:(.-:?)register$')
-  local scheduled = electionOf(owner)
-  if scheduled and (own == '' or string.sub(own, -1) == ':') then schedulers[#schedulers + 1] = {scheduled, own} end
+  local scheduled, own = schedulerOf(key)
+  if scheduled then schedulers[#schedulers + 1] = {scheduled, own} end
   if string.sub(key, 1, #prefix) == prefix then add(key) end
 end
 local time = call('TIME')

@@ -57,7 +57,7 @@ export class Ledger {
     this.quorum = redlock.quorum;
     this.nodeCount = redlock.nodeCount;
     this.clock = protocolOf(redlock).clock;
-    this.channel = protocolOf(redlock).sideKey(resource, "news");
+    this.channel = protocolOf(redlock).channel(resource, "news");
   }
 
   key(name: string): string {

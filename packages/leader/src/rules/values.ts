@@ -1,5 +1,5 @@
 /** Pure: what the options of this package have in common, and the one place that makes `Date` objects. */
-import { type Check, integer, text } from "@x/redlock-core/protocol";
+import { type Check, integer, MAX_RESOURCE_BYTES, text, textLike } from "@x/redlock-core/protocol";
 
 /**
  * The limit is in UTF-16 units. Redis Pub/Sub messages and side keys carry the text; more belongs into a store of its
@@ -7,6 +7,14 @@ import { type Check, integer, text } from "@x/redlock-core/protocol";
  */
 const LONGEST_TEXT = 4_096;
 
+/** The resource of an election's lock is its name after this text. */
+export const LEADER = "leader:";
+const LONGEST_ELECTION = MAX_RESOURCE_BYTES - LEADER.length;
+
+export const electionName: Check<string> = textLike(
+  `a string of 1 to ${LONGEST_ELECTION} bytes`,
+  (given) => given !== "" && Buffer.byteLength(given) <= LONGEST_ELECTION,
+);
 export const name: Check<string> = text({ min: 1, max: LONGEST_TEXT });
 export const proclaimedValue: Check<string> = text({ max: LONGEST_TEXT });
 export const durationMs: Check<number> = integer({ min: 1 });

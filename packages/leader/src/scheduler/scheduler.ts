@@ -34,7 +34,7 @@ import { Listeners } from "../events/listeners.ts";
 import { keepAlive } from "../kit/keep-alive.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { Ledger } from "../record/ledger.ts";
-import { dateOf, durationOrNoneMs, name as NAME } from "../rules/values.ts";
+import { dateOf, durationOrNoneMs, LEADER, name as NAME } from "../rules/values.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {
@@ -147,7 +147,7 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#options = OPTIONS.resolve(options);
     const { election, timezone, history } = this.#options;
     this.#defaults = resolveScheduleOptions({}, timezone);
-    this.#ledger = new Ledger(election.redlock, election.name, `leader:${election.name}`);
+    this.#ledger = new Ledger(election.redlock, election.name, LEADER + election.name);
     this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
     this.#listeners = new Listeners({
       events: this.#events,

@@ -10,7 +10,7 @@ import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurn
 import type { Clock } from "../kit/clock.ts";
 import { callQuietly, type Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
-import { callback, integer, number, text, texts } from "../kit/schema/check.ts";
+import { callback, integer, number, text, textLike, texts } from "../kit/schema/check.ts";
 import { acquire, acquireUntraced, tryAcquire } from "../lock/acquire.ts";
 import { type EmbeddedGrant, EmbeddedLocks, grantOf } from "../lock/embedded.ts";
 import { HeldLease, type HoldOptions } from "../lock/lease.ts";
@@ -28,7 +28,15 @@ import {
   type ScriptInput,
   type ScriptOptions,
 } from "../rounds/run.ts";
-import { lockKeyOf, NODE_KEYS, nodeKeysOf, SLOT_COUNT, sideKeyOf } from "../rules/keys.ts";
+import {
+  checkLockKey,
+  lockKeyOf,
+  NODE_KEYS,
+  nodeKeysOf,
+  RESERVED_ENDINGS,
+  SLOT_COUNT,
+  sideKeyOf,
+} from "../rules/keys.ts";
 import { resolveResource, resolveResources } from "../rules/resources.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
@@ -36,7 +44,9 @@ import { Subscription } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
 
 const CHANNEL = text({ min: 1 });
-const NAME = text({ min: 1 });
+const SIDE_KEY_NAME = textLike("the name of a side key", (name) =>
+  RESERVED_ENDINGS.some((ending) => `:${name}`.endsWith(ending)),
+);
 const TEXT = text();
 const SLOT = integer({ min: 0, max: SLOT_COUNT - 1, unit: "" });
 const LISTENER = callback();
@@ -239,17 +249,27 @@ export class RedlockProtocol {
     this.#session.engine.targetOf([resolveResource(resource)]);
   }
 
-  /** Returns the lock's own key on each node. */
+  /**
+   * Returns the lock's own key on each node.
+   * @throws RangeError if no lock may have this key.
+   */
   lockKey(resource: string): string {
-    return lockKeyOf(this.#session.engine.keyPrefix, resolveResource(resource));
+    const key = lockKeyOf(this.#session.engine.keyPrefix, resolveResource(resource));
+    checkLockKey(key);
+    return key;
   }
 
   /**
-   * Returns a key beside the lock's, in the same hash slot, for data that belongs to the lock. The names `fence`,
-   * `waiters` and `note` are taken.
+   * Returns a key beside the lock's, in the same hash slot, for data that belongs to the lock. The key ends with one of
+   * the `SIDE_KEY_NAMES`, which no lock's key does.
    */
   sideKey(resource: string, name: string): string {
-    return sideKeyOf(this.lockKey(resource), NAME.of("name", name));
+    return sideKeyOf(this.lockKey(resource), SIDE_KEY_NAME.of("name", name));
+  }
+
+  /** Returns the name of a channel for messages about the lock. A channel and a key do not share a name. */
+  channel(resource: string, name: string): string {
+    return sideKeyOf(this.lockKey(resource), CHANNEL.of("name", name));
   }
 
   /** Whether the one node is a Redis Cluster. A script then runs on the master that has its keys, or on any. */

@@ -35,9 +35,12 @@ export function nodeKeysOf(slot: number | undefined): NodeKeys {
   return keys;
 }
 
+/** The start of the keys that hold the names of clients. */
+export const CLIENT_KEYS = "{x}:client:";
+
 /** Returns the key of the name of a client, see rounds/client-name.ts. */
 export function clientKeyOf(client: string): string {
-  return `{x}:client:${client}`;
+  return CLIENT_KEYS + client;
 }
 
 /** `check()` writes this key to see whether a node can be written to. No lock may have a name like it. */
@@ -49,10 +52,24 @@ export function probeKeysOf(keyPrefix: string): readonly string[] {
   return [lockKey, sideKeyOf(lockKey, WAITERS)];
 }
 
-/** These are the names of the side keys that this package uses; siblings use other names. */
 export const WAITERS = "waiters";
 export const NOTE = "note";
-export const SIDE_KEY_NAMES: readonly string[] = ["fence", WAITERS, NOTE, "node", "node:waiting", "node:last"];
+
+/**
+ * The names of all keys beside locks, in this package and its siblings. A side key ends with a colon and one of these
+ * names, so no lock may have such a key. The names of a scheduler have its prefix before them.
+ */
+export const SIDE_KEY_NAMES: readonly string[] = [
+  ...["fence", WAITERS, NOTE, "claim", "node", "node:waiting", "node:last"],
+  ...["semaphore", "semaphore:holders", "semaphore:waiters", "semaphore:places"],
+  ...["readwrite", "readwrite:holders", "readwrite:waiters", "readwrite:places"],
+  ...["latch", "latch:before"],
+  ...["leader", "terms", "request"],
+  ...["register", "mailbox", "history", "newest"],
+];
+
+/** The ends of the keys that are no lock's. */
+export const RESERVED_ENDINGS: readonly string[] = SIDE_KEY_NAMES.map((name) => `:${name}`);
 
 /**
  * Returns the lock's own key: a plain string key named like the resource, as every Redlock implementation writes it.
@@ -61,18 +78,20 @@ export function lockKeyOf(keyPrefix: string, resource: string): string {
   return keyPrefix + resource;
 }
 
-const SIDE_KEY = new RegExp(`\\}.*:(${SIDE_KEY_NAMES.join("|")})$`, "s");
-
 /**
  * Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has
  * the same rules.
  */
 export function checkLockKey(lockKey: string): void {
   if (!lockKey.includes("}")) return;
-  if (SIDE_KEY.test(lockKey)) {
+  const ending = RESERVED_ENDINGS.find((each) => lockKey.endsWith(each));
+  if (ending !== undefined) {
     throw new RangeError(
-      `key of a resource must not be that of a fence or a line (…}:fence, …}:waiters), got ${quote(lockKey)}`,
+      `key of a resource must not be that of something beside a lock (…}${ending}), got ${quote(lockKey)}`,
     );
+  }
+  if (lockKey.startsWith(CLIENT_KEYS)) {
+    throw new RangeError(`key of a resource must not be that of a client (${CLIENT_KEYS}…), got ${quote(lockKey)}`);
   }
   if (isOtherInBraces(lockKey)) {
     throw new RangeError(

@@ -1,12 +1,21 @@
 /** Pure: the names of what is locked. */
-import { text } from "../kit/schema/check.ts";
+import { type Check, textLike } from "../kit/schema/check.ts";
 import { kindOf, quote } from "../kit/schema/show.ts";
 
-const RESOURCE = text({ min: 1 });
+/** The longest name of a resource, in bytes of UTF-8. Scripts search each name, and each node stores the name. */
+export const MAX_RESOURCE_BYTES = 4_096;
+/** One UTF-16 unit takes up to three bytes of UTF-8. */
+const SURELY_SHORT = Math.floor(MAX_RESOURCE_BYTES / 3);
+
+/** Checks the name of a resource. */
+export const resourceName: Check<string> = textLike(
+  `a non-empty string of up to ${MAX_RESOURCE_BYTES} bytes`,
+  (name) => name !== "" && (name.length <= SURELY_SHORT || Buffer.byteLength(name) <= MAX_RESOURCE_BYTES),
+);
 
 /** Checks the one resource of an operator's call. */
 export function resolveResource(resource: string): string {
-  return RESOURCE.of("resource", resource);
+  return resourceName.of("resource", resource);
 }
 
 /**

@@ -17,7 +17,7 @@
  * that it may need ahead of them, so a few are lost where it does not. Side keys are named as in keys.ts. The script
  * defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
  */
-import { NODE_KEYS, SIDE_KEY_NAMES } from "../rules/keys.ts";
+import { CLIENT_KEYS, NODE_KEYS, RESERVED_ENDINGS } from "../rules/keys.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 import { besideLock } from "./side-keys.lua.ts";
 
@@ -70,9 +70,10 @@ local function lockIfFree(key, token, ttl)
   -- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
   if string.find(key, '}', 1, true) then
     if besideLock(string.sub(key, 2, -2)) == besideLock(key) then return end
-    for _, name in ipairs({${SIDE_KEY_NAMES.map((name) => `'${name}'`).join(", ")}}) do
-      if string.find(key, '}.*:' .. name .. '$') then return end
+    for _, ending in ipairs({${RESERVED_ENDINGS.map((ending) => `'${ending}'`).join(", ")}}) do
+      if string.sub(key, -#ending) == ending then return end
     end
+    if string.sub(key, 1, ${CLIENT_KEYS.length}) == '${CLIENT_KEYS}' then return end
   end
   -- Whether somebody has it, SET finds out.
   if last == nil then holderOfLock(key) end

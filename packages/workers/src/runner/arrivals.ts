@@ -57,8 +57,19 @@ export class Arrivals {
     const { redlock, options } = this.#parts;
     const { resourceOf, reserved } = options;
     const resources = keys.map((key, index) => resourceOf(key) + slotSuffix(taken.slots?.[index]));
-    const reservedName = resources.find((resource) => protocolOf(redlock).lockKey(resource).startsWith(reserved));
+    const lockKeys = resources.map((resource) => lockKeyOf(redlock, job, resource));
+    const reservedName = resources.find((_, index) => lockKeys[index]?.startsWith(reserved));
     if (reservedName === undefined) return { keys, resources };
     throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${reservedName}")`);
+  }
+}
+
+/** Returns the lock's own key. @throws JobKeyError if no lock may have this name */
+function lockKeyOf(redlock: Redlock, job: Job, resource: string): string {
+  try {
+    return protocolOf(redlock).lockKey(resource);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new JobKeyError(String(job.id), `cannot name a lock: ${error.message}`);
   }
 }

@@ -44,7 +44,8 @@ export function kindOf(value: unknown): string {
  * may have a password.
  */
 export function quote(name: string): string {
-  if (/:\/\/|:[^@]*@/.test(name)) return kindOf(name);
+  const colon = name.indexOf(":");
+  if (name.includes("://") || (colon !== -1 && name.includes("@", colon))) return kindOf(name);
   const isLong = name.length > LONGEST_NAME;
   return JSON.stringify(isLong ? `${name.slice(0, LONGEST_NAME - 1)}…` : name);
 }
