@@ -217,6 +217,39 @@ describe("scripts over ioredis' automatic pipelines", () => {
   });
 });
 
+describe("a script that the server has forgotten", () => {
+  const script = { name: "lane:look", lua: "return 1", numberOfKeys: 1 };
+
+  function forgetful(enableAutoPipelining: boolean, times: number): { client: BullClient; sends: () => number } {
+    let sends = 0;
+    const client = {
+      options: { enableAutoPipelining },
+      defineCommand: () => {},
+      runCommand: async (name: string) => {
+        if (name === script.name) sends += 1;
+        if (name === script.name && sends <= times) throw new Error("NOSCRIPT No matching script. Please use EVAL.");
+        return await Promise.resolve("ran");
+      },
+    };
+    return { client, sends: () => sends };
+  }
+
+  it.each([
+    ["alone", false],
+    ["in ioredis' automatic pipelines", true],
+  ])("is sent again, however often the server forgets it: %s", async (_how, enableAutoPipelining) => {
+    const { client, sends } = forgetful(enableAutoPipelining, 5);
+    await expect(runScript(client, script, ["a"])).resolves.toBe("ran");
+    expect(sends()).toBe(6);
+  });
+
+  it("is not sent forever", async () => {
+    const { client, sends } = forgetful(false, Number.POSITIVE_INFINITY);
+    await expect(runScript(client, script, ["a"])).rejects.toThrow("NOSCRIPT");
+    expect(sends()).toBe(20);
+  });
+});
+
 describe("the contract with BullMQ", () => {
   const scripts = installedScripts();
 

@@ -412,8 +412,15 @@ export function parseJobs(raw: unknown): UnknownKeyJob[] {
 
 const defined = new WeakMap<object, Set<string>>();
 
-/** Runs one of our scripts. The client loads it when it is first used. */
-export function runScript(client: BullClient, script: ComposedScript, args: readonly unknown[]): Promise<unknown> {
+/**
+ * Runs one of our scripts. The client loads it when it is first used. The script is sent again if it did not run, or if
+ * the connection was lost before the answer, which all our scripts allow for.
+ */
+export async function runScript(
+  client: BullClient,
+  script: ComposedScript,
+  args: readonly unknown[],
+): Promise<unknown> {
   let names = defined.get(client);
   if (names === undefined) defined.set(client, (names = new Set()));
   if (!names.has(script.name)) {
@@ -421,30 +428,28 @@ export function runScript(client: BullClient, script: ComposedScript, args: read
     names.add(script.name);
   }
   const { options } = client as { readonly options?: { readonly enableAutoPipelining?: boolean } };
-  return options?.enableAutoPipelining === true
-    ? runPipelined(client, script.name, args)
-    : runUnanswered(client, script.name, args);
+  const isPipelined = options?.enableAutoPipelining === true;
+  for (let sends = 1; ; sends += 1) {
+    try {
+      if (isPipelined) return await runPipelined(client, script.name, args);
+      return await client.runCommand(script.name, args);
+    } catch (error) {
+      if (sends === MOST_SENDS || !SENT_AGAIN.test((error as Error).message)) throw error;
+    }
+  }
 }
 
 /** The number of times that ioredis sends a request by default. */
 const MOST_SENDS = 20;
 
-/** The errors of node-redis for a request whose connection was lost before it was answered. */
-const UNANSWERED = /\b(ECONNRESET|EPIPE|ETIMEDOUT)\b|^Socket closed unexpectedly/;
-
 /**
- * Runs a script, and again if the connection was lost before it was answered. ioredis does that by itself, which all
- * our scripts allow for. node-redis does not, and BullMQ would take the error for one of the job, which has completed.
+ * Errors after which a script is sent again. BullMQ would take the error for one of the job, which has completed.
+ * - NOSCRIPT: the server forgot the script, so nothing ran. Clients send the script with the second request, but ioredis
+ *   leaves it out if another request has just sent it, and the server may have forgotten it again.
+ * - The errors of node-redis for a request whose connection was lost before it was answered. ioredis sends such a
+ *   request again by itself.
  */
-async function runUnanswered(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
-  for (let sends = 1; ; sends += 1) {
-    try {
-      return await client.runCommand(name, args);
-    } catch (error) {
-      if (sends === MOST_SENDS || !UNANSWERED.test((error as Error).message)) throw error;
-    }
-  }
-}
+const SENT_AGAIN = /^NOSCRIPT\b|\b(ECONNRESET|EPIPE|ETIMEDOUT)\b|^Socket closed unexpectedly/;
 
 /**
  * What to wait for before a script is first used on a key. It is undefined if there is nothing to wait for any more.
