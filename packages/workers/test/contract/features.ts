@@ -1,7 +1,8 @@
 /** BullMQ's own features with keyed jobs: counts and events, pause, limiter, flows, schedulers, deduplication, removal, close. */
 import { until } from "@x/test-support";
-import { DelayedError, FlowProducer, QueueEvents, RateLimitError, WaitingChildrenError } from "bullmq";
+import { DelayedError, FlowProducer, Job, QueueEvents, RateLimitError, WaitingChildrenError } from "bullmq";
 import { describe, expect, it } from "vitest";
+import { targetOf } from "../../src/bullmq/bullmq.ts";
 import { finished, gate, jobs, Lab } from "../support/lab.ts";
 import { healsSoon, type Key } from "./key.ts";
 
@@ -39,6 +40,26 @@ export function testFeatures(key: Key): void {
       await until(() => activated.length === 4);
       expect(activated).toEqual(["1", "2", "3", "4"]);
       expect(lab.inversions()).toEqual([]);
+    });
+
+    it("closes without a wait for the queue's rate limit that the answer to a request under way brings", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const hour = 3_600_000;
+      const limiter = { max: 1, duration: hour };
+      const options = { key, limiter, maximumRateLimitDelay: hour, concurrency: 1, autorun: false };
+      const worker = lab.worker(undefined, options);
+      const client = await targetOf(worker, new Job(worker, "sample", {})).queue.client;
+      const run = client.runCommand.bind(client);
+      const closed = gate();
+      client.runCommand = async (name, args) => {
+        const reply = await run(name, args);
+        if (name.startsWith("lane:moveToFinished")) void worker.close().then(() => closed.open());
+        return reply;
+      };
+      await queue.addBulk(jobs(2, () => "a"));
+      await Promise.all([worker.run(), closed.passed]);
+      expect(lab.ran).toHaveLength(1);
     });
 
     it("runs as many jobs of a key at a time as may, and passes its slots on in order", async () => {
