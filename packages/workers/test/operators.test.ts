@@ -1,9 +1,10 @@
 /** What operators see and do: pure meaning of the lane's replies, and the real thing. */
 
 import { until } from "@x/test-support";
+import type { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { parseExplanation, parseKeys } from "../src/operators/rules/replies.ts";
-import { finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
+import { type Data, finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {
   const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
@@ -332,6 +333,79 @@ describe("a running queue", () => {
       await finished(queue, 4);
       expect(lab.ran.map(({ i }) => i).slice(0, 2)).toEqual([0, 0]);
       expect(lab.ran.filter(({ i }) => i === 1 || i === 2).map(({ i }) => i)).toEqual([1, 2]);
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
+
+  it.each([
+    ["its path", "k"],
+    ["a function", (job: { readonly data: Data }) => job.data.k as string | string[]],
+  ] as const)(
+    "a new job with the ID of a removed one that halted a key keeps the order of its keys, with a key of %s",
+    async (_how, key) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const busy = gate();
+      const worker = lab.worker(
+        async ({ data }) => {
+          if (data.i === 0) throw new Error("for good");
+          if (data.i === 1) await busy.passed;
+        },
+        { key, onFailure: "halt" },
+      );
+      lab.defer(async () => busy.open());
+      const add = async (i: number, k: unknown, jobId: string): Promise<Job<Data>> =>
+        await queue.add("job", { i, k }, { jobId });
+      const nine = await add(0, "a", "nine");
+      await until(async () => (await worker.explain("nine"))?.message.includes('stopped key "a"') === true);
+      await nine.remove();
+      await add(1, "d", "five");
+      await until(() => lab.ran.length === 2);
+      for (const [i, k, id] of [
+        [2, "d", "six"],
+        [3, "d", "seven"],
+        [4, ["d", "a"], "nine"],
+      ] as const) {
+        await add(i, k, id);
+        await until(async () => (await worker.explain(id))?.verdict === "parked");
+      }
+      await worker.resumeKey("a");
+      busy.open();
+      await finished(queue, 4);
+      expect(lab.ran.slice(1).map(({ jobId }) => jobId)).toEqual(["q:five", "q:six", "q:seven", "q:nine"]);
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
+
+  it.each([
+    ["its path", "k"],
+    ["a function", (job: { readonly data: Data }) => job.data.k as string | string[]],
+  ] as const)(
+    "a new job with the ID of a removed one that had the key comes after those in line, with a key of %s",
+    async (_how, key) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const worker = lab.worker(
+        ({ data }) => {
+          if (data.i === 0) throw new Error("once");
+        },
+        { key, onFailure: "block" },
+      );
+      const retried = { jobId: "again", attempts: 2, backoff: 3_600_000 };
+      const removed = await queue.add("job", { i: 0, k: "a" }, retried);
+      await until(async () => (await worker.explain("again"))?.verdict === "waits-for-retry");
+      await queue.addBulk(jobs(3, () => "a").slice(1));
+      await until(async () => (await queue.getDelayedCount()) === 3);
+      await worker.pauseKey("a");
+      await queue.pause();
+      await removed.remove();
+      await queue.add("job", { i: 3, k: "a" });
+      await queue.add("job", { i: 4, k: "a" }, { jobId: "again" });
+      await queue.resume();
+      await until(async () => (await queue.getDelayedCount()) === 4);
+      await worker.resumeKey("a");
+      await finished(queue, 4);
+      expect(lab.ran.map(({ i }) => i)).toEqual([0, 1, 2, 3, 4]);
       expect(await lab.leftovers()).toEqual([]);
     },
   );

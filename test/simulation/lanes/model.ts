@@ -179,10 +179,9 @@ export class LaneModel {
     return [...this.open.values()].filter((job) => phases.includes(job.phase));
   }
 
-  /** A job that takes the id of a removed one has that one's claim on a key, too: known, and harmless but for the order. */
-  add(facts: Pick<ModelJob, "id" | "keys" | "priority" | "attempts" | "parent">, holders: Holders): void {
+  /** A job that takes the id of a removed one inherits nothing of it. */
+  add(facts: Pick<ModelJob, "id" | "keys" | "priority" | "attempts" | "parent">): void {
     this.#added += 1;
-    const inherited = new Set(facts.keys.filter((name) => holders.get(name)?.has(facts.id)));
     const state = {
       phase: "ready",
       dueMs: 0,
@@ -190,7 +189,7 @@ export class LaneModel {
       slots: [],
       lockPlace: undefined,
       behind: [],
-      displaced: inherited,
+      displaced: new Set<string>(),
       isSuperseded: false,
       isLeaving: false,
       isParked: false,
@@ -201,7 +200,6 @@ export class LaneModel {
     for (const name of facts.keys) {
       const key = this.key(name);
       if (facts.keys.length > 1) key.isRegular = key.isExact = false;
-      if (key.stop?.failed === facts.id) inherited.add(name);
     }
   }
 

@@ -45,7 +45,7 @@ export async function addJob(
         : { parent: { id: parent, queue: PREFIX.slice(0, -1) }, ignoreDependencyOnFailure: true }),
     },
   );
-  model.add({ id, keys, priority, attempts, parent }, run.before.holders);
+  model.add({ id, keys, priority, attempts, parent });
   if (delayMs > 0) model.delay(id, run.time.nowMs + delayMs);
   if (lifo) model.reprioritize(model.job(id), priority, true);
 }
@@ -66,7 +66,7 @@ export async function addBurst(run: LaneRun): Promise<void> {
   const options = { attempts: 1, removeOnFail: true };
   await run.world.queue.addBulk(ids.map((id) => ({ name: "step", data: { k: key }, opts: { ...options, jobId: id } })));
   for (const id of ids) {
-    run.model.add({ id, keys: [key], priority: 0, attempts: 1, parent: undefined }, run.before.holders);
+    run.model.add({ id, keys: [key], priority: 0, attempts: 1, parent: undefined });
   }
   run.note(`add ${burst} jobs of ${key}`);
 }

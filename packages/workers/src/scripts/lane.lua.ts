@@ -200,7 +200,7 @@ ${fullLine}
 ${parking}
 ${judge(rotation.turns)}
   slow = {
-    keysOf = keysOf, holds = holds, promoteToFront = promoteToFront, release = release,
+    keysOf = keysOf, holds = holds, disown = disown, promoteToFront = promoteToFront, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
     heal = heal, sift = seeAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,

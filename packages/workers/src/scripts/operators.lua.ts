@@ -55,7 +55,8 @@ local pairsCount = (#ARGV - 2) / 2
 for i = 1, pairsCount do
   local id, keys = ARGV[2 * i + 1], ARGV[2 * i + 2]
   if call('EXISTS', P .. id) == 1 then
-    if string.byte(keys, 1) ~= 30 then call('HSETNX', P .. id, 'lk', keys)
+    if string.byte(keys, 1) ~= 30 then
+      if call('HSETNX', P .. id, 'lk', keys) == 1 and hasKeys(keys) then contended().disown(id, keys) end
     elseif call('HEXISTS', P .. id, 'lk') == 0 then call('HSET', P .. id, 'lb', string.sub(keys, 2)) end
     if i == math.floor(pairsCount / 2) then call('HSET', P .. id, 'la', 1) end
   end

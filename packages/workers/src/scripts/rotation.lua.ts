@@ -87,6 +87,7 @@ export const turns: string = /* lua */ `
     if facts[5] or facts[6] then return end
     local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
     if not hasKeys(pin) then return end
+    if not facts[3] then disown(id, pin) end
     local keys, known = keysOf(pin), nil
     if isSingle(pin) then known = firstSlot(pin) end
     for i = 1, #keys do

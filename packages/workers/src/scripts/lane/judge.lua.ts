@@ -43,6 +43,7 @@ export const judge = (turns: string): string => /* lua */ `
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
+      if not facts[3] then disown(id, pin) end
       local free, isFirst, isMoved, left = false, false, false, nil
       if not taken[pin] or taken[pin] == id then
         local known
@@ -100,11 +101,13 @@ ${turns}
       if wasParked and hasKeys(pin) then leaveLines(id, pin) end
       pin = BAD .. fault
     else
+      local isKnown = pin
       pin = pin or pinOfData(data)
       if not pin then
         putBack(id, opts)
         return {'LANE_ASK', unknownAhead(256, 256)}
       end
+      if not isKnown and hasKeys(pin) then disown(id, pin) end
     end
     local isOurs, isFirst, left, isPassing, full, by = true, false, nil, false, nil, nil
     if hasKeys(pin) then isOurs, isFirst, left, isPassing = take(id, pin, wasParked, since) end

@@ -2,6 +2,20 @@
  * Whether a job may run now, and what makes it the holder of its keys. A part of the lane library, see lane.lua.ts.
  */
 export const take: string = /* lua */ `
+  -- Called when the keys of a job are first known. A removed job may have had the same ID: the new job inherits neither
+  -- its slots, which pass to the next in line, nor its place in front of a key that its failure stopped.
+  local function disown(id, pin)
+    for _, key in ipairs(keysOf(pin)) do
+      local holder = firstSlot(key)
+      local facts = holder == PAUSED and pauseOf(key)
+      if facts and facts.jobId == id then
+        facts.jobId = nil
+        call('HSET', P .. 'lane:paused', key, cjson.encode(facts))
+      end
+      if (holder == id or isShared(key)) and unseat(id, key) then heal(key) end
+    end
+  end
+
   -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or that more
   -- have than may, or its own failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
   -- line: in how many ms may it, at the earliest?
