@@ -429,6 +429,21 @@ const STORIES: Readonly<Record<string, Story>> = {
   "hidden gap of a writer": written("hidden gap"),
   "quarantined extension of a writer": written("quarantined extension"),
   "slow extension of a writer": written("slow extension"),
+  "slow grant of a writer": {
+    nodeCount: 1,
+    isWritten: true,
+    about: "The answer to A reaches it 150 ms late. B asks as soon as A's lease has ended on the node.",
+    async play(stage) {
+      const a = stage.actor("A", { nodeTimeout: 300 });
+      const b = stage.actor("B", { nodeTimeout: 20 });
+      await stage.until(1_000);
+      for (const link of a.links) link.stall("down", 150);
+      stage.tryAcquire(a);
+      await stage.until(2_004);
+      stage.tryAcquire(b);
+      await stage.until(3_000);
+    },
+  },
   "a part of the nodes": {
     nodeCount: 3,
     isWritten: true,

@@ -569,12 +569,30 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [semaphore("permits/permits.lua.ts", "receivers > 0) or", "receivers >= 0) or")],
   },
   {
-    protection: "permits: a waiter whose ticket got lost keeps its place",
+    protection: "permits: a waiter that asks again keeps its place",
     without: "it goes to the end of the line",
     subject: "permits",
     patches: [
-      semaphore("permits/permits.lua.ts", "given or tonumber(call('ZSCORE', waiters, waiter) or nil)", "given"),
+      semaphore(
+        "permits/acquisition.ts",
+        "holder, String(ttl), waiter, ticket, ballot",
+        "holder, String(ttl), waiter, ticket && String(pool.protocol.placeAt(asked.wallMs)), ballot",
+      ),
     ],
+  },
+  {
+    protection: "permits: a call that gave up leaves the line",
+    without: "it is left in the line",
+    subject: "permits",
+    patches: [
+      semaphore("permits/acquisition.ts", 'this.#takeBack(this.#isAsking ? this.#holder : "", this.#place);', ""),
+    ],
+  },
+  {
+    protection: "permits: a called waiter has its turn for a second",
+    without: "for ten",
+    subject: "permits",
+    patches: [semaphore("permits/permits.lua.ts", "export const TURN_MS = 1_000;", "export const TURN_MS = 10_000;")],
   },
   {
     protection: "permits: the lease counts from before the request",
@@ -587,6 +605,7 @@ export const MUTATIONS: readonly Mutation[] = [
         "this.#read(this.#answersOf(replies), readClock(pool.protocol.clock), ",
       ),
     ],
+    directed: "slow grant of a writer",
   },
   {
     protection: "permits: an extension counts from before the request",
@@ -599,7 +618,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "permits: what was not answered is taken back",
     without: "it is left to its end",
     subject: "permits",
-    patches: [semaphore("permits/acquisition.ts", 'this.#takeBack(this.#holder, "");', "")],
+    patches: [semaphore("permits/acquisition.ts", "this.#takeBack(this.#holder, undefined);", "")],
   },
   {
     protection: "permits of several nodes: a quorum grants",
@@ -660,18 +679,18 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "permits/permits.lua.ts",
-        "if waiter ~= '' then enrol(given) end",
-        "if waiter ~= '' then leaveLine(waiter) end",
+        "if waiter ~= '' then enrol() end\n    else",
+        "if waiter ~= '' then leaveLine(waiter) end\n    else",
       ),
     ],
     directed: "a part of the nodes",
   },
   {
-    protection: "permits of several nodes: a waiter stands behind all of whom it was told",
-    without: "nodes do not tell",
+    protection: "permits of several nodes: a refusal tells the nodes' time and tokens",
+    without: "it is not read",
     subject: "permits",
     nodeCount: 3,
-    patches: [semaphore("permits/permits.lua.ts", "several and asText(lastOf('ticket')) or ''", "''")],
+    patches: [semaphore("permits/acquisition.ts", "pool.learn(answers, asked);", "")],
   },
   {
     protection: "permits of several nodes: a holder leaves the lines",
@@ -681,8 +700,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "permits/acquisition.ts",
-        'if (!pool.isAlone && this.#ticket !== "") this.#takeBack("", this.#waiter);',
-        "",
+        'if (!pool.isAlone) this.#takeBack("", this.#place);',
+        "if (false) return lock;",
       ),
     ],
   },

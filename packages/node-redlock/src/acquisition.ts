@@ -6,11 +6,10 @@
  * first is served first. What is asked because of a hint is not one of the `retryCount` attempts.
  */
 
-import { type Instant, type LeaseEnd, leaseEnd, readClock, remainingMs } from "@x/redlock-core/protocol";
+import { CallDeadline, type Instant, type LeaseEnd, leaseEnd, readClock, remainingMs } from "@x/redlock-core/protocol";
 import {
   type AttemptRequest,
   type AttemptResult,
-  CallDeadline,
   type Enrolment,
   type Grant,
   isCorrectable,

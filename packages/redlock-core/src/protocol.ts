@@ -87,6 +87,8 @@ export {
   validityMs,
 } from "./rules/validity.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
+export { CallDeadline } from "./waiting/call-deadline.ts";
+export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;

@@ -26,6 +26,5 @@ export type { Target } from "./rules/operation.ts";
 export { resolveResources } from "./rules/resources.ts";
 export { driftMs } from "./rules/validity.ts";
 export { batchScript } from "./scripts/batch.lua.ts";
-export { CallDeadline } from "./waiting/call-deadline.ts";
 export { type Enrolment, leaveLines } from "./waiting/leave.ts";
 export { Waiter } from "./waiting/waiter.ts";

@@ -18,7 +18,7 @@ import type { Figures } from "./permits/rules/answer.ts";
 export interface ReadWriteLockState {
   readonly readers: number;
   readonly isWriting: boolean;
-  /** The callers that wait. A waiter that died is counted until its turn. */
+  /** The processes with callers that wait. A process that died is counted until its turn. */
   readonly waiting: number;
   /** The greatest fencing token that any node remembers; undefined before the first grant. */
   readonly fencingToken: number | undefined;

@@ -21,7 +21,7 @@ export interface SemaphoreState {
   readonly permits: number;
   /** The permits that are held. */
   readonly used: number;
-  /** The callers that wait. A waiter that died is counted until its turn. */
+  /** The processes with callers that wait. A process that died is counted until its turn. */
   readonly waiting: number;
   /** The last fencing token; undefined before the first grant. */
   readonly fencingToken: number | undefined;

@@ -7,9 +7,10 @@ import {
   QuorumUnreachableError,
   Redlock,
   RedlockClosedError,
+  type RedlockOptions,
   ReentrancyError,
 } from "@x/redlock-core";
-import { type RedisServer, startRedis } from "@x/test-support";
+import { ManualClock, type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { Semaphore } from "../src/index.ts";
@@ -52,6 +53,57 @@ function failingNode(node: RedisServer): LockNode & { fault: "unanswered" | "dow
     onStateChange: () => () => undefined,
     close: async () => undefined,
   };
+}
+
+/** What one request asks for: ARGV of permits.lua.ts. */
+interface Request {
+  readonly operation: string;
+  readonly holder: string;
+  readonly waiter: string;
+}
+
+/**
+ * A `Redlock` whose requests are recorded. `before` is called with each one, and may throw for a lost connection;
+ * `after` is called with its answer at hand.
+ */
+function openRecorded(
+  node: RedisServer,
+  {
+    before = () => undefined,
+    after = () => undefined,
+  }: { readonly before?: (request: Request) => void; readonly after?: (request: Request) => void } = {},
+  options: RedlockOptions = {},
+): { readonly redlock: Redlock; readonly requests: readonly Request[] } {
+  const [client, subscriber] = [commands(node), commands(node)];
+  const requests: Request[] = [];
+  const recorded: LockNode = {
+    name: "recorded",
+    state: "ready",
+    async eval(script, keys, args) {
+      const [operation = "", , , , holder = "", , waiter = ""] = args;
+      const request = { operation, holder, waiter };
+      before(request);
+      requests.push(request);
+      const reply = await client.eval(script.source, keys.length, ...keys, ...args);
+      after(request);
+      return reply;
+    },
+    async subscribe(channel, listener) {
+      subscriber.on("message", (_channel: string, message: string) => listener(message));
+      await subscriber.subscribe(channel);
+      return () => undefined;
+    },
+    onStateChange: () => () => undefined,
+    close: async () => undefined,
+  };
+  const redlock = new Redlock([recorded], { nodeTimeout: 10_000, timeout: 60_000, quarantine: false, ...options });
+  onTestFinished(() => redlock.close());
+  return { redlock, requests };
+}
+
+function afterMicrotasks(count: number, run: () => void): void {
+  if (count === 0) run();
+  else queueMicrotask(() => afterMicrotasks(count - 1, run));
 }
 
 async function startNode(): Promise<RedisServer> {
@@ -243,12 +295,12 @@ describe("using inside using", () => {
 
 describe("waiters", () => {
   it("are served first come, first served, across processes", async () => {
-    const [here, there] = twoOf(1);
+    const [here] = twoOf(1);
     const first = await here.acquire();
     const order: number[] = [];
     const waiting: Promise<void>[] = [];
     for (let n = 0; n < 6; n += 1) {
-      const semaphore = n % 2 === 0 ? there : here;
+      const semaphore = new Semaphore(openRedlock(server()), here.name, { permits: 1 });
       waiting.push(
         semaphore.acquire().then(async (permit) => {
           order.push(n);
@@ -283,6 +335,127 @@ describe("waiters", () => {
     expect(order).toEqual(["three", "one"]);
   });
 
+  it("of one process have one place in line, and are served in their order", async () => {
+    const name = aName();
+    const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
+    const held = await other.acquire();
+    const { redlock, requests } = openRecorded(server());
+    const semaphore = new Semaphore(redlock, name, { permits: 1 });
+    const order: number[] = [];
+    const served = Array.from({ length: 100 }, async (_, n) => {
+      await using _permit = await semaphore.acquire();
+      order.push(n);
+    });
+    await untilWaiting(other, 1);
+    expect(new Set(requests.map(({ holder }) => holder)).size).toBe(1);
+    expect(await commands(server()).zcard(`{${name}}:semaphore:waiters`)).toBe(1);
+    await held.release();
+    await Promise.all(served);
+    expect(order).toEqual(Array.from({ length: 100 }, (_, n) => n));
+    expect(requests.filter(({ operation }) => operation === "release")).toHaveLength(100);
+  });
+
+  it("ask side by side while all of them can be granted", async () => {
+    const { redlock, requests } = openRecorded(server());
+    const semaphore = new Semaphore(redlock, aName(), { permits: 3 });
+    const [two, one, behind] = [semaphore.acquire({ permits: 2 }), semaphore.acquire(), semaphore.acquire()];
+    expect(requests).toHaveLength(2);
+    await Promise.all([two, one]);
+    await (await one).release();
+    expect((await behind).isHeld()).toBe(true);
+  });
+
+  it("that stand behind others of their process are not overtaken by other processes", async () => {
+    const [here, there] = twoOf(1);
+    const order: string[] = [];
+    const serve = (semaphore: Semaphore, who: string): Promise<void> =>
+      semaphore.using(() => void order.push(who), { timeout: 60_000 });
+    const held = await here.acquire();
+    const first = here.acquire();
+    const second = serve(here, "second");
+    await untilWaiting(there, 1);
+    const third = serve(there, "third");
+    await untilWaiting(there, 2);
+    await held.release();
+    const permit = await first;
+    await untilWaiting(there, 2);
+    await permit.release();
+    await Promise.all([second, third]);
+    expect(order).toEqual(["second", "third"]);
+  });
+
+  it("are not overtaken by a call of their process that does not wait", async () => {
+    const name = aName();
+    const there = new Semaphore(openRedlock(server()), name, { permits: 2 });
+    const held = await there.acquire();
+    const { redlock, requests } = openRecorded(server());
+    const here = new Semaphore(redlock, name, { permits: 2 });
+    const waiting = [here.acquire({ permits: 2 }), here.acquire()];
+    await untilWaiting(there, 1);
+    expect(await here.tryAcquire()).toBeNull();
+    const refused = here.acquire({ timeout: 0 });
+    await expect(refused).rejects.toBeInstanceOf(LockHeldError);
+    await expect(refused).rejects.toThrow("no permit was free: 1 of 2 are held, 2 callers wait");
+    expect(new Set(requests.map(({ holder }) => holder)).size).toBe(1);
+    await held.release();
+    for (const call of waiting) await (await call).release();
+  });
+
+  it("report what the first of their process was told, if their time is over before they are first", async () => {
+    const node = await startNode();
+    const { redlock } = openRecorded(
+      node,
+      {
+        before: () => {
+          throw new Error("not connected");
+        },
+      },
+      { retryDelay: 60_000 },
+    );
+    const semaphore = new Semaphore(redlock, "jobs", { permits: 1 });
+    const cancel = new AbortController();
+    const isRefused = new Promise<void>((resolve) => redlock.on("wait", () => resolve()));
+    const first = semaphore.acquire({ signal: cancel.signal }).catch(() => undefined);
+    await isRefused;
+    const second = semaphore.acquire({ timeout: 50 }).catch((error: unknown) => error);
+    expect(await second).toBeInstanceOf(QuorumUnreachableError);
+    expect(String(await second)).toContain("not connected");
+    cancel.abort();
+    await first;
+  });
+
+  it("pass on a turn that comes when they have gone", async () => {
+    const name = aName();
+    const [here, there] = [openRedlock(server()), openRedlock(server())].map(
+      (redlock) => new Semaphore(redlock, name, { permits: 1 }),
+    ) as [Semaphore, Semaphore];
+    const held = await here.acquire();
+    let isBroken = false;
+    const { redlock, requests } = openRecorded(
+      server(),
+      {
+        before: ({ operation }) => {
+          if (isBroken && operation === "release") throw new Error("not connected");
+        },
+      },
+      // What was not delivered is sent again when time goes on.
+      { clock: new ManualClock() },
+    );
+    const cancel = new AbortController();
+    const gone = new Semaphore(redlock, name, { permits: 1 }).acquire({ signal: cancel.signal });
+    await untilWaiting(here, 1);
+    isBroken = true;
+    cancel.abort();
+    await expect(gone).rejects.toBe(cancel.signal.reason);
+    isBroken = false;
+    const next = there.acquire();
+    await untilWaiting(here, 2);
+    await held.release();
+    expect((await next).isHeld()).toBe(true);
+    const waiter = requests.find((request) => request.waiter !== "")?.waiter;
+    expect(requests.filter(({ operation }) => operation === "release")).toMatchObject([{ waiter }]);
+  });
+
   it("get their reason when they cancel, and leave no place behind", async () => {
     const [here, there] = twoOf(1);
     const held = await here.acquire();
@@ -295,6 +468,23 @@ describe("waiters", () => {
     await untilWaiting(here, 0);
     await held.release();
     expect((await here.tryAcquire())?.isHeld()).toBe(true);
+  });
+
+  it("that are granted after close() reject, and give the permit back", async () => {
+    const name = aName();
+    const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
+    for (let turns = 0; turns < 25; turns += 1) {
+      const { redlock } = openRecorded(server(), {
+        after: ({ operation }) => {
+          if (operation === "acquire") afterMicrotasks(turns, () => void redlock.close());
+        },
+      });
+      const outcome = await new Semaphore(redlock, name, { permits: 1 }).acquire().catch((error: unknown) => error);
+      await redlock.close();
+      if (outcome instanceof Error) expect(outcome).toBeInstanceOf(RedlockClosedError);
+      else expect(outcome).toMatchObject({ signal: { aborted: true } });
+      expect((await other.inspect()).used).toBe(0);
+    }
   });
 
   it("are passed over when their process has died", async () => {

@@ -70,12 +70,8 @@ export class PermitChecker {
   readonly #facts: Facts;
   readonly #holds = new Set<Hold>();
   readonly #all: Hold[] = [];
-  /** The place in line of each waiter. */
+  /** The first place in line of each waiter, which it must keep. */
   readonly #tickets = new Map<string, number>();
-  /** The first place in line that a waiter ever had, and how often the node had lost data by then. */
-  readonly #firstTickets = new Map<string, { readonly ticket: number; readonly losses: number }>();
-  /** Until when each waiter kept its place after the last script. */
-  #places: ReadonlyMap<string, string | number> = new Map();
   #tokens: TokensSoFar = { any: 0, exclusive: 0 };
   /** How often the node had lost data when it gave the grant with this token, whose answer may come after the next. */
   readonly #lossesAt = new Map<number, number>();
@@ -178,35 +174,16 @@ export class PermitChecker {
     const inLine = (data.get(keys.waiters) ?? []).map(([member]) => member);
     const answer = operation === "acquire" && Array.isArray(reply) ? reply[0] : undefined;
     if (operation === "release") this.#tickets.delete(waiter);
-    if (answer === 0 && waiter !== "") {
-      // A waiter that lost its place, and never heard of its ticket, stands behind.
-      const hasPlace = Number(this.#places.get(waiter) ?? 0) >= Math.floor(nowMs);
-      const replied = Number((reply as readonly unknown[])[1]);
-      if (ticket !== "") this.#stands(waiter, Number(ticket));
-      else if (!hasPlace || !this.#tickets.has(waiter)) this.#stands(waiter, replied);
-    }
-    this.#places = places;
+    if (answer === 0 && waiter !== "" && !this.#tickets.has(waiter)) this.#tickets.set(waiter, Number(ticket));
     const isGrant = answer === 1;
     if (!isGrant) return;
-    const known = this.#tickets.get(waiter) ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
-    const mine = Math.min(known, this.#forgottenTicket(waiter));
+    const mine = this.#tickets.get(waiter) ?? (ticket === "" ? Number.POSITIVE_INFINITY : Number(ticket));
     this.#tickets.delete(waiter);
     const passed = inLine.find(
       (member) => (this.#tickets.get(member) ?? mine) < mine && Number(places.get(member) ?? 0) >= Math.floor(nowMs),
     );
     if (passed === undefined) return;
     world.violate(PERMIT_INVARIANTS.fifo, `${waiter || holder} was granted before ${passed}, who waits since earlier`);
-  }
-
-  #stands(waiter: string, ticket: number): void {
-    this.#tickets.set(waiter, ticket);
-    if (!this.#firstTickets.has(waiter)) this.#firstTickets.set(waiter, { ticket, losses: this.#facts.losses() });
-  }
-
-  /** A node that has lost data since may have a waiter at its first place again, whatever became of it. */
-  #forgottenTicket(waiter: string): number {
-    const first = this.#firstTickets.get(waiter);
-    return first !== undefined && first.losses < this.#facts.losses() ? first.ticket : Number.POSITIVE_INFINITY;
   }
 
   #refresh(hold: Hold): void {

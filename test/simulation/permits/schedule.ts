@@ -9,7 +9,7 @@ import type { Engine } from "../engine.ts";
 import { Faults } from "../faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";
 import { describeSetting, drawDrift, drawSetting, losesData, type Setting } from "../setting.ts";
-import { PERMIT_INVARIANTS, PermitChecker } from "./checker.ts";
+import { type Hold, PERMIT_INVARIANTS, PermitChecker } from "./checker.ts";
 import { NAME, PermitClient, type PoolSetting } from "./client.ts";
 
 /** All permits of a read-write lock, as options.ts of the package has it. */
@@ -17,6 +17,15 @@ const ALL = 1_000_000;
 
 /** By polling alone a waiter may wait for 2 s. */
 const WAKE_MS = 900;
+
+/** How long permits are kept for a called waiter, as permits.lua.ts of the package has it. */
+const TURN_MS = 1_000;
+
+/** Longer than a waiter keeps its place in line without asking. */
+const FROZEN_MS = 12_000;
+
+/** So many calls of one process wait. */
+const CALLS = 5;
 
 export async function runPermitSchedule(
   engine: Engine,
@@ -95,7 +104,7 @@ class PermitSchedule {
       isAlone: pool.nodeCount === 1,
       maxTtl: setting.maxTtl,
       keys: { state, holders: `${state}:holders`, waiters: `${state}:waiters`, places: `${state}:places` },
-      isCounted: pool.quarantine || !losesData(setting),
+      isCounted: this.#isCounted,
       nodeTimeUs: () => Math.max(...this.#servers.map((server) => server.nowUs())),
       losses: () => this.#servers.reduce((sum, { losses }) => sum + losses, 0),
     });
@@ -114,6 +123,11 @@ class PermitSchedule {
     this.#faults = new Faults(world, setting, this.#servers, () => this.#clients);
   }
 
+  /** False where the node may lose its data without a quarantine. */
+  get #isCounted(): boolean {
+    return this.#pool.quarantine || !losesData(this.#setting);
+  }
+
   async run(): Promise<void> {
     for (const server of this.#servers) server.beSettled();
     for (let count = 0; count < this.#setting.machineCount; count += 1) this.#addClient();
@@ -124,6 +138,9 @@ class PermitSchedule {
     await this.#wakeAll();
     if (this.#pool.kind === "readwrite") await this.#letWriterIn();
     await this.#leaveNothing();
+    await this.#passFrozen();
+    await this.#giveUp();
+    if (!this.#isCounted && this.#pool.nodeCount === 1) await this.#forget();
     for (const client of this.#clients) client.machine.deliver("timer", () => void client.redlock.close());
     await this.#pass(20 * this.#setting.nodeTimeout + 1_000);
   }
@@ -246,6 +263,91 @@ class PermitSchedule {
     await this.#pass(3_000);
   }
 
+  /**
+   * The first in line is frozen with all its callers when the permits become free. It costs the next one its turn. When
+   * it runs again, later than it keeps a place in line, its callers are granted one after the other.
+   */
+  async #passFrozen(): Promise<void> {
+    const [holder, frozen, next] = [this.#addClient(), this.#addClient(), this.#addClient()];
+    const { capacity } = this.#pool;
+    const all = (client: PermitClient, then: (hold: Hold) => void): void =>
+      client.machine.deliver("timer", () => {
+        void client.take(capacity, 60_000, async (hold) => {
+          then(hold);
+          await client.release(hold);
+        });
+      });
+    let letGo: () => void = () => undefined;
+    holder.machine.deliver("timer", () => {
+      void holder.take(capacity, 10_000, async (hold) => {
+        letGo = () => void holder.release(hold);
+      });
+    });
+    await this.#pass(300);
+    const granted: number[] = [];
+    for (let call = 1; call <= CALLS; call += 1) all(frozen, () => granted.push(call));
+    await this.#pass(300);
+    let isIn = false;
+    all(next, () => {
+      isIn = true;
+    });
+    await this.#pass(300);
+    frozen.machine.freeze(FROZEN_MS);
+    await this.#pass(60);
+    holder.machine.deliver("timer", letGo);
+    await this.#pass(TURN_MS + WAKE_MS);
+    if (!isIn) this.#world.violate(PERMIT_INVARIANTS.wake, "whoever is behind a frozen waiter got no permit");
+    await this.#pass(FROZEN_MS - TURN_MS);
+    const inOrder = Array.from({ length: CALLS }, (_, index) => index + 1).join();
+    if (granted.join() === inOrder) return;
+    this.#world.violate(PERMIT_INVARIANTS.wake, `of ${CALLS} calls of a frozen process got permits: ${granted.join()}`);
+  }
+
+  /** A call that gives up leaves the line at once, and not when its place is over. */
+  async #giveUp(): Promise<void> {
+    const [holder, waiter] = [this.#addClient(), this.#addClient()];
+    const { capacity } = this.#pool;
+    holder.machine.deliver("timer", () => {
+      void holder.take(capacity, 10_000, async (hold) => {
+        await holder.sleep(1_500);
+        await holder.release(hold);
+      });
+    });
+    await this.#pass(300);
+    waiter.machine.deliver("timer", () => void waiter.take(1, 300, (hold) => waiter.release(hold)));
+    await this.#pass(WAKE_MS);
+    this.#expectNothing(/:waiters$/);
+    await this.#pass(WAKE_MS);
+  }
+
+  /** The node forgets who holds permits. Another client takes and releases them before the holder extends. */
+  async #forget(): Promise<void> {
+    const [holder, other] = [this.#addClient(), this.#addClient()];
+    const { capacity } = this.#pool;
+    let extend: () => void = () => undefined;
+    holder.machine.deliver("timer", () => {
+      void holder.take(capacity, 10_000, async (hold) => {
+        extend = () => void hold.lock.extend().catch(() => undefined);
+        await holder.sleep(800);
+        await holder.release(hold);
+      });
+    });
+    await this.#pass(300);
+    this.#servers[0]?.flush();
+    other.machine.deliver("timer", () => void other.take(capacity, 0, (hold) => other.release(hold)));
+    await this.#pass(60);
+    holder.machine.deliver("timer", () => extend());
+    await this.#pass(WAKE_MS);
+  }
+
+  #expectNothing(keys: RegExp): void {
+    for (const server of this.#servers) {
+      const left = server.store.dump().filter(({ key }) => keys.test(key));
+      if (left.length === 0) continue;
+      this.#world.violate(PERMIT_INVARIANTS.leftBehind, `${server.name} still has ${JSON.stringify(left)}`);
+    }
+  }
+
   /** A node that answers late leaves no permit of a call that has given up. */
   async #leaveNothing(): Promise<void> {
     const { nodeTimeout, maxTtl } = this.#setting;
@@ -256,10 +358,6 @@ class PermitSchedule {
     for (const link of stalled) link.stall("both", 1.5 * nodeTimeout);
     client.machine.deliver("timer", () => void client.take(1, 0, (hold) => client.release(hold)));
     await this.#pass(3 * nodeTimeout + 60);
-    for (const server of this.#servers) {
-      const left = server.store.dump().filter(({ key }) => /:(holders|waiters)$/.test(key));
-      if (left.length === 0) continue;
-      this.#world.violate(PERMIT_INVARIANTS.leftBehind, `${server.name} still has ${JSON.stringify(left)}`);
-    }
+    this.#expectNothing(/:(holders|waiters)$/);
   }
 }

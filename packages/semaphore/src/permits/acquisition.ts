@@ -1,33 +1,26 @@
 /**
  * An acquisition asks the nodes for permits until a quorum has granted them or its time is over, and waits for its turn
  * in between. However it ends, it leaves neither a permit nor a place in line behind.
+ *
+ * Behind other callers of this process it asks nothing: line.ts says when.
  */
 import { type Lock, LockHeldError, RedlockClosedError, type Vote } from "@x/redlock-core";
 import {
   abortable,
   backOffMs,
+  CallDeadline,
   type Instant,
   leaseEnd,
   linkSignals,
   type NodeReply,
-  onAbort,
-  type Refusal,
   readClock,
   remainingMs,
   Traced,
 } from "@x/redlock-core/protocol";
-import { ASK_AGAIN_MS } from "./permits.lua.ts";
+import type { Caller, Refused } from "./line.ts";
+import { ASK_AGAIN_MS, TURN_MS } from "./permits.lua.ts";
 import type { PermitRequest, Pool } from "./pool.ts";
-import {
-  type Answer,
-  answerOf,
-  askAgainMs,
-  figuresOf,
-  mayBeGranted,
-  outcomeOf,
-  ticketBehind,
-  whyRefused,
-} from "./rules/answer.ts";
+import { type Answer, answerOf, askAgainMs, figuresOf, mayBeGranted, outcomeOf, whyRefused } from "./rules/answer.ts";
 
 /**
  * The calls that tools draw as spans: what the messages of the tracing channels have, by the call
@@ -42,17 +35,24 @@ const traces: { readonly [Call in keyof SemaphoreTraces]: Traced<SemaphoreTraces
   acquire: new Traced("x.semaphore:acquire"),
 };
 
-interface Refused {
-  readonly refusal: Refusal;
-  readonly answers: readonly Answer[];
-  readonly votes: readonly Vote[];
+interface RefusedAttempt extends Refused {
   readonly askAgainMs: number;
+}
+
+/** The place of a call in the nodes' lines. */
+interface Place {
+  /** The name in line. */
+  readonly waiter: string;
+  readonly ticket: string;
 }
 
 const MAX_RETRY_MS = 1_000;
 
 /** If only the proposed fencing token was wrong, the nodes are asked again at once, but not more often. */
 const MAX_CORRECTIONS = 5;
+
+/** The refusal of a call that ends before the nodes have answered any caller of its line. */
+const UNANSWERED: Refused = { refusal: "unreachable", votes: [], figures: { used: 0, waiting: 0 } };
 
 /** Acquires permits of a pool; rejects if the call's time is over before it is its turn. */
 export function acquirePermits(pool: Pool, request: PermitRequest): Promise<Lock> {
@@ -66,92 +66,139 @@ class Acquisition {
   readonly #pool: Pool;
   readonly #request: PermitRequest;
   readonly #started: Instant;
-  /** The name in line; '' for a call that does not wait. */
-  readonly #waiter: string;
+  readonly #deadline: CallDeadline;
+  /** This call in the line of its process; undefined for a call that does not wait. */
+  readonly #caller: Caller | undefined;
   /** Our holder is a new one after each request that was not answered, so that a late grant is not taken for it. */
   #holder: string;
-  #ticket = "";
+  /** Undefined before the first refusal. */
+  #place: Place | undefined;
   #attempts = 0;
   #corrections = 0;
   #failures = 0;
-  #isInLine = false;
+  /** Whether a request is under way, which may be granted. */
+  #isAsking = false;
   #onTurn: () => void = () => undefined;
   /** The nodes that have called since the last attempt. */
   readonly #calledBy = new Set<string>();
 
   constructor(pool: Pool, request: PermitRequest) {
+    const { clock, closed } = pool.protocol;
+    const { timeout, signal } = request;
     this.#pool = pool;
     this.#request = request;
-    this.#started = readClock(pool.protocol.clock);
-    this.#waiter = request.timeout > 0 ? pool.turns.nextWaiter(request.permits) : "";
+    this.#started = readClock(clock);
+    this.#deadline = new CallDeadline(clock, {
+      startMs: this.#started.monotonicMs,
+      timeoutMs: timeout,
+      signal,
+      closed,
+    });
     this.#holder = this.#newHolder();
+    this.#caller = timeout > 0 ? pool.line.enter(request.permits) : undefined;
   }
 
   async run(): Promise<Lock> {
-    const { protocol, turns } = this.#pool;
+    const { protocol, name } = this.#pool;
     const { signal } = this.#request;
     const ends = linkSignals(signal, protocol.closed);
-    const stopListening = turns.listen(this.#waiter, (node) => {
-      this.#calledBy.add(node);
-      if (this.#hasTurn) this.#onTurn();
-    });
     try {
       const lock = await this.#untilGranted(ends.signal);
       if (protocol.closed.aborted) {
         await lock.release();
-        throw new RedlockClosedError([this.#pool.name]);
+        throw new RedlockClosedError([name]);
       }
       this.#tell("acquired", lock.fencingToken);
       return lock;
     } catch (error) {
-      if (this.#isInLine) this.#takeBack(this.#holder, this.#waiter);
+      this.#takeBack(this.#isAsking ? this.#holder : "", this.#place);
       if (ends.signal.aborted) this.#tell("cancelled");
-      if (signal?.aborted !== true && protocol.closed.aborted) throw new RedlockClosedError([this.#pool.name]);
+      if (signal?.aborted !== true && protocol.closed.aborted) throw new RedlockClosedError([name]);
       throw error;
     } finally {
-      stopListening();
+      this.#caller?.leave();
+      this.#pool.tidyLine();
+      this.#deadline.dispose();
       ends.unlink();
     }
   }
 
   async #untilGranted(signal: AbortSignal): Promise<Lock> {
-    const { turns, isAlone } = this.#pool;
+    const caller = this.#caller;
     for (;;) {
+      if (caller?.mayAsk === false) await this.#untilFirst(caller, signal);
+      if (caller === undefined) this.#giveWay();
       this.#calledBy.clear();
-      // Whoever cannot be called yet does not stand in line: it would be passed over. In the lines of several nodes it
-      // stands once they have told who is before it.
-      const isInLine = turns.isOpen && (isAlone || this.#ticket !== "");
-      const result = await this.#attempt(isInLine ? this.#waiter : "", signal);
+      const isInLine = this.#place !== undefined;
+      const result = await this.#attempt(signal);
       if (!("refusal" in result)) return result;
       if (this.#isCorrectable(result)) continue;
-      const leftMs = this.#request.timeout - this.#elapsedMs();
-      if (leftMs <= 0) throw this.#timedOut(result);
-      this.#tellWait(result);
-      const isPaused = isInLine || (turns.isOpen && result.refusal === "unreachable");
-      if (isPaused) await this.#pause(Math.min(result.askAgainMs, leftMs), signal);
-      else await abortable(turns.open(), signal);
+      if (caller === undefined) throw this.#timedOut(result);
+      this.#pool.line.noted = result;
+      if (this.#deadline.leftMs <= 0) throw this.#timedOut(result);
+      caller.wait();
+      this.#tellWait(result.votes);
+      if (!caller.isFirst) continue;
+      if (!isInLine && result.refusal === "held") await this.#standInLine(signal);
+      else await this.#pause(result.askAgainMs, signal);
     }
   }
 
-  #isCorrectable({ refusal }: Refused): boolean {
+  /** A call that does not wait does not overtake callers of this process that do. */
+  #giveWay(): void {
+    const { waiting, noted } = this.#pool.line;
+    if (waiting > 0 && noted?.refusal === "held") throw this.#timedOut(noted);
+  }
+
+  /** Waits until nobody in this process is before this call. By then the call has its place in the nodes' lines. */
+  async #untilFirst(caller: Caller, signal: AbortSignal): Promise<void> {
+    const { turns, line } = this.#pool;
+    void turns.open().catch(() => undefined);
+    if (this.#attempts === 0) this.#tellWait([]);
+    await this.#deadline.until(caller.untilFirst());
+    signal.throwIfAborted();
+    if (!caller.isFirst) throw this.#timedOut(line.noted ?? UNANSWERED);
+    if (turns.isOpen && this.#place === undefined) this.#place = this.#newPlace();
+  }
+
+  /** A waiter that cannot be called yet is not in line: the nodes would pass it over. */
+  async #standInLine(signal: AbortSignal): Promise<void> {
+    await abortable(this.#pool.turns.open(), signal);
+    this.#place = this.#newPlace();
+  }
+
+  /** The place of a call is the time at which it began, by the nodes' clock. So all nodes have the same order. */
+  #newPlace(): Place {
+    const { turns, protocol } = this.#pool;
+    const waiter = turns.nextWaiter(this.#request.permits);
+    turns.listen(waiter, (node) => {
+      this.#calledBy.add(node);
+      if (this.#hasTurn) this.#onTurn();
+    });
+    return { waiter, ticket: String(protocol.placeAt(this.#started.wallMs)) };
+  }
+
+  #isCorrectable({ refusal }: RefusedAttempt): boolean {
     this.#corrections = refusal === "ballot" ? this.#corrections + 1 : 0;
     return refusal === "ballot" && this.#corrections <= MAX_CORRECTIONS;
   }
 
-  async #attempt(waiter: string, signal: AbortSignal): Promise<Lock | Refused> {
+  async #attempt(signal: AbortSignal): Promise<Lock | RefusedAttempt> {
     const { pool, holder } = { pool: this.#pool, holder: this.#holder };
     const { ttl } = this.#request;
+    const { waiter, ticket } = this.#place ?? { waiter: "", ticket: "" };
     this.#attempts += 1;
-    this.#isInLine = true;
+    this.#isAsking = true;
     const asked = readClock(pool.protocol.clock);
     const ballot = pool.ballot(asked);
     const replies = await abortable(
       pool.ask(
-        pool.callOf("acquire", [holder, String(ttl), waiter, waiter === "" ? "" : this.#ticket, ballot]),
+        pool.callOf("acquire", [holder, String(ttl), waiter, ticket, ballot]),
         (some) => outcomeOf(this.#answersOf(some), pool.nodeCount) !== "open",
       ),
       signal,
     );
+    this.#isAsking = false;
     return this.#read(this.#answersOf(replies), asked, Number(ballot));
   }
 
@@ -159,7 +206,7 @@ class Acquisition {
     return replies.map((reply) => answerOf(reply, this.#pool.name));
   }
 
-  #read(answers: readonly Answer[], asked: Instant, ballot: number): Lock | Refused {
+  #read(answers: readonly Answer[], asked: Instant, ballot: number): Lock | RefusedAttempt {
     const pool = this.#pool;
     if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refused(answers, asked);
     const { clock } = pool.protocol;
@@ -180,23 +227,20 @@ class Acquisition {
         release: () => pool.callOf("release", [holder]),
       },
     );
-    this.#isInLine = false;
-    if (!pool.isAlone && this.#ticket !== "") this.#takeBack("", this.#waiter);
+    pool.line.noteGrant(this.#request.permits);
+    if (!pool.isAlone) this.#takeBack("", this.#place);
+    else if (this.#place !== undefined) pool.turns.leave(this.#place.waiter);
     return lock;
   }
 
-  #refused(answers: readonly Answer[], asked: Instant): Refused {
+  #refused(answers: readonly Answer[], asked: Instant): RefusedAttempt {
     const pool = this.#pool;
     if (mayBeGranted(answers, pool.nodeCount)) {
-      this.#takeBack(this.#holder, "");
+      this.#takeBack(this.#holder, undefined);
       this.#holder = this.#newHolder();
     }
+    pool.learn(answers, asked);
     const refusal = whyRefused(answers, pool.nodeCount);
-    if (pool.isAlone) this.#ticket = answers[0]?.ticket ?? this.#ticket;
-    else {
-      pool.learn(answers, asked);
-      if (this.#ticket === "" && refusal === "held") this.#ticket = ticketBehind(answers);
-    }
     const isUnreachable = refusal === "unreachable";
     this.#failures = isUnreachable ? this.#failures + 1 : 0;
     const { retryDelay: delayMs } = pool.redlock.options;
@@ -205,8 +249,8 @@ class Acquisition {
       : ASK_AGAIN_MS;
     return {
       refusal,
-      answers,
       votes: answers.map(({ vote }) => vote),
+      figures: figuresOf(answers),
       askAgainMs: Math.max(askAgainMs(answers, pool.nodeCount, unknownMs), refusal === "ballot" ? delayMs : 0),
     };
   }
@@ -214,19 +258,13 @@ class Acquisition {
   /** Waits for the turn, and at most for so long. */
   async #pause(ms: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#pool.protocol;
-    let cancel: () => void = () => undefined;
-    let stopListening: () => void = () => undefined;
-    await new Promise<void>((resolve, reject) => {
-      cancel = clock.schedule(ms, resolve, { keepAlive: true });
-      stopListening = onAbort(signal, () => reject(signal.reason as Error));
-      this.#onTurn = resolve;
-      if (signal.aborted) reject(signal.reason as Error);
-      else if (this.#hasTurn) resolve();
-    }).finally(() => {
-      cancel();
-      stopListening();
-      this.#onTurn = () => undefined;
+    await this.#deadline.untilCalled((wake) => {
+      this.#onTurn = wake;
+      if (this.#hasTurn) wake();
+      return clock.schedule(ms, wake, { keepAlive: true });
     });
+    this.#onTurn = () => undefined;
+    signal.throwIfAborted();
   }
 
   /** Whether as many nodes have called as decide. */
@@ -238,22 +276,27 @@ class Acquisition {
    * Follows the requests over the same connections, and so takes back whatever they did or will do. If a connection is
    * broken, it follows over the next one.
    */
-  #takeBack(holder: string, waiter: string): void {
-    void this.#pool.protocol.takeBack(this.#pool.callOf("release", [holder, "", waiter]), this.#request.ttl);
+  #takeBack(holder: string, place: Place | undefined): void {
+    const { protocol, turns } = this.#pool;
+    const leave = (ms: number): void =>
+      void protocol.takeBack(this.#pool.callOf("release", [holder, "", place?.waiter ?? ""]), ms);
+    if (place !== undefined) turns.leave(place.waiter, () => leave(TURN_MS));
+    if (holder !== "" || place !== undefined) leave(this.#request.ttl);
   }
 
-  #timedOut({ refusal, answers, votes }: Refused): Error {
-    const { nodeCount, redlock, name } = this.#pool;
+  #timedOut({ refusal, votes, figures: { used, waiting } }: Refused): Error {
+    const { nodeCount, redlock, name, line } = this.#pool;
     const facts = { attempts: this.#attempts, elapsedMs: this.#elapsedMs() };
     this.#tell(refusal === "unreachable" ? "unreachable" : "held", undefined, votes);
     if (refusal === "unreachable") return this.#pool.unreachable(votes, facts);
+    const figures = { used, waiting: Math.max(waiting, line.waiting) };
     return new LockHeldError({
       resources: [name],
       votes,
       nodeCount,
       quorum: redlock.quorum,
       ...facts,
-      refused: `${this.#request.refusal(figuresOf(answers))} (waited ${Math.round(facts.elapsedMs)} ms)`,
+      refused: `${this.#request.refusal(figures)} (waited ${Math.round(facts.elapsedMs)} ms)`,
     });
   }
 
@@ -272,7 +315,7 @@ class Acquisition {
     }));
   }
 
-  #tellWait({ votes }: Refused): void {
+  #tellWait(votes: readonly Vote[]): void {
     const { attempts, waitMs } = { attempts: this.#attempts, waitMs: this.#elapsedMs() };
     this.#pool.protocol.events.tell("wait", () => ({ resources: [this.#pool.name], attempts, waitMs, votes }));
   }

@@ -4,8 +4,8 @@
  *
  * KEYS, all in one hash slot:
  * - 1 is the hash of the state. `used` are the permits that are held, and `fence` is the greatest fencing token.
- *   `first` is the first one since the node has this hash, and `ticket` the last place in line. One of several nodes
- *   has `written`, the greatest fencing token of a writer.
+ *   `first` is the first one since the node has this hash. One of several nodes has `written`, the greatest fencing
+ *   token of a writer.
  * - 2 is the sorted set of holders, `<permits>:<token>` by the ms at which the lease ends.
  * - 3 is the sorted set of waiters, `<permits>:<channel>#<n>` by ticket.
  * - 4 is the hash of waiters and the ms until which each keeps its place without asking again.
@@ -19,24 +19,24 @@
  * - 5 is the holder, as in KEYS[2].
  * - 6 is the lease in ms.
  * - 7 is the waiter, as in KEYS[3], or '' for a caller that does not wait.
- * - 8 is the ticket that the waiter was given before, or ''.
+ * - 8 is the waiter's ticket, or ''.
  * - 9 is the fencing token of the lease that is extended. To one of several nodes it is also the one that is proposed.
  * - 10 is 1 for one of several nodes, or 0.
  *
  * Permits go to waiters in the order of their tickets, and nobody overtakes the first one, even if fewer permits would
  * do. So neither a writer nor a caller of many permits starves. The first waiter is told when its permits are free. It
  * then has TURN_MS to take them; meanwhile they are kept. A waiter whose channel nobody listens to has gone, and is
- * skipped. One that was skipped while it was frozen asks again with its ticket, and has its place back.
+ * skipped. One that was skipped while it was frozen asks again with its ticket, and has its place back. A ticket is the
+ * µs of the node's time at which the call began, as well as its process knows this time. So all nodes have the same
+ * order, and a caller that waited behind others of its process has not lost its place.
  *
  * One of several nodes does not number the grants. It takes a proposed token that is above those of all writers before,
- * and for a writer also of all readers. Tickets are the callers' there, so that all nodes have the same order: each
- * takes one that is above all that it was told of. Whoever is granted stays in line until it says that a quorum has
+ * and for a writer also of all readers. A waiter that it grants stays in line until the waiter says that a quorum has
  * granted; else those behind would come between its tries.
  *
  * acquire replies:
  * - {1, fencing token}.
- * - {0, ticket, ms until to ask again, permits held, waiters, the node's µs}. It waits now, unless ARGV[7] is ''. Then
- *   one of several nodes replies the greatest ticket that it knows.
+ * - {0, ms until to ask again, permits held, waiters, the node's µs}. The caller waits now, unless ARGV[7] is ''.
  * - {2, ms}: the node may have forgotten permits that are still held, so it grants none for so long.
  * - {3, fencing token, the node's µs}: the proposed one must be above this one, and near the node's time.
  *
@@ -52,7 +52,7 @@
 import { CLAMP_US, defineScript, quarantineIn } from "@x/redlock-core/protocol";
 
 /** Permits are kept for a waiter whose turn it is for so long; a frozen waiter costs the others this much. */
-const TURN_MS = 1_000;
+export const TURN_MS = 1_000;
 
 /** A waiter asks again at least so often, in case that a message was lost. */
 export const ASK_AGAIN_MS = 2_000;
@@ -151,19 +151,11 @@ end
 
 local function lastOf(field) return tonumber(call('HGET', state, field) or '0') end
 
-local function enrol(given)
-  -- The answer with the ticket may have been lost.
-  local ticket = given or tonumber(call('ZSCORE', waiters, waiter) or nil)
-  if not ticket then
-    ticket = math.max(nowUs, lastOf('ticket') + 1)
-    call('HSET', state, 'ticket', asText(ticket))
-  end
-  if several then call('HSET', state, 'ticket', asText(math.max(lastOf('ticket'), ticket))) end
-  call('ZADD', waiters, asText(ticket), waiter)
+local function enrol()
+  call('ZADD', waiters, ARGV[8], waiter)
   call('HSET', places, waiter, asText(nowMs + ${WAITER_LIFE_MS}))
   call('PEXPIRE', waiters, ${2 * WAITER_LIFE_MS})
   call('PEXPIRE', places, ${2 * WAITER_LIFE_MS})
-  return ticket
 end
 
 local function isWriter() return several and permitsOf(holder) == capacity end
@@ -200,7 +192,7 @@ local function acquire()
     call('HSETNX', state, 'first', asText(token))
     used = used + permitsOf(holder)
     if several then
-      if waiter ~= '' then enrol(given) end
+      if waiter ~= '' then enrol() end
     else
       if waiter ~= '' then leaveLine(waiter) end
       callFirst()
@@ -208,7 +200,7 @@ local function acquire()
     save()
     return {1, asText(token)}
   end
-  local ticket = waiter ~= '' and asText(enrol(given)) or several and asText(lastOf('ticket')) or ''
+  if waiter ~= '' then enrol() end
   local askAgainMs = ${ASK_AGAIN_MS}
   if isNext then
     local _, endMs = firstOf(holders)
@@ -219,7 +211,7 @@ local function acquire()
     if member then askAgainMs = math.min(askAgainMs, placeEndsMs(member) - nowMs + 1) end
   end
   save()
-  return {0, ticket, askAgainMs, used, call('ZCARD', waiters), asText(nowUs)}
+  return {0, askAgainMs, used, call('ZCARD', waiters), asText(nowUs)}
 end
 
 local function extend()

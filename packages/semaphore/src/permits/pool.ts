@@ -5,7 +5,7 @@
  * (`driftFactor`):
  * - No more permits are held at once than there are.
  * - Fencing tokens increase from grant to grant.
- * - Waiters are served in the order in which they asked.
+ * - Waiters are served in the order in which their calls began, by the node's clock as their processes know it.
  * - A holder that dies holds nobody up for longer than its lease, and a waiter for no longer than its turn.
  * - No call outlives its timeout by more than `nodeTimeout`.
  *
@@ -15,8 +15,8 @@
  * The permits of a read-write lock may be granted by a quorum of several nodes. There two callers either exclude each
  * other on every node, or on none. It then guarantees the same, while fewer nodes than a quorum fail at a time, with
  * two differences. Tokens increase from one writer to the next. Those of readers are above the writers' before and
- * below the writers' after, in no order among themselves. And a waiter is served before all who ask when a quorum has
- * it in line. Those who ask at the same time have some order.
+ * below the writers' after, in no order among themselves. And a waiter is only served before later ones once a quorum
+ * has it in line.
  */
 import { QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import {
@@ -28,6 +28,7 @@ import {
   type ScriptCall,
   type ScriptOptions,
 } from "@x/redlock-core/protocol";
+import type { PermitLine } from "./line.ts";
 import { permitsScript } from "./permits.lua.ts";
 import type { Answer, Figures } from "./rules/answer.ts";
 import { Turns } from "./turns.ts";
@@ -89,6 +90,15 @@ export class Pool {
   /** Whether both give the same permits. Those of another `Redlock` are not compared. */
   isSameAs(other: Pool): boolean {
     return this.redlock === other.redlock && this.#tokenKey === other.#tokenKey;
+  }
+
+  /** The line of this process. Callers ask for it each time, because a line without callers is forgotten. */
+  get line(): PermitLine {
+    return this.turns.line(this.#tokenKey, this.#capacity);
+  }
+
+  tidyLine(): void {
+    this.turns.tidy(this.#tokenKey);
   }
 
   /** Whether one node grants by itself, and numbers the grants. */

@@ -21,7 +21,6 @@ export interface Answer {
   readonly vote: Vote;
   /** The fencing token of a grant, or the one that a refused proposal has to be above. */
   readonly fencingToken?: number;
-  readonly ticket?: string;
   readonly figures?: Figures;
   /** When to ask this node again, in ms; undefined if that is not known. */
   readonly askAgainMs?: number | undefined;
@@ -38,10 +37,9 @@ export function answerOf(reply: NodeReply, resource: string): Answer {
   if (kind === 3) return { vote: { ...about, vote: "stale" }, fencingToken: first, nodeTimeUs: second, askAgainMs: 0 };
   return {
     vote: { ...about, vote: "held", resource },
-    ticket: String(facts[0]),
-    askAgainMs: second,
-    figures: { used: Number(facts[2]), waiting: Number(facts[3]) },
-    nodeTimeUs: Number(facts[4]),
+    askAgainMs: first,
+    figures: { used: second, waiting: Number(facts[2]) },
+    nodeTimeUs: Number(facts[3]),
   };
 }
 
@@ -77,9 +75,4 @@ export function figuresOf(answers: readonly Answer[]): Figures {
   const told = answers.flatMap(({ figures }) => figures ?? []);
   const most = (of: (figures: Figures) => number): number => Math.max(0, ...told.map(of));
   return { used: most(({ used }) => used), waiting: most(({ waiting }) => waiting) };
-}
-
-/** The place in line on all nodes: behind everybody of whom they told. */
-export function ticketBehind(answers: readonly Answer[]): string {
-  return String(1 + Math.max(0, ...answers.map(({ ticket }) => Number(ticket ?? 0))));
 }
