@@ -39,7 +39,7 @@ export class Outage {
 function causeOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return message
-    .replaceAll(/\d+ ms/g, "ms")
+    .replaceAll(/(?<!\d)\d+ ms/g, "ms")
     .split(/[:;] /)
     .sort()
     .join();

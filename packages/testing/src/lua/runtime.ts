@@ -100,7 +100,7 @@ function toNumber(value: LuaValue): number | undefined {
   if (typeof value === "number") return value;
   if (typeof value !== "string") return undefined;
   const text = value.trim();
-  return /^[+-]?(0[xX][0-9a-fA-F]+|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)$/.test(text) ? Number(text) : undefined;
+  return /^[+-]?(0[xX][0-9a-fA-F]+|(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?)$/.test(text) ? Number(text) : undefined;
 }
 
 function operand(value: LuaValue): number {

@@ -30,7 +30,7 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
   }
   if (hasSeveral(url)) throw refusal(ONE, url);
   // A "?" or "#" of a password that is not encoded ends the host: the name of the node would be a part of the secret.
-  if (/[?#].*@/s.test(url)) throw refusal(ENCODED, url);
+  if (/^[^?#]*[?#].*@/s.test(url)) throw refusal(ENCODED, url);
   let options: IoredisConnectOptions;
   try {
     options = parse(new URL(url));
