@@ -71,12 +71,11 @@ describe("five nodes", () => {
     onTestFinished(() => servers[2]?.thaw());
     const error = await errorOf(redlock.acquire("none", { timeout: 600 }));
     expect(error).toBeInstanceOf(QuorumUnreachableError);
-    const { votes, message, code, cause } = error as QuorumUnreachableError;
+    const { votes, message, code } = error as QuorumUnreachableError;
     expect(code).toBe("QUORUM_UNREACHABLE");
     expect(message).toMatch(/lock "none": no quorum could be reached: \d of 5 nodes granted, 3 needed/);
     expect(votes.filter((vote) => vote.vote === "failed").length).toBeGreaterThanOrEqual(3);
     for (const vote of votes) if (vote.vote === "failed") expect(vote.error).not.toBe("");
-    expect(cause).toBeInstanceOf(AggregateError);
     expect(structuredClone(votes)).toEqual(votes);
     // What the two living nodes granted in vain is gone.
     for (const server of servers.slice(3)) await expect.poll(() => server.call("EXISTS", "none")).toBe(0);

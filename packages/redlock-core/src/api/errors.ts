@@ -21,8 +21,8 @@ export abstract class RedlockError extends Error {
   abstract readonly code: RedlockErrorCode;
   readonly resources: readonly string[];
 
-  constructor(message: string, resources: readonly string[], options?: ErrorOptions) {
-    super(message, options);
+  constructor(message: string, resources: readonly string[]) {
+    super(message);
     this.name = new.target.name;
     this.resources = resources;
   }
@@ -45,7 +45,7 @@ export class LockHeldError extends RedlockError {
     const isOurs = facts.heldHere?.includes(resource) === true;
     super(
       facts.refused ??
-        `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held)}: ${describe(facts)}`,
+        `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held, facts.votesAgeMs)}: ${describe(facts)}`,
       facts.resources,
     );
     this.resource = resource;
@@ -55,8 +55,8 @@ export class LockHeldError extends RedlockError {
 }
 
 /**
- * Too few nodes answered, or may vote. Nothing can be decided now, so nobody can have the lock. `cause` lists the
- * nodes' errors.
+ * Too few nodes answered, or may vote. Nothing can be decided now, so nobody can have the lock. `votes` has the error
+ * of each node.
  */
 export class QuorumUnreachableError extends RedlockError {
   /** The code is `NO_LUA` if too many of the servers run no Lua scripts for the others to make a quorum. */
@@ -65,12 +65,10 @@ export class QuorumUnreachableError extends RedlockError {
   readonly attempts: number;
 
   constructor(facts: AttemptFacts) {
-    const causes = reasonsOf(facts.votes);
-    const reasons = causes.map((cause) => cause.message).join("; ");
+    const reasons = reasonsOf(facts.votes).join("; ");
     super(
       `${facts.asked ?? `lock ${quoted(facts.resources)}`}: no quorum could be reached: ${describe(facts)}${reasons === "" ? "" : `: ${reasons}`}`,
       facts.resources,
-      { cause: new AggregateError(causes, "nodes that gave no vote") },
     );
     const withoutLua = facts.votes.filter(({ error }) => error?.startsWith("NO_LUA")).length;
     this.code = withoutLua > facts.nodeCount - facts.quorum ? "NO_LUA" : "QUORUM_UNREACHABLE";
@@ -118,7 +116,7 @@ export class LockLostError extends RedlockError {
         ? `has ${Math.floor(facts.leftMs)} ms left, ${facts.neededMs} needed`
         : `is lost (${facts.reason}) after ${Math.round(facts.heldMs)} ms, fencing token ${facts.fencingToken}`;
     const votes = facts.reason === "too-short" ? [] : facts.votes;
-    const reasons = reasonsOf(votes).map(({ message }) => message);
+    const reasons = reasonsOf(votes);
     const why = reasons.length === 0 ? "" : `; the last extension failed: ${reasons.join("; ")}`;
     super(`lock ${quoted(facts.resources)} ${what}${why}`, facts.resources);
     this.reason = facts.reason;
@@ -206,6 +204,8 @@ export interface AttemptFacts {
   readonly quorum: number;
   readonly attempts: number;
   readonly elapsedMs: number;
+  /** How long ago the votes were given. */
+  readonly votesAgeMs?: number;
   /** The resources that a lock of this process holds. */
   readonly heldHere?: readonly string[];
   /** What the nodes were asked, if it was not for a lock. */
@@ -214,9 +214,15 @@ export interface AttemptFacts {
   readonly refused?: string;
 }
 
-function holderOf(held: Vote | undefined): string {
+function holderOf(held: Vote | undefined, ageMs = 0): string {
   if (held?.error !== undefined) return `a key of another type: another program's lock or data (${held.error})`;
-  return held?.holderTtlMs === -1 ? "a key without expiry, which no lock has: another program's data?" : "another";
+  if (held?.holderTtlMs === -1) return "a key without expiry, which no lock has: another program's data?";
+  const leftMs = (held?.holderTtlMs ?? 0) - ageMs;
+  return leftMs > 0 ? `another, for ${durationOf(leftMs)} more unless extended` : "another";
+}
+
+function durationOf(ms: number): string {
+  return ms < 1_000 ? `${Math.ceil(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`;
 }
 
 function describe(facts: AttemptFacts): string {
@@ -226,11 +232,11 @@ function describe(facts: AttemptFacts): string {
   return `${granted} of ${facts.nodeCount} nodes ${facts.asked === undefined ? "granted" : "answered"}, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;
 }
 
-/** Lists why nodes gave no vote, one error per node. */
-function reasonsOf(votes: readonly Vote[]): Error[] {
+/** Lists why nodes gave no vote, one sentence per node. */
+function reasonsOf(votes: readonly Vote[]): string[] {
   return votes.flatMap((vote) => {
     const reason = reasonOf(vote);
-    return reason === undefined ? [] : [new Error(`${vote.node}: ${reason}`)];
+    return reason === undefined ? [] : [`${vote.node}: ${reason}`];
   });
 }
 

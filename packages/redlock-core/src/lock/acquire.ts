@@ -12,7 +12,13 @@
  * It does not guarantee fairness between locks of several resources, or towards clients that stand in no line.
  */
 
-import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
+import {
+  type AttemptFacts,
+  LockHeldError,
+  QuorumUnreachableError,
+  RedlockClosedError,
+  RedlockError,
+} from "../api/errors.ts";
 import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
@@ -47,8 +53,13 @@ type Acquire<Result> = (
 ) => Promise<Result>;
 
 /** See `Redlock.acquire`. */
-export const acquire: Acquire<Lock> = (session, resources, options) =>
-  traced(acquireUntraced, session, resources, options);
+export const acquire: Acquire<Lock> = async (session, resources, options) => {
+  try {
+    return await traced(acquireUntraced, session, resources, options);
+  } catch (error) {
+    throw atCaller(error, options);
+  }
+};
 
 /** See `Redlock.tryAcquire`. `options` have a timeout of 0. */
 export const tryAcquire: Acquire<Lock | null> = (session, resources, options) =>
@@ -74,8 +85,17 @@ async function tryUntraced(
     return await acquireUntraced(session, resources, options);
   } catch (error) {
     if (error instanceof LockHeldError && error !== options.signal?.reason) return null;
-    throw error;
+    throw atCaller(error, options);
   }
+}
+
+/**
+ * Gives an error of the acquisition the stack of the call that waits for it. The error was made when nodes or a clock
+ * ended the acquisition, which says nothing of the caller. Only a call that fails pays for its stack.
+ */
+function atCaller(error: unknown, { signal }: ResolvedAcquireOptions): unknown {
+  if (error instanceof RedlockError && error !== signal?.reason) Error.captureStackTrace(error);
+  return error;
 }
 
 /** Acquires with one promise per call, because that is what a lock costs the client. */
@@ -351,7 +371,7 @@ class Acquisition {
   #note({ votes, refusal }: RefusedAttempt): void {
     const hasWaited = this.#hasStoodInLine || this.#attempts > 1;
     if (this.#isCutShort && hasWaited && refusal === "unreachable") return;
-    this.#noted = { votes, refusal };
+    this.#noted = { votes, refusal, atMs: this.#engine.clock.monotonicMs() };
     if (this.#local !== undefined) this.#local.line.noted = this.#noted;
   }
 
@@ -410,7 +430,9 @@ class Acquisition {
     }
     const heldHere = resources.filter((resource) => this.#session.lines.holds(resource));
     const learnt = heldHere.length > 0 ? undefined : this.#learntInLine();
-    const { votes, refusal }: Refused = this.#noted ?? learnt ?? { votes: [], refusal: "held" };
+    const noted: Refused = this.#noted ?? learnt ?? { votes: [], refusal: "held" };
+    const { votes, refusal } = noted;
+    const nowMs = this.#engine.clock.monotonicMs();
     const facts: AttemptFacts = {
       resources,
       votes,
@@ -419,6 +441,7 @@ class Acquisition {
       attempts: this.#attempts,
       elapsedMs: this.#facts().waitMs,
       heldHere,
+      votesAgeMs: nowMs - (noted.atMs ?? nowMs),
     };
     const outcome = refusal === "unreachable" ? "unreachable" : "held";
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome, votes }));

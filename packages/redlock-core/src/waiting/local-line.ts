@@ -10,6 +10,8 @@ import type { Refusal, Vote } from "../rules/quorum.ts";
 export interface Refused {
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
+  /** When the votes were given, by the monotonic clock. */
+  readonly atMs?: number;
 }
 
 /** A lock that is held in this process. */
