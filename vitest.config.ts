@@ -39,6 +39,7 @@ const shared = {
       { find: /^@x\/testing\/world$/, replacement: source("packages/testing/src/world.ts") },
       { find: /^@x\/semaphore\/redis-semaphore$/, replacement: source("packages/semaphore/src/redis-semaphore.ts") },
       { find: /^@x\/semaphore$/, replacement: source("packages/semaphore/src/index.ts") },
+      { find: /^@x\/effects$/, replacement: source("packages/effects/src/index.ts") },
       { find: /^@x\/workers\/bull-board$/, replacement: source("packages/workers/src/bull-board.ts") },
       { find: /^@x\/workers$/, replacement: source("packages/workers/src/index.ts") },
       { find: /^@x\/test-support$/, replacement: source("test/support/src/index.ts") },

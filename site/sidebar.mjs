@@ -29,6 +29,7 @@ const named = [
       { text: "groupmq", link: "/problems/from-groupmq" },
       { text: "A queue per customer", link: "/problems/from-a-queue-per-customer" },
       { text: "moveToDelayed tricks", link: "/problems/from-move-to-delayed" },
+      { text: "A hand-made outbox", link: "/problems/from-a-hand-made-outbox" },
       { text: "node-cron", link: "/leader/node-cron" },
       { text: "BullMQ's own worker", link: "/workers/for-bullmq-users" },
       { text: "Beside the others", link: "/comparison" },
@@ -103,6 +104,15 @@ const named = [
     ],
   },
   {
+    text: "Effects in Postgres",
+    items: [
+      { text: "@x/effects", link: "/packages/effects" },
+      { text: "Exactly once, and what that means", link: "/effects/exactly-once" },
+      { text: "Any Postgres client", link: "/effects/clients" },
+      { text: "Operating effects", link: "/effects/operating" },
+    ],
+  },
+  {
     text: "Around them",
     items: [
       { text: "NestJS", link: "/nestjs" },
@@ -129,7 +139,12 @@ const named = [
   },
 ];
 
-const sections = { locks: "Locks", leader: "Elections and schedules", workers: "Exclusive workers" };
+const sections = {
+  locks: "Locks",
+  leader: "Elections and schedules",
+  workers: "Exclusive workers",
+  effects: "Effects in Postgres",
+};
 
 function sectionOf(page) {
   if (/(^|\/)from-/.test(page)) return "Coming from";

@@ -1,4 +1,5 @@
 /** Wrong arguments, everywhere: each is refused by name, before anything is sent, and no error shows a secret. */
+import { type Database, Effects, OutboxRelay } from "@x/effects";
 import { LeaderElection } from "@x/leader";
 import { coordinator } from "@x/leader/node-cron";
 import { LeaderScheduler } from "@x/leader/scheduler";
@@ -47,6 +48,11 @@ beforeAll(async () => {
   await worker.waitUntilReady();
   await partitionedWorker.waitUntilReady();
   await partitionedQueue.waitUntilReady();
+  const database: Database = {
+    query: () => Promise.reject(new Error("sent")),
+    transaction: () => Promise.reject(new Error("sent")),
+  };
+  const effects = new Effects(database);
   subjects = {
     node: {
       name: "unused",
@@ -75,6 +81,9 @@ beforeAll(async () => {
     scheduler,
     schedule: scheduler.every("schedule", 60_000, () => undefined),
     worker,
+    database,
+    effects,
+    relay: new OutboxRelay(effects, { election: { name: "idle", run: () => Promise.resolve() }, connection }),
     partitionedQueue,
     partitionedWorker,
     connection,

@@ -1,4 +1,5 @@
 /** Every exported function, constructor and method: how it is called, and what its arguments and options may be. */
+import * as effects from "@x/effects";
 import type { LeaderElection, LeaderTerm } from "@x/leader";
 import * as leader from "@x/leader";
 import * as nodeCron from "@x/leader/node-cron";
@@ -55,6 +56,9 @@ export interface Subjects {
   readonly scheduler: scheduler.LeaderScheduler;
   readonly schedule: Schedule;
   readonly worker: workers.ExclusiveWorker;
+  readonly database: effects.Database;
+  readonly effects: effects.Effects;
+  readonly relay: effects.OutboxRelay;
   readonly partitionedQueue: partitions.PartitionedQueue;
   readonly partitionedWorker: partitions.PartitionedWorker;
   readonly connection: object;
@@ -417,6 +421,60 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     count: NONE,
     wait: { options: { options: { timeout, signal: optional(signal) } } },
   }),
+  "effects.new Effects": {
+    call: make(effects.Effects),
+    parameters: {
+      database: { legal: having("query", "transaction"), right: ({ database }: Subjects) => database },
+      options: {
+        options: {
+          schema: optional((value) => text(1, 63)(value) && /^[A-Za-z_]\w*$/.test(value as string)),
+          prefix: optional((value) => text(1, 40)(value) && /^[a-z_][a-z0-9_]*$/.test(value as string)),
+          maxResult: optional(integer(2, 2 ** 28)),
+          idleTimeout: optional(integer(100, 2 ** 31 - 1)),
+          retries: optional(integer(0, 100)),
+        },
+      },
+    },
+  },
+  ...methods("effects", "effects.Effects", {
+    sql: NONE,
+    migrate: NONE,
+    once: {
+      options: {
+        options: { job: optional(never), key: text(1, 512), step: optional(text(1, 128)), lock: optional(never) },
+        right: { key: "k" },
+      },
+      fn: handler,
+    },
+    transaction: { fn: handler },
+    backlog: NONE,
+    replay: {
+      options: { options: { queue: text(1), since: date }, right: { queue: "q", since: new Date(0) } },
+    },
+    cleanup: { options: { options: { olderThan: optional(integer(60_000)) } } },
+    on: { event: event("committed", "repeated", "fencedOff", "retried", "error"), listener: handler },
+  }),
+  "effects.new OutboxRelay": {
+    call: make(effects.OutboxRelay),
+    parameters: {
+      effects: { legal: never, right: ({ effects }: Subjects) => effects },
+      options: {
+        right: ({ connection }: Subjects) => ({ connection, election: { name: "e", run: nothing } }),
+        options: {
+          election: having("run"),
+          connection: (value) => (typeof value === "object" && value !== null) || callback(value),
+          prefix: optional(text(1)),
+          keepFor: optional(integer(0)),
+        },
+      },
+    },
+  },
+  ...methods("relay", "effects.OutboxRelay", {
+    on: { event: event("relayed", "relayFailed", "backlog", "error"), listener: handler },
+    start: NONE,
+    lead: { term: { legal: never, right: { signal: new AbortController().signal, assertCurrent: nothing } } },
+    stop: NONE,
+  }),
   "leader.new LeaderElection": {
     call: make(leader.LeaderElection),
     parameters: {
@@ -721,6 +779,7 @@ export const MODULES: Readonly<Record<string, object>> = {
   nodeCron,
   scheduler,
   semaphore,
+  effects,
   workers,
   partitions,
 };

@@ -1,6 +1,7 @@
 /** docs/channels.md lists every channel with every field; a channel or field that is added and not listed fails. */
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import type { EffectsEvents, RelayEvents } from "@x/effects";
 import type { LeaderMessages, LeaderTraces } from "@x/leader";
 import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
 import type { SemaphoreTraces } from "@x/semaphore";
@@ -59,6 +60,22 @@ const redlockTraces: Known<RedlockTraces> = {
 };
 
 const semaphoreTraces: Known<SemaphoreTraces> = { acquire: { resource: always, permits: always } };
+
+const effect = { id: always, resources: always, fencingToken: always } as const;
+
+/** The message of `error` is the error itself. */
+const effects: Known<Omit<EffectsEvents, "error">> = {
+  committed: { ...effect, tookMs: always, rows: always },
+  repeated: effect,
+  fencedOff: effect,
+  retried: { id: always, attempt: always, error: always },
+};
+
+const relays: Known<Omit<RelayEvents, "error">> = {
+  relayed: { queue: always, rows: always, oldestMs: always },
+  relayFailed: { queue: always, error: always },
+  backlog: { rows: always, oldestMs: always },
+};
 
 const leader: Known<LeaderMessages> = {
   "x.leader.elected": { ...term, waitMs: always, vacancyMs: always },
@@ -122,6 +139,7 @@ it("the page has each channel with the fields of its messages", () => {
     ...written("x.leader:", leaderTraces),
     ...written("x.workers.", workers),
     ...written("x.workers:", workerTraces),
+    ...written("x.effects.", { ...effects, ...relays }),
   ];
   expect(rows.length).toBe(known.length);
   expect(Object.fromEntries(rows)).toEqual(Object.fromEntries(known));

@@ -15,6 +15,7 @@ const ENTRIES = [
   "workers/src/partitions/index.ts",
   "nestjs/src/index.ts",
   "semaphore/src/index.ts",
+  "effects/src/index.ts",
   "console/src/index.ts",
   "console/src/page/index.ts",
   "otel/src/index.ts",

@@ -7,6 +7,8 @@ import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { PGlite } from "@electric-sql/pglite";
+import * as effects from "@x/effects";
 import * as leader from "@x/leader";
 import * as nodeCron from "@x/leader/node-cron";
 import * as scheduler from "@x/leader/scheduler";
@@ -101,6 +103,7 @@ const modules: Record<string, object> = {
   "@x/leader/scheduler": { ...scheduler, LeaderScheduler: tracked(scheduler.LeaderScheduler) },
   "@x/redlock-core": { ...core, Redlock: tracked(core.Redlock) },
   "@x/workers": { ...workers, ExclusiveWorker: tracked(workers.ExclusiveWorker) },
+  "@x/effects": { ...effects, OutboxRelay: tracked(effects.OutboxRelay) },
   "@x/leader/node-cron": nodeCron,
   // These close the clients that they are given.
   "@x/node-redlock": { default: Redlock5 },
@@ -556,6 +559,21 @@ it("from redis-semaphore: its API, and ours, admit three at a time", async () =>
     await Promise.all(callers);
     expect(most).toBeLessThanOrEqual(3);
   }
+});
+
+it("from a hand-made outbox: the job of an order arrives by the old loop, and by the relay", async () => {
+  const pool = await PGlite.create();
+  onTestFinished(() => pool.close());
+  await pool.exec("CREATE TABLE orders (id text); CREATE TABLE outbox (id serial, name text, payload json)");
+  await pool.exec(`INSERT INTO outbox (name, payload) VALUES ('old', '{ "orderId": "1" }')`);
+  const queue = openQueue("orders");
+  await play("problems/from-a-hand-made-outbox", 0, { pool, queue, lastId: 0 });
+  expect((await queue.getWaiting()).map(({ id, data }) => [id, data])).toEqual([["outbox-1", { orderId: "1" }]]);
+  const election = new leader.LeaderElection(openRedlock(), { name: "outbox" });
+  onTestFinished(() => election.stop());
+  await play("problems/from-a-hand-made-outbox", 1, { pool, election, orderId: "2" });
+  await vi.waitUntil(async () => (await queue.getWaitingCount()) === 2, patient);
+  expect((await queue.getWaiting()).map(({ name }) => name)).toContain("confirm");
 });
 
 it("from node-cron: a task of a name, and distributed", async () => {

@@ -94,23 +94,26 @@ it("@x/redlock-core locks with ioredis beside it", () => {
   expect(run(folder, script)).toBe("null true true\n");
 });
 
-it.each(["redlock-core", "node-redlock", "leader", "workers"])("@x/%s can be required from CommonJS", (name) => {
-  const clients = ["ioredis", "bullmq", "@bull-board/api"];
-  const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], clients);
-  const { exports } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as {
-    readonly exports: Readonly<Record<string, unknown>>;
-  };
-  const entries = Object.keys(exports).filter((entry) => !entry.endsWith(".json"));
-  writeFileSync(
-    join(folder, "script.cjs"),
-    `for (const entry of ${JSON.stringify(entries)}) {
+it.each(["redlock-core", "node-redlock", "leader", "workers", "effects"])(
+  "@x/%s can be required from CommonJS",
+  (name) => {
+    const clients = ["ioredis", "bullmq", "@bull-board/api"];
+    const folder = install(["redlock-core", ...(name === "redlock-core" ? [] : [name])], clients);
+    const { exports } = JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as {
+      readonly exports: Readonly<Record<string, unknown>>;
+    };
+    const entries = Object.keys(exports).filter((entry) => !entry.endsWith(".json"));
+    writeFileSync(
+      join(folder, "script.cjs"),
+      `for (const entry of ${JSON.stringify(entries)}) {
        const found = require(require("node:path").posix.join("@x/${name}", entry));
        console.log(entry, Object.values(found).some((value) => typeof value === "function"));
      }`,
-  );
-  const told = execFileSync(process.execPath, [...quiet, "script.cjs"], { cwd: folder, encoding: "utf8" });
-  expect(told).toBe(entries.map((entry) => `${entry} true\n`).join(""));
-});
+    );
+    const told = execFileSync(process.execPath, [...quiet, "script.cjs"], { cwd: folder, encoding: "utf8" });
+    expect(told).toBe(entries.map((entry) => `${entry} true\n`).join(""));
+  },
+);
 
 /** NestJS 11 is CommonJS, and NestJS 12 ES modules. */
 const nests = { 11: "fixtures/nest-11/node_modules/@nestjs", 12: "node_modules/@nestjs" } as const;
@@ -280,6 +283,39 @@ it("@x/semaphore works with @x/redlock-core and a client alone", () => {
   const env = { ...process.env, REDIS_URL: server.url };
   const told = execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env });
   expect(told).toBe("[ false, false ] null\n");
+});
+
+it("@x/effects works with @x/redlock-core, BullMQ and a Postgres client alone", () => {
+  const folder = install(["redlock-core", "effects"], ["bullmq", "ioredis", "@electric-sql/pglite"]);
+  const script = `
+    import { PGlite } from "@electric-sql/pglite";
+    import { Effects, OutboxRelay } from "@x/effects";
+    import { Worker } from "bullmq";
+    const database = await PGlite.create();
+    const effects = new Effects(database);
+    await effects.migrate();
+    const { port } = new URL(process.env.REDIS_URL);
+    const connection = { port: Number(port), maxRetriesPerRequest: null };
+    const election = {
+      name: "packed",
+      run: (task, { signal }) => task({ election: "packed", signal, assertCurrent: () => undefined }),
+    };
+    const add = (tx) => tx.enqueue("packed", "send", { n: 1 });
+    await effects.once({ key: "a" }, add);
+    await effects.once({ key: "a" }, add);
+    const relay = new OutboxRelay(effects, { election, connection });
+    relay.start();
+    let worker;
+    const n = await new Promise((resolve) => {
+      worker = new Worker("packed", async (job) => resolve(job.data.n), { connection });
+    });
+    await worker.close();
+    await relay.stop();
+    await database.close();
+    console.log(n);`;
+  writeFileSync(join(folder, "main.mjs"), script);
+  const env = { ...process.env, REDIS_URL: server.url };
+  expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env })).toBe("1\n");
 });
 
 it("@x/node-redlock works with @x/redlock-core and a client alone", () => {

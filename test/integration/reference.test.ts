@@ -135,6 +135,7 @@ describe("defaults in the docstrings are those in force", () => {
     ["leader", 18],
     ["workers", 9],
     ["semaphore", 2],
+    ["effects", 6],
     ["console", 2],
     ["nestjs", 2],
     ["testing", 3],

@@ -34,6 +34,8 @@ const globals = `
   declare const connection: import("bullmq").ConnectionOptions;
   declare const signal: AbortSignal;
   declare const semaphore: import("@x/semaphore").Semaphore;
+  declare const effects: import("@x/effects").Effects;
+  declare const pool: import("pg").Pool;
   declare const clock: import("@x/testing").VirtualClock;
   declare const nodes: readonly import("@x/testing").MemoryNode[];
   declare const memoryNodes: typeof import("@x/testing").memoryNodes;
@@ -41,6 +43,7 @@ const globals = `
   declare const LeaderElection: typeof import("@x/leader").LeaderElection;
   declare const LeaderScheduler: typeof import("@x/leader/scheduler").LeaderScheduler;
   declare const ExclusiveWorker: typeof import("@x/workers").ExclusiveWorker;
+  declare const OutboxRelay: typeof import("@x/effects").OutboxRelay;
   declare const Queue: typeof import("bullmq").Queue;
   declare const PartitionedQueue: typeof import("@x/workers/partitions").PartitionedQueue;
 `;

@@ -1,6 +1,7 @@
 /** Listens to `node:diagnostics_channel`. Nothing that fails here reaches the publisher. */
 import { subscribe, tracingChannel, unsubscribe } from "node:diagnostics_channel";
 import { diag } from "@opentelemetry/api";
+import type { EffectsEvents, RelayEvents } from "@x/effects";
 import type { LeaderMessages } from "@x/leader";
 import type { RedlockEvents } from "@x/redlock-core";
 import type { WorkerEvents } from "@x/workers";
@@ -9,6 +10,10 @@ type Messages = LeaderMessages & {
   readonly [Name in keyof RedlockEvents as `x.redlock.${Name}`]: RedlockEvents[Name];
 } & {
   readonly [Name in keyof WorkerEvents as `x.workers.${Name}`]: WorkerEvents[Name];
+} & {
+  readonly [Name in keyof EffectsEvents as `x.effects.${Name}`]: EffectsEvents[Name];
+} & {
+  readonly [Name in keyof RelayEvents as `x.effects.${Name}`]: RelayEvents[Name];
 };
 
 /** Returns a function that stops listening. Node makes an uncaught exception of what a listener throws. */

