@@ -150,7 +150,7 @@ const zombieAfterItsJobFailed: Scene = async (stage) => {
     recheckInterval: 100,
     maxStalledCount: 0,
   } as const;
-  // It renews no lock, as a frozen process does not.
+  // It does not renew BullMQ's lock, as a frozen process does not; the lock of the key is taken away below.
   const frozen = new ExclusiveWorker<{ account: number; n: number }>(
     queue.name,
     async (job, _token, _signal, lock) => {
@@ -165,6 +165,7 @@ const zombieAfterItsJobFailed: Scene = async (stage) => {
   stage.atEnd(() => frozen.close(true));
   await queue.add("charge", { account: 1, n: 1 });
   await started.opened;
+  await frozen.redlock.forceRelease(`${stage.name}account:1`);
   await queue.add("charge", { account: 1, n: 2 });
   const other = new ExclusiveWorker<{ account: number; n: number }>(
     queue.name,

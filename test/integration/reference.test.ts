@@ -126,7 +126,7 @@ describe("defaults in the docstrings are those in force", () => {
   /** A literal that may stand behind the name of a constant, as a docstring writes it. */
   function literalOf(source: string, text: string): string | undefined {
     const [, named] = new RegExp(`^(?:export )?const ${text}(?:: [^=]*)? = ([^;]*);`, "m").exec(source) ?? [];
-    const literal = (named ?? text).replaceAll("_", "").replace("Number.POSITIVE_INFINITY", "Infinity");
+    const literal = (named ?? text).replaceAll(/(?<=\d)_(?=\d)/g, "").replace("Number.POSITIVE_INFINITY", "Infinity");
     return /^(?:[\d.]+|true|false|Infinity|"[^"]*")$/.test(literal) ? literal : undefined;
   }
 

@@ -45,7 +45,7 @@ import {
 import { isConflict, isConnectionLost } from "./rules/failures.ts";
 import { jsonOf, type OutboxJobOptions, type OutboxRow, rowOf } from "./rules/outbox-row.ts";
 import { type Statements, statementsOf } from "./rules/sql.ts";
-import { Store } from "./store.ts";
+import { Store, stores } from "./store.ts";
 import { UsedSteps } from "./used-steps.ts";
 import { warnOfWorker } from "./worker-warnings.ts";
 
@@ -90,11 +90,8 @@ type Progress =
   /** An earlier call has committed the effect. */
   | { readonly name: "stored"; readonly result: string | null };
 
-/** Key of the outbox in an `Effects`, for the relay. */
-export const STORE: unique symbol = Symbol("store");
-
 export class Effects<Client = unknown> {
-  readonly [STORE]: Store;
+  readonly #store: Store;
   readonly #database: Database<Client>;
   readonly #statements: Statements;
   readonly #options: ResolvedEffectsOptions;
@@ -110,7 +107,8 @@ export class Effects<Client = unknown> {
     this.#database = databaseOf<Client>(database);
     this.#options = resolveEffects(options);
     this.#statements = statementsOf(this.#options);
-    this[STORE] = new Store(this.#database, this.#statements);
+    this.#store = new Store(this.#database, this.#statements);
+    stores.set(this, this.#store);
   }
 
   /** Returns the statements that create the tables, for a migration tool of yours. */
@@ -183,7 +181,7 @@ export class Effects<Client = unknown> {
 
   /** Counts the outbox rows that wait for their relay. */
   async backlog(): Promise<OutboxBacklog> {
-    return await this[STORE].backlog();
+    return await this.#store.backlog();
   }
 
   /**
@@ -194,7 +192,7 @@ export class Effects<Client = unknown> {
    */
   async replay(options: ReplayOptions): Promise<number> {
     const { queue, sinceMs } = resolveReplay(options);
-    return await this[STORE].replay(queue, sinceMs);
+    return await this.#store.replay(queue, sinceMs);
   }
 
   /**
@@ -202,7 +200,7 @@ export class Effects<Client = unknown> {
    * that has its effect again.
    */
   async cleanup(options: CleanupOptions = {}): Promise<number> {
-    return await this[STORE].cleanup(resolveCleanup(options).olderThan);
+    return await this.#store.cleanup(resolveCleanup(options).olderThan);
   }
 
   /** Calls `listener` with each event of that name, and returns a function that ends that. */

@@ -13,10 +13,10 @@
 import { systemClock } from "@x/redlock-core";
 import { Emitter, inTime, linkSignals, shaped, sleep } from "@x/redlock-core/protocol";
 import { Queue } from "bullmq";
-import { type Effects, STORE } from "./effects.ts";
+import type { Effects } from "./effects.ts";
 import { RELAY_EVENTS, type RelayEvents, relayChannels, type StopListening } from "./events.ts";
 import { type OutboxRelayOptions, type RelayTerm, resolveRelay, TERM } from "./options.ts";
-import { Store, type StoredRow } from "./store.ts";
+import { type Store, type StoredRow, stores } from "./store.ts";
 
 /** Rows in one `addBulk`. More brought no more throughput. */
 const BATCH = 500;
@@ -32,10 +32,7 @@ const FORGET_MS = 1_000;
 const ADD_TIMEOUT_MS = 5_000;
 const CLOSE_TIMEOUT_MS = 5_000;
 
-const EFFECTS = shaped<Effects>(
-  "an Effects (of @x/effects)",
-  (given) => (given as unknown as Effects)[STORE] instanceof Store,
-);
+const EFFECTS = shaped<Effects>("an Effects (of @x/effects)", (given) => stores.has(given));
 
 export class OutboxRelay implements AsyncDisposable {
   readonly #store: Store;
@@ -57,7 +54,7 @@ export class OutboxRelay implements AsyncDisposable {
    * @throws TypeError, RangeError naming option, rule and value
    */
   constructor(effects: Effects, options: OutboxRelayOptions) {
-    this.#store = EFFECTS.of("effects", effects)[STORE];
+    this.#store = stores.get(EFFECTS.of("effects", effects)) as Store;
     this.#options = resolveRelay(options);
   }
 

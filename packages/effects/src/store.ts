@@ -14,6 +14,9 @@ export interface StoredRow {
   readonly ms: string;
 }
 
+/** The store of each `Effects`, for its relays. */
+export const stores: WeakMap<object, Store> = new WeakMap();
+
 const LARGEST_COUNT = 100_000;
 /** Largest number of rows that one statement deletes: 7 ms, measured. */
 const PORTION = 1_000;
