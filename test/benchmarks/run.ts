@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { startRedis } from "@x/test-support";
 import { reportDifferences } from "./differences.ts";
+import { reportEffects } from "./effects.ts";
 import { measureFairness } from "./fairness/fairness.ts";
 import { measureKeys } from "./keys/keys.ts";
 import { measureLeaders } from "./leaders/leaders.ts";
@@ -48,6 +49,7 @@ Measures locks, workers and leader elections beside their peers and floors, and 
   --check        measure only what was recorded (ours and its floors), compare, and exit with 1 when a figure is
                  worse by more than its noise: for use before a release, on a machine that does nothing else
   --differences  instead: what ours does beside the smallest programs, and what each part of it costs (four minutes)
+  --effects      instead: what effects in Postgres cost, and what their relay carries (a minute)
 `;
 
 const { values } = parseArgs({
@@ -58,6 +60,7 @@ const { values } = parseArgs({
     record: { type: "boolean", default: false },
     check: { type: "boolean", default: false },
     differences: { type: "boolean", default: false },
+    effects: { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   },
 });
@@ -148,4 +151,6 @@ async function describeMachine(): Promise<string> {
 if (values.help) process.stdout.write(HELP);
 else if (values.differences) {
   for await (const section of reportDifferences({ jobs: 8_000, durationMs: 2_000 })) process.stdout.write(section);
+} else if (values.effects) {
+  for await (const section of reportEffects()) process.stdout.write(`${section}\n\n`);
 } else await measureAll();

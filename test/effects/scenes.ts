@@ -159,7 +159,7 @@ const zombieAfterItsJobFailed: Scene = async (stage) => {
       await effects.once({ job, lock }, stage.note(1, job.data.n)).catch(() => undefined);
       ended.open();
     },
-    { ...shared, lockDuration: 300, skipLockRenewal: true, skipStalledCheck: true },
+    { ...shared, lockDuration: 5_000, skipLockRenewal: true, skipStalledCheck: true },
   );
   frozen.on("error", () => undefined);
   stage.atEnd(() => frozen.close(true));

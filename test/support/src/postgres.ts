@@ -72,11 +72,16 @@ function openBinaries(user: User | undefined): string {
   return join(copy, "bin");
 }
 
+export interface PostgresOptions {
+  /** Whether commits wait for the disk, as in production. Default: false. */
+  readonly isDurable?: boolean;
+}
+
 /**
  * Starts a server and resolves when it accepts connections.
  * @throws Error with the server's last lines when it does not start.
  */
-export async function startPostgres(): Promise<PostgresServer> {
+export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
   const user = serverUser();
   const binaries = openBinaries(user);
   const base = temporaryFolder();
@@ -85,7 +90,7 @@ export async function startPostgres(): Promise<PostgresServer> {
   const folder = join(base, `postgres-${serverCount++}`);
   mkdirSync(folder, { mode: 0o700 });
   if (user !== undefined) chownSync(folder, user.uid, user.gid);
-  const server = new PostgresServer({ binaries, folder, user, reserved: await reservePort() });
+  const server = new PostgresServer({ binaries, folder, user, reserved: await reservePort(), ...options });
   try {
     await server.start();
     return server;
@@ -95,7 +100,7 @@ export async function startPostgres(): Promise<PostgresServer> {
   }
 }
 
-interface Parts {
+interface Parts extends PostgresOptions {
   readonly binaries: string;
   readonly folder: string;
   readonly user: User | undefined;
@@ -131,7 +136,7 @@ export class PostgresServer implements AsyncDisposable {
     const settings = [
       ...[`port=${this.port}`, `listen_addresses=${this.host}`, "unix_socket_directories="],
       // A machine that loses its power is not simulated here.
-      ...["fsync=off", "full_page_writes=off"],
+      ...(this.#parts.isDurable === true ? [] : ["fsync=off", "full_page_writes=off"]),
       ...["max_connections=100", "shared_buffers=32MB", "lc_messages=C"],
     ];
     const args = ["-D", data, ...settings.flatMap((setting) => ["-c", setting])];
