@@ -752,7 +752,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "latches: waiters look again",
     without: "they trust the message",
     subject: "latches",
-    patches: [semaphore("count-down-latch.ts", "const LOOK_AGAIN_MS = 2_000;", "const LOOK_AGAIN_MS = 2_000_000;")],
+    patches: [semaphore("latch-watch.ts", "const LOOK_AGAIN_MS = 2_000;", "const LOOK_AGAIN_MS = 2_000_000;")],
   },
   {
     protection: "latches: a set that is sent again is not refused",

@@ -6,9 +6,18 @@
  * whoever set the latch has to set it again.
  */
 import { QuorumUnreachableError, type Redlock, RedlockClosedError, type Vote } from "@x/redlock-core";
-import { abortable, backOffMs, linkSignals, protocolOf, type RedlockProtocol, sleep } from "@x/redlock-core/protocol";
+import {
+  abortable,
+  CallDeadline,
+  linkSignals,
+  type NodeReply,
+  protocolOf,
+  type RedlockProtocol,
+  sleep,
+} from "@x/redlock-core/protocol";
 import { LatchClosedError, LatchNotSetError } from "./errors.ts";
 import { latchScript } from "./latch.lua.ts";
+import { LatchWatch } from "./latch-watch.ts";
 import {
   checkSinglePlace,
   ID,
@@ -18,9 +27,6 @@ import {
   SET_COUNT,
   type WaitOptions,
 } from "./options.ts";
-
-/** Whoever waits looks so often, in case that the message was lost. */
-const LOOK_AGAIN_MS = 2_000;
 
 /** A request that was not answered is sent again so often; it counts once, however often it is sent. */
 const MAX_TRIES = 3;
@@ -87,53 +93,36 @@ export class CountDownLatch {
     await this.#protocol.call(this.name, signal, async () => {
       const startedMs = clock.monotonicMs();
       const ends = linkSignals(signal, closed);
-      const wake = { up: (): void => undefined };
-      const subscribed = this.#protocol.subscribe(this.#channel, () => wake.up());
+      const deadline = new CallDeadline(clock, { startMs: startedMs, timeoutMs: timeout, signal, closed });
+      const watch = LatchWatch.enter({
+        redlock: this.#redlock,
+        key: this.#key,
+        channel: this.#channel,
+        read: async () => (await this.#run("left"))[0],
+      });
       try {
-        await abortable(subscribed, ends.signal);
-        for (let failures = 0; ; ) {
-          const isCalled = new Promise<void>((resolve) => {
-            wake.up = resolve;
-          });
-          const left = await this.#look(ends.signal);
+        await abortable(watch.subscribed, ends.signal);
+        for (;;) {
+          const left = leftOf(await abortable(watch.look(), ends.signal));
           if (left === 0) return;
-          const waitedMs = clock.monotonicMs() - startedMs;
-          if (waitedMs >= timeout) throw this.#inVain(left, waitedMs);
-          failures = typeof left === "number" ? 0 : failures + 1;
-          const { retryDelay: delayMs } = this.#redlock.options;
-          const pauseMs = failures === 0 ? LOOK_AGAIN_MS : backOffMs({ failures, delayMs, maxDelayMs: LOOK_AGAIN_MS });
-          await this.#pause(isCalled, Math.min(pauseMs, timeout - waitedMs), ends.signal);
+          if (deadline.leftMs <= 0) throw this.#inVain(left, clock.monotonicMs() - startedMs);
+          await deadline.until(watch.untilDue());
+          ends.signal.throwIfAborted();
         }
       } catch (error) {
         if (signal?.aborted !== true && closed.aborted) throw new RedlockClosedError([this.name]);
         throw error;
       } finally {
-        subscribed.then((stop) => stop()).catch(() => undefined);
+        watch.leave();
+        deadline.dispose();
         ends.unlink();
       }
     });
   }
 
-  /** Returns what is left, -1 for no latch, or the votes of a node that did not answer. */
-  async #look(signal: AbortSignal): Promise<number | readonly Vote[]> {
-    const [reply] = await abortable(this.#run("left"), signal);
-    if (reply?.ok === true) return Number(reply.value);
-    return reply === undefined ? [] : [failedVote(reply)];
-  }
-
   #inVain(left: number | readonly Vote[], waitedMs: number): Error {
     if (typeof left !== "number") return this.#unreachable(left, { attempts: 1, elapsedMs: waitedMs });
     return new LatchClosedError(this.name, { left: left < 0 ? undefined : left, waitedMs });
-  }
-
-  async #pause(isCalled: Promise<void>, ms: number, signal: AbortSignal): Promise<void> {
-    const timer = linkSignals(signal);
-    try {
-      await Promise.race([isCalled, sleep(this.#protocol.clock, ms, timer.signal, { keepAlive: true })]);
-    } finally {
-      timer.abort(undefined);
-      timer.unlink();
-    }
   }
 
   /** `argument`: by default an id of its own. */
@@ -171,6 +160,12 @@ export class CountDownLatch {
     const asked = `latch "${this.name}"`;
     return new QuorumUnreachableError({ resources: [this.name], votes, nodeCount: 1, quorum: 1, asked, ...facts });
   }
+}
+
+/** Returns how many count-downs are left, -1 if there is no latch, or the votes of a node that did not answer. */
+function leftOf(reply: NodeReply | undefined): number | readonly Vote[] {
+  if (reply?.ok === true) return Number(reply.value);
+  return reply === undefined ? [] : [failedVote(reply)];
 }
 
 function failedVote(reply: { readonly node: string; readonly tookMs: number; readonly error?: Error }): Vote {

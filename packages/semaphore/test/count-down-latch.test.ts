@@ -1,7 +1,8 @@
 /** What a latch promises, on a real node. */
+import { setImmediate } from "node:timers/promises";
 import { RedlockClosedError } from "@x/redlock-core";
-import { DAY_MS, protocolOf } from "@x/redlock-core/protocol";
-import { errorOf, spawnChild } from "@x/test-support";
+import { DAY_MS, deferred, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
+import { errorOf, ManualClock, spawnChild } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { CountDownLatch, LatchClosedError, LatchNotSetError } from "../src/index.ts";
 import { aName, openRedlock, useServer } from "./support/redlock.ts";
@@ -11,6 +12,27 @@ const server = useServer();
 function twoOf(): readonly [CountDownLatch, CountDownLatch] {
   const name = aName();
   return [new CountDownLatch(openRedlock(server()), name), new CountDownLatch(openRedlock(server()), name)];
+}
+
+/** Makes a latch whose process reads it only when called: the timer that reads it again never fires. */
+function openWatched() {
+  const redlock = openRedlock(server(), { clock: new ManualClock() });
+  const protocol = protocolOf(redlock);
+  return { protocol, latch: new CountDownLatch(redlock, aName()) };
+}
+
+/** Holds the reply to the next read of a latch until `pass` is called. */
+function holdNextRead(protocol: RedlockProtocol) {
+  const run = protocol.run.bind(protocol);
+  const [answered, passed] = [deferred<void>(), deferred<void>()];
+  const spied = vi.spyOn(protocol, "run").mockImplementationOnce(async (...request) => {
+    const replies = await run(...request);
+    answered.resolve();
+    await passed.promise;
+    return replies;
+  });
+  onTestFinished(() => spied.mockRestore());
+  return { untilAnswered: answered.promise, pass: () => passed.resolve() };
 }
 
 describe("a latch", () => {
@@ -141,5 +163,103 @@ describe("a latch", () => {
     const closed = new CountDownLatch(redlock, here.name).wait().catch((thrown: unknown) => thrown);
     await redlock.close();
     expect(await closed).toBeInstanceOf(RedlockClosedError);
+  });
+});
+
+describe("the waiters of one process at one latch", () => {
+  const there = () => openRedlock(server());
+
+  it("cost the server one read at a time, however many they are", async () => {
+    const redlock = openRedlock(server());
+    const latch = new CountDownLatch(redlock, aName());
+    await latch.set(1);
+    const [reads, subscribed] = [await server().calls("evalsha"), await server().calls("subscribe")];
+    const { untilAnswered, pass } = holdNextRead(protocolOf(redlock));
+    const waiting: Promise<void>[] = [];
+    for (let turn = 0; turn < 200; turn += 1) {
+      waiting.push(...Array.from({ length: 3 }, () => new CountDownLatch(redlock, latch.name).wait()));
+      await setImmediate();
+    }
+    await untilAnswered;
+    pass();
+    await latch.countDown();
+    await Promise.all(waiting);
+    expect((await server().calls("evalsha")) - reads).toBeLessThan(100);
+    expect((await server().calls("subscribe")) - subscribed).toBe(1);
+  });
+
+  it("still get the message when one of them has cancelled", async () => {
+    const { latch, protocol } = openWatched();
+    await latch.set(1);
+    const read = holdNextRead(protocol);
+    const [controller, reason] = [new AbortController(), new Error("enough")];
+    const [cancelled, waiting] = [errorOf(latch.wait({ signal: controller.signal })), latch.wait()];
+    await read.untilAnswered;
+    controller.abort(reason);
+    expect(await cancelled).toBe(reason);
+    read.pass();
+    await latch.count();
+    await new CountDownLatch(there(), latch.name).countDown();
+    await waiting;
+  });
+
+  it("leave the channel with the last one", async () => {
+    const { latch } = openWatched();
+    const channels = (): Promise<unknown> => server().call("PUBSUB", "CHANNELS", `*{${latch.name}}*`);
+    const controller = new AbortController();
+    const waiting = [1, 2].map(() => errorOf(latch.wait({ signal: controller.signal })));
+    await expect.poll(channels).toHaveLength(1);
+    controller.abort();
+    await Promise.all(waiting);
+    await expect.poll(channels).toHaveLength(0);
+    await latch.set(0);
+    await latch.wait();
+  });
+
+  it("notice a message that arrives during a read", async () => {
+    const { latch, protocol } = openWatched();
+    await latch.set(1);
+    const arrived = deferred<void>();
+    const subscribe = protocol.subscribe.bind(protocol);
+    vi.spyOn(protocol, "subscribe").mockImplementation((channel, listener) =>
+      subscribe(channel, (...message) => {
+        listener(...message);
+        arrived.resolve();
+      }),
+    );
+    const { untilAnswered, pass } = holdNextRead(protocol);
+    const waiting = latch.wait();
+    await untilAnswered;
+    await new CountDownLatch(there(), latch.name).countDown();
+    await arrived.promise;
+    pass();
+    await waiting;
+  });
+
+  it("do not take the reply to a read from before their call", async () => {
+    const { latch, protocol } = openWatched();
+    await latch.set(1);
+    const { untilAnswered, pass } = holdNextRead(protocol);
+    const early = latch.wait();
+    await untilAnswered;
+    await new CountDownLatch(there(), latch.name).countDown();
+    const late = latch.wait({ timeout: 0 });
+    await setImmediate();
+    pass();
+    await Promise.all([early, late]);
+  });
+
+  it("go on by the read of another one if the message is lost", async () => {
+    const { latch, protocol } = openWatched();
+    vi.spyOn(protocol, "subscribe").mockResolvedValue(() => undefined);
+    await latch.set(1);
+    const read = holdNextRead(protocol);
+    const early = latch.wait();
+    await read.untilAnswered;
+    read.pass();
+    await setImmediate();
+    await new CountDownLatch(there(), latch.name).countDown();
+    await latch.wait();
+    await early;
   });
 });
