@@ -1,4 +1,4 @@
-/** What semaphores and both sides of a read-write lock have in common: to acquire, to try, to use. */
+/** The calls `acquire`, `tryAcquire` and `using` of semaphores and of both sides of a read-write lock. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type Lock, LockHeldError, ReentrancyError } from "@x/redlock-core";
 import { type AccessOptions, type Manner, ROUTINE } from "./options.ts";
@@ -17,17 +17,17 @@ export class Access<Options extends AccessOptions = AccessOptions> {
   }
 
   /**
-   * Acquires what is asked for, and waits up to `timeout` for it. Waiters are served first come, first served; nobody
-   * overtakes one that wants many permits, or a writer.
+   * Acquires the permits or the side of the lock, and waits up to `timeout`. Waiters are served first come, first
+   * served. Nobody overtakes a waiting writer or a caller that waits for many permits.
    *
-   * The call rejects with `LockHeldError` if it was not free in time, and with `QuorumUnreachableError` if too few
-   * nodes answered. If the caller cancels, it rejects with `signal.reason`.
+   * Rejects with `LockHeldError` if the permits were not free in time, with `QuorumUnreachableError` if too few nodes
+   * answered, and with `signal.reason` if the caller cancels.
    */
   async acquire(options: Options = {} as Options): Promise<Lock> {
     return await acquirePermits(this.#pool, this.#request(options, "wait"));
   }
 
-  /** Asks once, without waiting: resolves with null if what is asked for is held, or others wait for it. */
+  /** Acquires without waiting. Resolves with null if the permits are held, or if other callers wait for permits. */
   async tryAcquire(options: Omit<Options, "timeout"> = {} as Options): Promise<Lock | null> {
     const request = this.#request(options as Options, "try");
     try {
@@ -39,11 +39,11 @@ export class Access<Options extends AccessOptions = AccessOptions> {
   }
 
   /**
-   * Acquires, calls `routine` with the lock, and releases it whatever happens. It is extended while that runs, unless
-   * the call says `autoExtend: false`. If it is lost, `lock.signal` aborts.
+   * Acquires a lock, calls `routine` with the lock, and releases the lock even if `routine` fails. The lock is extended
+   * while `routine` runs, unless the call passes `autoExtend: false`. If the lock is lost, `lock.signal` aborts.
    *
-   * Inside a `using` of the same semaphore, or of either side of the same read-write lock, the call might wait for its
-   * own caller. So it rejects with `ReentrancyError`, unless the `Redlock` has `reentrancy: "wait"`.
+   * Rejects with `ReentrancyError` inside a `using` of the same semaphore, or of either side of the same read-write
+   * lock. Otherwise the call might wait for its own caller. With `reentrancy: "wait"` in the `Redlock` the call waits.
    */
   async using<Result>(
     routine: (lock: Lock) => Result | PromiseLike<Result>,
@@ -54,7 +54,7 @@ export class Access<Options extends AccessOptions = AccessOptions> {
   }
 }
 
-/** One call of `using`. What its routine calls, however deep, knows of it by its asynchronous context. */
+/** One call of `using`. Calls inside the routine, at any depth, find the `Use` in their asynchronous context. */
 interface Use {
   readonly pool: Pool;
   readonly lock: Lock;
@@ -62,10 +62,10 @@ interface Use {
   isOver: boolean;
 }
 
-/** It costs nothing before the first `run`. */
+/** The asynchronous context costs nothing before the first `run`. */
 const uses = new AsyncLocalStorage<Use>();
 
-/** Returns the innermost call around the code that runs now, from `inner` on, that has not ended. */
+/** Returns the innermost call of `using` that has not ended, starting with `inner`. */
 function openUse(inner: Use | undefined): Use | undefined {
   let open = inner;
   while (open?.isOver === true) open = open.outer;
@@ -73,8 +73,8 @@ function openUse(inner: Use | undefined): Use | undefined {
 }
 
 /**
- * Throws for a call inside one of the same semaphore or read-write lock. It might wait for its own caller: a waiter
- * that wants more than is free is overtaken by nobody, so it is between the two.
+ * Throws if a surrounding call of `using` holds the same semaphore or read-write lock. The inner call might wait
+ * forever: nobody overtakes a waiter that wants more permits than are free, and this waiter waits for the outer call.
  */
 function refuseReentry(inner: Use | undefined, pool: Pool): void {
   for (let use = inner; use !== undefined; use = openUse(use.outer)) {
@@ -86,7 +86,7 @@ function refuseReentry(inner: Use | undefined, pool: Pool): void {
   }
 }
 
-/** Acquires, calls `routine`, and releases whatever happens. */
+/** Acquires a lock, calls `routine`, and releases the lock even if `routine` fails. */
 async function use<Result>(
   pool: Pool,
   request: PermitRequest,

@@ -1,9 +1,8 @@
 /**
- * This file has the class `CountDownLatch`: processes wait until others have done so many things.
+ * The class `CountDownLatch`: processes wait until other processes have counted down a given number of times.
  *
- * It guarantees, while the node keeps its data, that nobody passes before the count is down, and that whoever waits
- * passes soon after. A latch that does not exist is closed. So a node that lost its data lets nobody through, and
- * whoever set the latch has to set it again.
+ * While the node keeps its data, no waiter passes before the count reaches 0, and every waiter passes soon after. A
+ * latch that does not exist is closed. So a node that lost its data lets nobody through until the latch is set again.
  */
 import { QuorumUnreachableError, type Redlock, RedlockClosedError, type Vote } from "@x/redlock-core";
 import {
@@ -28,7 +27,7 @@ import {
   type WaitOptions,
 } from "./options.ts";
 
-/** A request that was not answered is sent again so often; it counts once, however often it is sent. */
+/** Number of times that an unanswered request is sent. The node counts the request once. */
 const MAX_TRIES = 3;
 
 export class CountDownLatch {
@@ -40,8 +39,8 @@ export class CountDownLatch {
   readonly #keepFor: number;
 
   /**
-   * Makes a latch on the node of the `Redlock`. Latches of one name on one node are one, in whatever process they are.
-   * @throws RangeError for a `Redlock` of several independent nodes; a Cluster is one.
+   * Makes a latch on the node of the `Redlock`. All processes that use the same name on the same node share the latch.
+   * @throws RangeError for a `Redlock` of several independent nodes. A Cluster counts as one node.
    */
   constructor(redlock: Redlock, name: string, options: LatchOptions = {}) {
     checkSinglePlace(redlock, name);
@@ -55,19 +54,21 @@ export class CountDownLatch {
   }
 
   /**
-   * Sets the latch: so many have to count down before it opens. Resolves false, and changes nothing, if it is set and
-   * not open yet. An open one is closed again; a count-down that had rejected may still arrive then, and count. A name
-   * of its own for each round rules that out.
+   * Sets the latch to open after `count` count-downs. Resolves with false, and changes nothing, if the latch is set and
+   * not open yet.
+   *
+   * An open latch closes again for its next round. A count-down of the previous round that rejected may still arrive
+   * in the next round and count there. To rule this out, give each round its own name.
    */
   async set(count: number): Promise<boolean> {
     return (await this.#ask("set", String(SET_COUNT.of("count", count)))) === 1;
   }
 
   /**
-   * Counts down by one, and resolves with what is left; at 0 the latch opens. Each `id` counts once, so give the id of
-   * what was done: what is tried again after an error is then not counted twice. Default: an id of its own per call.
+   * Counts down by one. Resolves with the number of count-downs left; at 0 the latch opens.
    *
-   * The call rejects with `LatchNotSetError` if there is no such latch.
+   * Each `id` counts once. Pass the ID of the finished work, so that a retry after an error does not count twice.
+   * Default: a new ID per call. Rejects with `LatchNotSetError` if the latch is not set.
    */
   async countDown(id?: string): Promise<number> {
     const left = await this.#ask("down", id === undefined ? undefined : ID.of("id", id));
@@ -75,17 +76,17 @@ export class CountDownLatch {
     return left;
   }
 
-  /** Resolves with what is left to count down: 0 if the latch is open, undefined if there is none. */
+  /** Resolves with the number of count-downs left: 0 if the latch is open, undefined if the latch is not set. */
   async count(): Promise<number | undefined> {
     const left = await this.#ask("left");
     return left < 0 ? undefined : left;
   }
 
   /**
-   * Waits until the latch is open, also for one that is yet to be set.
+   * Waits until the latch is open. The latch may be set during the wait.
    *
-   * The call rejects with `LatchClosedError` if that was not in time, and with `signal.reason` if the caller cancels. A
-   * node that does not answer is asked again until the time is over; then it rejects with `QuorumUnreachableError`.
+   * Rejects with `LatchClosedError` if the latch did not open in time, and with `signal.reason` if the caller cancels.
+   * If the node does not answer, the wait continues until `timeout` and then rejects with `QuorumUnreachableError`.
    */
   async wait(options: WaitOptions = {}): Promise<void> {
     const { timeout, signal } = resolveWait(options, this.#redlock);
@@ -125,7 +126,7 @@ export class CountDownLatch {
     return new LatchClosedError(this.name, { left: left < 0 ? undefined : left, waitedMs });
   }
 
-  /** `argument`: by default an id of its own. */
+  /** Sends an operation, and sends it again if the node does not answer. Default for `argument`: a new ID. */
   async #ask(operation: string, argument?: string): Promise<number> {
     const { clock, closed } = this.#protocol;
     const call = this.#protocol.newToken();

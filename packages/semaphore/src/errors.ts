@@ -1,4 +1,4 @@
-/** Pure: what can go wrong with a latch. Everything else rejects with the errors of `@x/redlock-core`. */
+/** Pure: the errors of latches. All other calls of this package reject with the errors of `@x/redlock-core`. */
 
 export type LatchErrorCode = "LATCH_NOT_SET" | "LATCH_CLOSED";
 
@@ -15,10 +15,7 @@ export abstract class LatchError extends Error {
   }
 }
 
-/**
- * There is no such latch: nobody has set it, its time is over, or the node has lost its data. Whoever set it sets it
- * again.
- */
+/** The latch is not set: no process has set it, its `keepFor` is over, or the node has lost its data. Set it again. */
 export class LatchNotSetError extends LatchError {
   readonly code = "LATCH_NOT_SET" as const;
 
@@ -30,7 +27,7 @@ export class LatchNotSetError extends LatchError {
 /** The latch did not open in time. */
 export class LatchClosedError extends LatchError {
   readonly code = "LATCH_CLOSED" as const;
-  /** What was left to count down; undefined if the latch was not set. */
+  /** Number of count-downs left. Undefined if the latch was not set. */
   readonly left: number | undefined;
 
   constructor(latch: string, facts: { readonly left: number | undefined; readonly waitedMs: number }) {

@@ -1,6 +1,6 @@
 /**
- * The callers of one process that wait for the same latch share a watch: one channel, and one request at a time that
- * reads the latch. So a wait costs the node the same however many callers wait in this process.
+ * The callers of one process that wait for the same latch share a watch. A watch has one channel, and reads the latch
+ * with one request at a time. So a wait costs the node the same for any number of callers.
  */
 import type { Redlock } from "@x/redlock-core";
 import {

@@ -1,16 +1,21 @@
 /**
- * This script keeps a latch on one node. KEYS[1] is a hash: `count` is what was set, `by` the call that set it, and
- * every other field an id that has counted down. Its value is the last calls that did so. The hash expires ARGV[3] ms
- * after it was last set or counted down. KEYS[2] is what it was before it was set anew.
+ * This script stores a latch on one node.
  *
- * ARGV[1] is the operation, ARGV[5] the call:
- * - set: ARGV[2] is the count. Replies 1, or 0 if the latch is set and not open yet. The call that has set it is told
- *   so again, and changes nothing: its answer was lost, and the latch may have opened since.
- * - down: ARGV[2] is the id. Replies what is left; -1 if there is no latch. An id counts once.
- * - left: replies the same, and changes nothing.
+ * KEYS:
+ * - 1: hash of the current round. `count` holds the number of count-downs that open the latch, and `by` the call that
+ *   set it. Every other field is an ID that counted down; its value lists the last calls that used the ID. Expires
+ *   ARGV[3] ms after the last set or count-down.
+ * - 2: hash of the previous round.
  *
- * A request that was sent again may arrive when the latch has been set anew. It changes nothing if its call is in
- * KEYS[2]. Whoever opens the latch tells it on the channel ARGV[4].
+ * ARGV[1] is the operation, ARGV[4] the channel, ARGV[5] the call:
+ * - set: ARGV[2] is the count. Replies 1, or 0 if the latch is set and not open yet. If the same call has set the latch
+ *   before, the script replies 1 and changes nothing. The first reply was lost, and the latch may have opened since.
+ * - down: ARGV[2] is the ID. Replies with the number of count-downs left, or -1 if the latch is not set. An ID counts
+ *   once.
+ * - left: replies like `down` and changes nothing.
+ *
+ * A repeated request may arrive after the latch was set again. The script ignores a request whose call is in KEYS[2].
+ * The operation that opens the latch publishes a message on the channel.
  */
 import { defineScript } from "@x/redlock-core/protocol";
 

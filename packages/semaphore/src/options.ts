@@ -14,21 +14,21 @@ import {
   text,
 } from "@x/redlock-core/protocol";
 
-/** The leases of a semaphore, or of a read-write lock, where a call does not say otherwise. */
+/** Options of the leases of a semaphore or read-write lock. A call may override each option. */
 export interface LeaseOptions {
   /** How long a lease lasts without an extension, in ms. Default: the option of the `Redlock`; at most its `maxTtl`. */
   readonly ttl?: number | undefined;
   /**
-   * How long `acquire` and `using` wait, in ms. With 0 they ask once; with Infinity they wait for ever. Default: the
-   * option of the `Redlock`.
+   * How long `acquire` and `using` wait, in ms. With 0 the calls ask once; with Infinity they wait forever. Default:
+   * the option of the `Redlock`.
    */
   readonly timeout?: number | undefined;
   /**
-   * Whether `acquire` and `tryAcquire` keep their leases alive until they are released. `using` does, unless its call
-   * says false. Default: the option of the `Redlock`.
+   * Whether `acquire` and `tryAcquire` extend their leases until the release. `using` extends its lease unless the call
+   * passes false. Default: the option of the `Redlock`.
    */
   readonly autoExtend?: boolean | undefined;
-  /** When auto-extension ends: nothing is held for longer than this, in ms. Default: the option of the `Redlock`. */
+  /** Longest time for which a lease is held, including extensions, in ms. Default: the option of the `Redlock`. */
   readonly maxHold?: number | undefined;
 }
 
@@ -43,7 +43,7 @@ export interface AccessOptions extends LeaseOptions {
 }
 
 export interface PermitOptions extends AccessOptions {
-  /** How many permits the call takes, all of them or none. Default 1. */
+  /** Number of permits that the call acquires together. Default 1. */
   readonly permits?: number | undefined;
 }
 
@@ -54,8 +54,8 @@ export interface LatchOptions {
 
 export interface WaitOptions {
   /**
-   * How long the call waits, in ms. With 0 it looks once; with Infinity it waits for ever. Default: the option of the
-   * `Redlock`.
+   * How long the call waits, in ms. With 0 the call reads the latch once; with Infinity the call waits forever.
+   * Default: the option of the `Redlock`.
    */
   readonly timeout?: number | undefined;
   /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
@@ -69,19 +69,19 @@ const MIN_TTL_MS = 50;
 
 const PERMITS = integer({ min: 1, max: MAX_PERMITS, unit: "" });
 
-/** The hash has a field for each that has counted down. */
+/** The maximum bounds the latch's hash, which contains a field for each count-down. */
 export const SET_COUNT: Check<number> = integer({ min: 0, max: MAX_PERMITS, unit: "" });
 export const ID: Check<string> = text({ min: 1, max: 512 });
 
 export const ROUTINE: Check<(...args: never[]) => unknown> = callback();
 
-/** Checks what every constructor takes: a `Redlock`, and a name. */
+/** Checks the `Redlock` and the name that every constructor takes. */
 export function checkPlace(redlock: Redlock, name: string): void {
   someRedlock.of("redlock", redlock);
   resourceName.of("name", name);
 }
 
-/** Checks the same where there must be one node. */
+/** Checks the `Redlock` and the name of a class that needs a single node. */
 export function checkSinglePlace(redlock: Redlock, name: string): void {
   checkPlace(redlock, name);
   if (redlock.nodeCount === 1) return;
@@ -134,7 +134,7 @@ interface ResolvedAccess extends ResolvedLease {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Who tries does not wait, and so may not say how long. What `using` takes is extended. */
+/** The calling method: `tryAcquire` refuses a `timeout`, and `using` extends its lease by default. */
 export type Manner = "wait" | "try" | "use";
 
 export function resolveAccess(

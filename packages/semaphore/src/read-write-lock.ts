@@ -1,12 +1,12 @@
 /**
- * This file has the class `ReadWriteLock`: many readers at a time, or one writer.
+ * The class `ReadWriteLock`: many readers at a time, or one writer.
  *
- * It is a semaphore whose readers take one permit and whose writer takes all. A writer that waits is not overtaken, so
- * readers cannot starve it; and readers that came before the next writer are not starved either. Fencing tokens order
- * readers and writers alike: what a writer does has a greater token than what readers did before it.
+ * A read-write lock is a pool: a reader takes one permit, and a writer takes all permits. Nobody overtakes a waiter, so
+ * neither readers nor writers starve. A writer's fencing token is greater than the tokens of all earlier readers and
+ * writers.
  *
- * On several nodes a writer needs a quorum of them alone, and a reader a quorum on which nobody writes. Any two quorums
- * share a node, so there is never a writer beside anybody. permits/pool.ts says what differs there.
+ * On several nodes, a writer needs a quorum of nodes without other holders, and a reader a quorum without writers. Any
+ * two quorums share a node, so a writer is always alone. permits/pool.ts lists the differences to a single node.
  */
 import type { Redlock } from "@x/redlock-core";
 import { Access } from "./access.ts";
@@ -14,13 +14,13 @@ import { checkPlace, type LeaseOptions, MAX_PERMITS, resolveAccess, resolveLockO
 import { Pool } from "./permits/pool.ts";
 import type { Figures } from "./permits/rules/answer.ts";
 
-/** What a read-write lock looks like at one moment. */
+/** State of a read-write lock at one moment. */
 export interface ReadWriteLockState {
   readonly readers: number;
   readonly isWriting: boolean;
-  /** The processes with callers that wait. A process that died is counted until its turn. */
+  /** Number of processes with callers that wait. A process that died is counted until its turn. */
   readonly waiting: number;
-  /** The greatest fencing token that any node remembers; undefined before the first grant. */
+  /** Greatest fencing token on any node. Undefined before the first grant. */
   readonly fencingToken: number | undefined;
 }
 
@@ -28,14 +28,14 @@ export class ReadWriteLock {
   readonly name: string;
   /** Shared access: any number of readers, while nobody writes. */
   readonly read: Access;
-  /** Exclusive access: one writer, and no reader beside it. */
+  /** Exclusive access: one writer and no readers. */
   readonly write: Access;
   readonly #pool: Pool;
 
   /**
-   * Makes a read-write lock on the nodes of the `Redlock`, of which a quorum grants it. Those of one name on the same
-   * nodes are one, in whatever process they are. It is another one than the `Redlock`'s lock and the semaphore of that
-   * name.
+   * Makes a read-write lock on the nodes of the `Redlock`. A quorum of nodes grants the lock. All processes that use
+   * the same name on the same nodes share the lock. A lock of the `Redlock` and a semaphore with the same name are
+   * independent.
    */
   constructor(redlock: Redlock, name: string, options: LeaseOptions = {}) {
     checkPlace(redlock, name);
@@ -55,7 +55,7 @@ export class ReadWriteLock {
     this.write = side("write", MAX_PERMITS);
   }
 
-  /** Reports who reads or writes, and how many wait. The call changes nothing. */
+  /** Reports the holders and the number of waiting processes. The call changes nothing. */
   async inspect(): Promise<ReadWriteLockState> {
     const { used, waiting, fencingToken } = await this.#pool.inspect();
     const isWriting = used === MAX_PERMITS;

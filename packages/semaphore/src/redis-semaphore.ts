@@ -1,18 +1,18 @@
 /**
- * This entry is redis-semaphore 5 with its classes, options, keys and errors. A migration is one changed import:
+ * This entry exports the classes, options, keys and errors of redis-semaphore 5. A migration is one changed import:
  *
  * ```ts
  * import { LostLockError, Mutex, Semaphore } from "@x/semaphore/redis-semaphore";
  * ```
  *
- * Its locks exclude, and are excluded by, those of redis-semaphore on the same keys, so a fleet may change process by
- * process. It differs in the following:
- * - The server's clock decides which permits of a semaphore are over, not the clocks of the clients.
- * - `isAcquired` is false when the lock is over by this process's own clocks, though no node answers.
- * - A refresh that fails decides nothing, and is no unhandled rejection. The lock is lost when a node says so, or at
- *   its end. There are three refreshes in `lockTimeout` by default, not one.
- * - `RedlockMutex` counts what the acquisition took, and waits for no node that hangs.
- * - `RedlockSemaphore` and `RedlockMultiSemaphore` take one client. With several they would admit more than `limit`.
+ * On the same keys, locks of this entry and locks of redis-semaphore exclude each other, so a fleet may migrate process
+ * by process. Differences to redis-semaphore:
+ * - The server's clock decides when permits of a semaphore expire, not the clocks of the clients.
+ * - `isAcquired` becomes false when the lease ends by this process's own clocks, even if no node answers.
+ * - A failed refresh decides nothing, and causes no unhandled rejection. The lock is lost when a node reports the loss,
+ *   or when the lease ends. By default the lock is refreshed three times per `lockTimeout`, not once.
+ * - `RedlockMutex` subtracts the time of the acquisition from the lease, and does not wait for a node that hangs.
+ * - `RedlockSemaphore` and `RedlockMultiSemaphore` take one client. Several clients would admit more than `limit`.
  */
 export {
   defaultTimeoutOptions,

@@ -1,8 +1,8 @@
 /**
- * This file has the class `Semaphore`: at most so many holders at a time, in all processes together.
+ * The class `Semaphore`: all processes together hold at most `permits` permits at a time.
  *
- * permits/pool.ts says what is guaranteed, and what is not. A permit is a lock of `@x/redlock-core` in every respect:
- * it expires, is extended, has a fencing token, and its signal aborts when it is lost.
+ * permits/pool.ts lists the guarantees. A permit is a lock of `@x/redlock-core` in every respect. A permit expires, is
+ * extended, has a fencing token, and aborts its signal when it is lost.
  */
 import type { Redlock } from "@x/redlock-core";
 import { Access } from "./access.ts";
@@ -16,28 +16,28 @@ import {
 import { Pool } from "./permits/pool.ts";
 import type { Figures } from "./permits/rules/answer.ts";
 
-/** What a semaphore looks like at one moment. */
+/** State of a semaphore at one moment. */
 export interface SemaphoreState {
   readonly permits: number;
-  /** The permits that are held. */
+  /** Number of held permits. */
   readonly used: number;
-  /** The processes with callers that wait. A process that died is counted until its turn. */
+  /** Number of processes with callers that wait. A process that died is counted until its turn. */
   readonly waiting: number;
-  /** The last fencing token; undefined before the first grant. */
+  /** Last fencing token. Undefined before the first grant. */
   readonly fencingToken: number | undefined;
   readonly holders: readonly { readonly permits: number; readonly remainingMs: number }[];
 }
 
 export class Semaphore extends Access<PermitOptions> {
   readonly name: string;
-  /** How many permits there are. */
+  /** Number of permits. */
   readonly permits: number;
   readonly #pool: Pool;
 
   /**
-   * Makes a semaphore of `permits` permits on the node of the `Redlock`. Semaphores of one name on one node are one,
-   * in whatever process they are.
-   * @throws RangeError for a `Redlock` of several independent nodes; a Cluster is one.
+   * Makes a semaphore of `permits` permits on the node of the `Redlock`. All processes that use the same name on the
+   * same node share the semaphore.
+   * @throws RangeError for a `Redlock` of several independent nodes. A Cluster counts as one node.
    */
   constructor(redlock: Redlock, name: string, options: SemaphoreOptions) {
     checkSinglePlace(redlock, name);
@@ -55,7 +55,7 @@ export class Semaphore extends Access<PermitOptions> {
     this.#pool = pool;
   }
 
-  /** Reports who holds permits and how many wait. The call changes nothing. */
+  /** Reports the holders and the number of waiting processes. The call changes nothing. */
   async inspect(): Promise<SemaphoreState> {
     const { permits } = this;
     return Object.freeze({ permits, ...(await this.#pool.inspect()) });

@@ -1,9 +1,10 @@
 /**
- * A line holds the callers of one process that want permits of one pool, and serves them first come, first served.
+ * A line contains the callers of one process that want permits of one pool. The line serves callers first come, first
+ * served.
  *
- * While nobody waits, callers ask the nodes side by side, as long as all of them can be granted. As soon as one has to
- * wait, only the first caller of the line talks to the nodes. So the process has one place in the nodes' lines, and a
- * wait costs the nodes the same however many callers wait here.
+ * While nobody waits, callers send requests in parallel, as long as the pool could grant all requests. As soon as a
+ * caller waits, only the first caller of the line sends requests. So the process has one place in the nodes' lines, and
+ * a wait costs the nodes the same for any number of callers.
  */
 import type { Vote } from "@x/redlock-core";
 import { LocalLine, type LocalWaiter, type Refusal } from "@x/redlock-core/protocol";
@@ -19,11 +20,11 @@ export interface Refused {
 export class PermitLine {
   readonly #callers: LocalLine;
   readonly #capacity: number;
-  /** The permits that callers are asking the nodes for, side by side. */
+  /** Number of permits in the requests that callers send in parallel. */
   #asked = 0;
-  /** The callers that were refused, or must wait for others. */
+  /** Number of callers that were refused or wait for their turn. */
   #waiting = 0;
-  /** The last refusal, for callers whose time is over before they are first. Undefined before any answer. */
+  /** Last refusal, reported to callers whose timeout ends before their turn. Undefined before the first reply. */
   noted: Refused | undefined;
 
   constructor(name: string, capacity: number) {
@@ -35,7 +36,7 @@ export class PermitLine {
     return this.#waiting;
   }
 
-  /** Notes that this many permits are held here by now. Callers behind are not granted because others are. */
+  /** Records a grant of `permits` as the reason why the callers behind still wait. */
   noteGrant(permits: number): void {
     if (this.noted?.refusal === "held") return;
     this.noted = { refusal: "held", votes: [], figures: { used: permits, waiting: 0 } };
@@ -60,11 +61,11 @@ interface Counts {
   wait(callers: number): void;
 }
 
-/** A call in the line of its process. */
+/** Place of one call in the line of its process. */
 export class Caller {
   readonly #place: LocalWaiter;
   readonly #counts: Counts;
-  /** The permits that the caller asks for next to others; 0 once it waits for its turn. */
+  /** Number of permits in the parallel request of the caller. 0 once the caller waits for its turn. */
   #asked: number;
 
   constructor(place: LocalWaiter, asked: number, counts: Counts) {
@@ -79,7 +80,7 @@ export class Caller {
     return this.#place.isFirst;
   }
 
-  /** Whether the caller may ask the nodes now: it is the first, or nobody waits before it. */
+  /** Whether the caller may send a request now: the caller is first in line, or entered while nobody waited. */
   get mayAsk(): boolean {
     return this.#asked > 0 || this.isFirst;
   }
@@ -88,7 +89,7 @@ export class Caller {
     return this.#place.untilFirst();
   }
 
-  /** The nodes have refused the caller: from now on it waits, and so do all who come later. */
+  /** Called when the nodes have refused the caller. From now on this caller and all later callers wait. */
   wait(): void {
     if (this.#asked === 0) return;
     this.#counts.ask(-this.#asked);

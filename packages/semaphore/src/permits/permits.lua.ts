@@ -1,66 +1,71 @@
 /**
- * This script keeps the permits of one semaphore, or of one read-write lock, on one node. The node's own time decides
- * when a lease is over. It is the only node, or one of several that grant a read-write lock by majority.
+ * This script stores the permits of one semaphore or read-write lock on one node. The node's own time decides when a
+ * lease ends. The node grants alone, or as one of several nodes that grant a read-write lock by majority.
  *
  * KEYS, all in one hash slot:
- * - 1 is the hash of the state. `used` are the permits that are held, and `fence` is the greatest fencing token.
- *   `first` is the first one since the node has this hash. One of several nodes has `written`, the greatest fencing
- *   token of a writer.
- * - 2 is the sorted set of holders, `<permits>:<token>` by the ms at which the lease ends.
- * - 3 is the sorted set of waiters, `<permits>:<channel>#<n>` by ticket.
- * - 4 is the hash of waiters and the ms until which each keeps its place without asking again.
- * - 5 is the node's hash with `run_id` and `since`; only with a quarantine.
+ * - 1: hash of the state. `used` is the number of held permits, `fence` the greatest fencing token, and `first` the
+ *   first fencing token since the hash exists. With several nodes, `written` is the greatest fencing token of a writer.
+ * - 2: sorted set of holders, `<permits>:<token>` by the ms at which the lease ends.
+ * - 3: sorted set of waiters, `<permits>:<channel>#<n>` by ticket.
+ * - 4: hash of waiters, with the ms until which a waiter keeps its place without a new request.
+ * - 5: the node's hash with `run_id` and `since`, only with a quarantine.
  *
  * ARGV:
- * - 1 is the operation: acquire, extend, release or inspect.
- * - 2 is the number of permits that there are.
- * - 3 is the quarantine in ms, or 0.
- * - 4 is 1 where PUBLISH counts every subscriber, or 0.
- * - 5 is the holder, as in KEYS[2].
- * - 6 is the lease in ms.
- * - 7 is the waiter, as in KEYS[3], or '' for a caller that does not wait.
- * - 8 is the waiter's ticket, or ''.
- * - 9 is the fencing token of the lease that is extended. To one of several nodes it is also the one that is proposed.
- * - 10 is 1 for one of several nodes, or 0.
+ * - 1: operation: acquire, extend, release or inspect.
+ * - 2: capacity, the total number of permits.
+ * - 3: quarantine in ms, or 0.
+ * - 4: 1 if PUBLISH counts every subscriber, or 0.
+ * - 5: holder, as in KEYS[2].
+ * - 6: lease in ms.
+ * - 7: waiter, as in KEYS[3], or '' for a caller that does not wait.
+ * - 8: ticket of the waiter, or ''.
+ * - 9: for extend, the fencing token of the lease. For acquire on several nodes, the proposed fencing token.
+ * - 10: 1 for several nodes, or 0.
  *
- * Permits go to waiters in the order of their tickets, and nobody overtakes the first one, even if fewer permits would
- * do. So neither a writer nor a caller of many permits starves. The first waiter is told when its permits are free. It
- * then has TURN_MS to take them; meanwhile they are kept. A waiter whose channel nobody listens to has gone, and is
- * skipped. One that was skipped while it was frozen asks again with its ticket, and has its place back. A ticket is the
- * µs of the node's time at which the call began, as well as its process knows this time. So all nodes have the same
- * order, and a caller that waited behind others of its process has not lost its place.
+ * The node grants permits to waiters in the order of tickets. Nobody overtakes the first waiter, even with a request
+ * for fewer permits, so neither a writer nor a caller of many permits starves. When enough permits are free, the node
+ * calls the first waiter and keeps the permits for TURN_MS. A waiter without a subscriber on its channel is gone, and
+ * loses its place. A waiter that lost its place while its process was frozen sends its ticket again and gets the place
+ * back.
  *
- * One of several nodes does not number the grants. It takes a proposed token that is above those of all writers before,
- * and for a writer also of all readers. A waiter that it grants stays in line until the waiter says that a quorum has
- * granted; else those behind would come between its tries.
+ * A ticket is the time at which the call began, in µs of the node's clock as estimated by the process. So all nodes
+ * have the same order, and a caller that waited behind other callers of its process has not lost its place.
+ *
+ * With several nodes, the node does not number the grants, but accepts proposed tokens. A reader's token must be above
+ * the tokens of all earlier writers, and a writer's token above all earlier tokens. A granted waiter stays in line
+ * until the waiter reports the grant of a quorum; otherwise a later waiter could be granted between two attempts.
  *
  * acquire replies:
- * - {1, fencing token}.
- * - {0, ms until to ask again, permits held, waiters, the node's µs}. The caller waits now, unless ARGV[7] is ''.
- * - {2, ms}: the node may have forgotten permits that are still held, so it grants none for so long.
- * - {3, fencing token, the node's µs}: the proposed one must be above this one, and near the node's time.
+ * - {1, fencing token}: granted.
+ * - {0, ms until the next request, permits held, waiters, the node's µs}: refused. Unless ARGV[7] is '', the caller is
+ *   in line now.
+ * - {2, ms}: the node is in quarantine for `ms`, because it may have forgotten permits that are still held.
+ * - {3, fencing token, the node's µs}: the next proposed token must be above this token and near the node's time.
  *
- * extend replies 1, or 0 if the lease is not there. A node that lost all of its data, and has granted nothing since,
- * takes the holder's word for it: nobody can have come between. One of several sets the lease again wherever there is
- * room, but the holder must not count that: it replies 3. In quarantine it replies {2, ms}, and does not count either.
+ * extend replies:
+ * - 1: extended. If the node has lost all data and granted nothing since, it also restores a missing lease. Nobody
+ *   can have acquired the permits in the meantime.
+ * - 0: the lease is missing.
+ * - 3: one of several nodes has restored a missing lease. The holder must not count this node.
+ * - {2, ms}: one of several nodes is in quarantine. The holder must not count this node.
  *
- * release replies 1 if the lease was there.
+ * release replies 1 if the node had the lease, or 0.
  *
- * inspect writes nothing, and leaves out whoever is over. It replies {permits held, last fencing token, holders with
- * the ms at which each lease ends, waiters, the node's ms}.
+ * inspect writes nothing, and omits expired holders and waiters. Replies {permits held, last fencing token, holders
+ * with the ms at which each lease ends, waiters, the node's ms}.
  */
 import { CLAMP_US, defineScript, quarantineIn } from "@x/redlock-core/protocol";
 
-/** Permits are kept for a waiter whose turn it is for so long; a frozen waiter costs the others this much. */
+/** How long the node keeps permits for a called waiter. A frozen waiter delays the next waiter by this time. */
 export const TURN_MS = 1_000;
 
-/** A waiter asks again at least so often, in case that a message was lost. */
+/** A waiter sends a request at least this often, because the message of its turn may be lost. */
 export const ASK_AGAIN_MS = 2_000;
 
-/** A waiter that has not asked for so long has lost its place, as if its process had died. */
+/** A waiter that has sent no request for this long loses its place, as if its process had died. */
 const WAITER_LIFE_MS = 10_000;
 
-/** The state outlives the longest lease, so that a lease of whose state nothing is left was forgotten by the node. */
+/** The state outlives the longest lease. So a lease without a state proves that the node has lost data. */
 const STATE_LIFE_MS = 2 * 86_400_000;
 
 export const permitsScript: ReturnType<typeof defineScript> = defineScript(

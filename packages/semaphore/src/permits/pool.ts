@@ -1,22 +1,22 @@
 /**
- * A pool has permits, and gives some of them to each caller as a lease. Semaphores and read-write locks are pools.
+ * A pool has a number of permits and grants callers some of these permits as a lease. Semaphores and read-write locks
+ * are pools.
  *
- * It guarantees the following, while the node keeps its data and its clock advances at nearly the rate of the clients'
- * (`driftFactor`):
- * - No more permits are held at once than there are.
+ * While the node keeps its data, and clocks advance at nearly the same rate (`driftFactor`), a pool guarantees:
+ * - At any time, at most `capacity` permits are held.
  * - Fencing tokens increase from grant to grant.
- * - Waiters are served in the order in which their calls began, by the node's clock as their processes know it.
- * - A holder that dies holds nobody up for longer than its lease, and a waiter for no longer than its turn.
- * - No call outlives its timeout by more than `nodeTimeout`.
+ * - Waiters are served in the order in which their calls began. Each process estimates the node's clock for this order.
+ * - A dead holder delays others until its lease ends, and a dead waiter until its turn ends.
+ * - A call ends at most `nodeTimeout` after its timeout.
  *
- * It guarantees nothing across a failover to a replica that lags behind. `quarantine: true` covers a node that restarts
- * without its data.
+ * A pool guarantees nothing across a failover to a replica that lags behind. `quarantine: true` covers a node that
+ * restarts without its data.
  *
- * The permits of a read-write lock may be granted by a quorum of several nodes. There two callers either exclude each
- * other on every node, or on none. It then guarantees the same, while fewer nodes than a quorum fail at a time, with
- * two differences. Tokens increase from one writer to the next. Those of readers are above the writers' before and
- * below the writers' after, in no order among themselves. And a waiter is only served before later ones once a quorum
- * has it in line.
+ * A quorum of several nodes can grant the permits of a read-write lock. Two of its callers exclude each other either on
+ * every node or on none. The guarantees hold while fewer nodes than a quorum fail at a time, with two differences:
+ * - A writer's token is above all earlier tokens. A reader's token is above the tokens of earlier writers and below the
+ *   tokens of later writers. Tokens of readers between two writers have no order.
+ * - A waiter is served before later waiters only after a quorum has added the waiter to its lines.
  */
 import { QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import {
@@ -33,17 +33,17 @@ import { permitsScript } from "./permits.lua.ts";
 import type { Answer, Figures } from "./rules/answer.ts";
 import { Turns } from "./turns.ts";
 
-/** An answer that took longer says little of the clocks, because this process may have been frozen when it came. */
+/** Replies that took longer do not count for the clocks: this process may have been frozen when the reply arrived. */
 const TELLING_MS = 1_000;
 
 interface PoolParts {
   readonly redlock: Redlock;
-  /** What the errors and events call it. */
+  /** Name of the pool in errors and events. */
   readonly name: string;
-  /** The name of its keys, beside those of a lock of the same name. */
+  /** Ending of the Redis keys, which keeps the keys apart from the key of a lock with the same name. */
   readonly keys: string;
   readonly capacity: number;
-  /** What it is, in messages. */
+  /** Kind of pool in messages, such as `semaphore`. */
   readonly what: string;
 }
 
@@ -54,7 +54,7 @@ export interface PermitRequest {
   readonly autoExtend: boolean;
   readonly maxHold: number;
   readonly signal: AbortSignal | undefined;
-  /** Says what was refused, of these figures. */
+  /** Returns the message of a refusal with these figures. */
   readonly refusal: (figures: Figures) => string;
 }
 
@@ -87,12 +87,12 @@ export class Pool {
     this.#keys = quarantineMs > 0 ? [...own, hash] : own;
   }
 
-  /** Whether both give the same permits. Those of another `Redlock` are not compared. */
+  /** Whether both pools grant the same permits through the same `Redlock`. */
   isSameAs(other: Pool): boolean {
     return this.redlock === other.redlock && this.#tokenKey === other.#tokenKey;
   }
 
-  /** The line of this process. Callers ask for it each time, because a line without callers is forgotten. */
+  /** Line of this process. Read the property each time, because `tidyLine` removes a line without callers. */
   get line(): PermitLine {
     return this.turns.line(this.#tokenKey, this.#capacity);
   }
@@ -101,7 +101,7 @@ export class Pool {
     this.turns.tidy(this.#tokenKey);
   }
 
-  /** Whether one node grants by itself, and numbers the grants. */
+  /** Whether a single node grants the permits and numbers the grants. */
   get isAlone(): boolean {
     return this.nodeCount === 1;
   }
@@ -131,7 +131,7 @@ export class Pool {
     });
   }
 
-  /** Returns those who hold permits on a quorum of nodes. */
+  /** Returns the holders with permits on a quorum of nodes. */
   #holdersOf(readings: readonly Reading[]): PoolState["holders"] {
     const lives = new Map<string, number[]>();
     for (const { remainingMs } of readings)
@@ -142,7 +142,7 @@ export class Pool {
     });
   }
 
-  /** Returns the call of an operation; `own` are its arguments from ARGV[5] on. */
+  /** Returns the script call of an operation. `own` are the arguments from ARGV[5] on. */
   callOf(operation: string, own: readonly string[] = []): ScriptCall {
     const { countsReceivers, quarantineMs } = this.protocol.node;
     const common = [operation, this.#capacity, quarantineMs, countsReceivers ? 1 : 0];
@@ -150,17 +150,17 @@ export class Pool {
     return { script: permitsScript, keys: this.#keys, args: [...common, ...rest, this.isAlone ? 0 : 1] };
   }
 
-  /** Asks every node. A failure is data in the reply. */
+  /** Sends a script call to every node. A failed node has a reply with the error. */
   ask({ script, keys, args }: ScriptCall, enough?: ScriptOptions["enough"]): Promise<readonly NodeReply[]> {
     return this.protocol.run(script, { keys, args }, { enough });
   }
 
-  /** Returns the fencing token to propose to several nodes; "" where the only node numbers the grants. */
+  /** Returns the fencing token to propose to several nodes. Empty if a single node numbers the grants. */
   ballot({ wallMs }: Instant): string {
     return this.isAlone ? "" : String(this.protocol.ballot(this.#tokenKey, wallMs));
   }
 
-  /** Makes the next proposal better. */
+  /** Records the tokens and clocks of the replies, so that the nodes accept the next proposed token. */
   learn(answers: readonly Answer[], asked: Instant): void {
     this.protocol.learn(this.#tokenKey, {
       storedTokens: answers.flatMap(({ vote, fencingToken }) => (vote.vote === "stale" ? (fencingToken ?? []) : [])),
@@ -184,11 +184,11 @@ export class Pool {
   }
 }
 
-/** What one node says. */
+/** State of the pool on one node. */
 interface Reading {
   readonly waiting: number;
   readonly fencingToken: number | undefined;
-  /** What is left of each lease. */
+  /** Time left of each lease in ms, by holder. */
   readonly remainingMs: ReadonlyMap<string, number>;
 }
 

@@ -1,12 +1,12 @@
 /**
- * Turns are the messages by which the nodes call waiters. The waiters of one `Redlock` share a channel, which is opened
- * at the first wait. A message that is lost costs the time until the waiter asks again by itself.
+ * A turn is the message by which a node calls a waiter. The waiters of one `Redlock` share a channel, opened by the
+ * first wait. If a message is lost, the waiter finds its turn with the next request that it sends on its own.
  */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { PermitLine } from "./line.ts";
 
-/** This many waiters that have left are remembered, the last ones. The turn of a forgotten one is kept in vain. */
+/** Maximum number of remembered waiters that have left. The turn of a forgotten waiter expires unused. */
 const MAX_GONE = 1_000;
 
 const ofRedlocks = new WeakMap<Redlock, Turns>();
@@ -15,7 +15,7 @@ export class Turns {
   readonly #redlock: Redlock;
   readonly #channel: string;
   readonly #listeners = new Map<string, (node: string) => void>();
-  /** How each waiter that has left gives back a turn, which a node offers if the waiter is still in its line. */
+  /** Callbacks that pass on the turns of waiters that have left. A node may still have such a waiter in its line. */
   readonly #gone = new Map<string, () => void>();
   readonly #lines = new Map<string, PermitLine>();
   #opening: Promise<unknown> | undefined;
@@ -33,7 +33,7 @@ export class Turns {
     return turns;
   }
 
-  /** Whether the channel was opened, as far as the nodes let us. */
+  /** Whether `open` has resolved: a quorum has confirmed the channel, or `nodeTimeout` has passed. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
@@ -48,12 +48,12 @@ export class Turns {
     return line;
   }
 
-  /** Forgets a line without callers. */
+  /** Removes a line without callers. */
   tidy(key: string): void {
     if (this.#lines.get(key)?.isIdle === true) this.#lines.delete(key);
   }
 
-  /** Returns a name for a waiter that wants so many permits, by which the script finds the channel. */
+  /** Returns the name of a new waiter. The script reads the number of permits and the channel from the name. */
   nextWaiter(permits: number): string {
     this.#count += 1;
     return `${permits}:${this.#channel}#${this.#count}`;
@@ -65,8 +65,8 @@ export class Turns {
   }
 
   /**
-   * Stops listening for a waiter. Calls `passOn` if a node that still has the waiter in line calls it: otherwise the
-   * next one in line would wait for the end of this turn.
+   * Stops listening for a waiter. Calls `passOn` if a node that still has the waiter in line calls the waiter.
+   * Otherwise the next waiter in line would wait for the end of this turn.
    */
   leave(waiter: string, passOn?: () => void): void {
     this.#listeners.delete(waiter);

@@ -1,8 +1,8 @@
 /**
- * What all locks of redis-semaphore have in common: identifiers, attempts, refreshes, and how a loss is told.
+ * The base class of all locks of redis-semaphore: identifiers, attempts, refreshes, and the report of a loss.
  *
- * A lock is believed in until its lease ends by this process's clocks, counted from before the request that granted or
- * refreshed it.
+ * A lock counts as held until its lease ends by this process's clocks. The lease starts before the request that
+ * acquired or refreshed the lock.
  */
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@x/redlock-core";
@@ -16,7 +16,7 @@ import {
   sleep,
 } from "@x/redlock-core/protocol";
 
-/** The lock is lost: a node says that it is not ours any more, or its time is over. */
+/** The lock is lost: a node has reported the loss, or the lease has ended. */
 export class LostLockError extends Error {}
 
 /** The lock was not free within `acquireTimeout`, or `acquireAttemptsLimit`. */
@@ -40,13 +40,13 @@ export interface TimeoutOptions {
 export interface LockOptions extends TimeoutOptions {
   /** The same as `identifier` with `acquiredExternally`. */
   externallyAcquiredIdentifier?: string;
-  /** What a random identifier ends with. */
+  /** Ending of the random identifier. */
   identifierSuffix?: string;
-  /** Who holds the lock. Default: a random one. */
+  /** Identifier of the holder. Default: a random identifier. */
   identifier?: string;
-  /** Whether a lock of this identifier is taken over from another process, in place of being acquired. */
+  /** Whether the lock of this identifier is taken over from another process instead of being acquired. */
   acquiredExternally?: true;
-  /** Is called when the lock is lost. Default: throws, which is an unhandled rejection. */
+  /** Called when the lock is lost. Default: throws, which causes an unhandled rejection. */
   onLockLost?: LockLostCallback;
 }
 
@@ -104,22 +104,22 @@ export abstract class Lock {
     return this._identifier;
   }
 
-  /** Whether the lock is held, and its lease not over. */
+  /** Whether the lock is held and its lease has not ended. */
   get isAcquired(): boolean {
     return this.#isAcquired && !this.#isOver;
   }
 
-  /** Stops refreshing: the lock then ends with its lease. */
+  /** Stops the refreshes, so that the lock ends with its lease. */
   stopRefresh(): void {
     this.#refreshing?.stop();
   }
 
-  /** Acquires, and throws `TimeoutError` if that was not possible in time. */
+  /** Acquires the lock. Throws `TimeoutError` if the lock was not free in time. */
   async acquire(abortSignal?: AbortSignal): Promise<void> {
     if (!(await this.tryAcquire(abortSignal))) throw new TimeoutError(`Acquire ${this._kind} ${this._key} timeout`);
   }
 
-  /** Acquires within `acquireTimeout`, and resolves with whether that was possible. */
+  /** Acquires the lock within `acquireTimeout`. Resolves with false if the lock was not free in time. */
   async tryAcquire(abortSignal?: AbortSignal): Promise<boolean> {
     if (!(await (this.#isExternal ? this.#attempt(() => this._refresh()) : this.#untilAcquired(abortSignal))))
       return false;
@@ -131,7 +131,7 @@ export abstract class Lock {
     return true;
   }
 
-  /** Releases what is held. If that fails, it may be called again. */
+  /** Releases the lock. After a failure, `release` may be called again. */
   async release(): Promise<void> {
     this.stopRefresh();
     this.#isAcquired = false;
@@ -148,7 +148,7 @@ export abstract class Lock {
 
   /** Tries once. */
   protected abstract _acquire(): Promise<boolean>;
-  /** Resolves with false if the lock is not ours any more; rejects if that is not known. */
+  /** Resolves with false if the lock is lost. Rejects if the state of the lock is unknown. */
   protected abstract _refresh(): Promise<boolean>;
   protected abstract _release(): Promise<void>;
 
@@ -202,7 +202,7 @@ export abstract class Lock {
     return isOurs;
   }
 
-  /** Rejects only with what `onLockLost` throws, which is its way to end the process. */
+  /** Rejects only with an error of `onLockLost`, which users throw to end the process. */
   async #lose(error: LostLockError): Promise<void> {
     this.#isAcquired = false;
     this.#isKept = false;

@@ -1,10 +1,10 @@
-/** `Mutex` on one Redis, and `RedlockMutex` on a majority of several, on the keys of redis-semaphore. */
+/** `Mutex` on one Redis, and `RedlockMutex` on a majority of several. Both use the keys of redis-semaphore. */
 import { systemClock } from "@x/redlock-core";
 import { inTime } from "@x/redlock-core/protocol";
 import { Lock, type LockOptions } from "./lock.ts";
 import { mutexScripts, type RedisClient, run } from "./scripts.ts";
 
-/** Checks what every constructor of redis-semaphore takes, with its messages. */
+/** Checks a constructor's key and throws the errors of redis-semaphore. */
 export function checkKey(key: string): void {
   if (!key) throw new Error('"key" is required');
   if (typeof key !== "string") throw new Error('"key" must be a string');
@@ -55,7 +55,7 @@ export class Mutex extends MutexOnKey {
   }
 }
 
-/** A node that has not answered for so long is left out: what it does later is undone by a release behind it. */
+/** Longest wait for a node. A release that follows the request undoes a late grant. */
 const NODE_TIMEOUT_MS = 500;
 const SHARE_OF_LEASE = 6;
 
@@ -79,7 +79,7 @@ export class RedlockMutex extends MutexOnKey {
   protected async _refresh(): Promise<boolean> {
     const answers = await this.#everywhere("refresh");
     if (this.#isMajority(answers, true)) {
-      // A node that lost it gets it again, which counts from the next refresh on.
+      // A node that lost the lock acquires it again. The node counts from the next refresh on.
       const without = this.#clients.filter((_, node) => answers[node] === false);
       for (const client of without) void this._ask(client, "acquire").catch(() => false);
       return true;
@@ -96,7 +96,7 @@ export class RedlockMutex extends MutexOnKey {
     return answers.filter((answer) => answer === wanted).length > this.#clients.length / 2;
   }
 
-  /** Undefined is the answer of a node that failed, or has not answered in time. */
+  /** Resolves with the replies of all nodes. Undefined for a node that failed or did not answer in time. */
   #everywhere(operation: keyof typeof mutexScripts): Promise<(boolean | undefined)[]> {
     const timeoutMs = Math.min(NODE_TIMEOUT_MS, this._lockTimeout / SHARE_OF_LEASE);
     const inTimeOf = { timeoutMs, otherwise: "the node has not answered in time", keepAlive: true };

@@ -1,16 +1,16 @@
-/** The scripts on redis-semaphore's keys, and how a user's own client runs them. */
+/** Scripts on the keys of redis-semaphore, and the function that runs a script with a user's client. */
 import { defineScript } from "@x/redlock-core/protocol";
 
 type Argument = string | number;
 type Script = ReturnType<typeof defineScript>;
 
-/** The part of an ioredis client that is used. */
+/** The methods of an ioredis client that this entry calls. */
 export interface RedisClient {
   eval(script: string, keyCount: number, ...args: Argument[]): Promise<unknown>;
   evalsha(sha1: string, keyCount: number, ...args: Argument[]): Promise<unknown>;
 }
 
-/** KEYS[1] is the holder's identifier; ARGV are the identifier and the lease in ms. Each script replies 1 or 0. */
+/** KEYS[1] holds the identifier of the holder. ARGV: identifier, lease in ms. Each script replies 1 or 0. */
 export const mutexScripts: { readonly acquire: Script; readonly refresh: Script; readonly release: Script } = {
   acquire: defineScript(
     "redis-semaphore mutex acquire",
@@ -27,8 +27,8 @@ export const mutexScripts: { readonly acquire: Script; readonly refresh: Script;
 };
 
 /**
- * KEYS[1] is a sorted set of permits by the ms at which they were last refreshed. ARGV are the operation, the limit,
- * the lease in ms, and the permits. Replies 1 or 0. The key is kept at least as long as before.
+ * KEYS[1] is a sorted set of permits by the ms of the last refresh. ARGV: operation, limit, lease in ms, permits.
+ * Replies 1 or 0. The script never shortens the lifetime of the key.
  */
 export const semaphoreScript: Script = defineScript(
   "redis-semaphore semaphore",
@@ -50,7 +50,7 @@ return 1
 `,
 );
 
-/** Runs a script; resolves with whether it replied 1. */
+/** Runs a script. Resolves with true if the reply is 1. */
 export async function run(
   client: RedisClient,
   { source, sha1 }: Script,
@@ -65,7 +65,7 @@ export async function run(
   }
 }
 
-/** With ioredis' option `stringNumbers` a number is a text. */
+/** Also accepts "1", because ioredis returns numbers as strings with the option `stringNumbers`. */
 function isOne(reply: unknown): boolean {
   return Number(reply) === 1;
 }

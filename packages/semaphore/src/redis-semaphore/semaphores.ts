@@ -1,4 +1,4 @@
-/** Semaphores of one and of several permits on one Redis, on the keys of redis-semaphore. */
+/** Semaphores on one Redis with the keys of redis-semaphore. A holder has one permit or several permits. */
 import { Lock, type LockOptions } from "./lock.ts";
 import { checkClient, checkClients, checkKey } from "./mutex.ts";
 import { type RedisClient, run, semaphoreScript } from "./scripts.ts";
@@ -8,7 +8,7 @@ function checkCount(name: string, count: number): void {
   if (typeof count !== "number") throw new Error(`"${name}" must be a number`);
 }
 
-/** Returns the one client, or says why there must not be more. */
+/** Returns the only client. Throws with the reason if there are several clients. */
 function onlyClient(clients: readonly RedisClient[], kind: string): RedisClient {
   checkClients(clients);
   const [client] = clients;

@@ -1,4 +1,4 @@
-/** Pure: what the nodes answer to a request for permits, and what follows for all of them together. */
+/** Pure: parses the nodes' replies to a request for permits, and decides the outcome of the request. */
 import type { Vote } from "@x/redlock-core";
 import {
   acquisitionOutcome,
@@ -10,19 +10,19 @@ import {
   type VoteTally,
 } from "@x/redlock-core/protocol";
 
-/** What a refused caller is told. */
+/** Figures in the message to a refused caller. */
 export interface Figures {
   readonly used: number;
   readonly waiting: number;
 }
 
-/** What one node answered; permits.lua.ts has the replies. */
+/** Parsed reply of one node. permits.lua.ts documents the replies. */
 export interface Answer {
   readonly vote: Vote;
-  /** The fencing token of a grant, or the one that a refused proposal has to be above. */
+  /** Fencing token of a grant. For a refused proposal, the token that the next proposal must exceed. */
   readonly fencingToken?: number;
   readonly figures?: Figures;
-  /** When to ask this node again, in ms; undefined if that is not known. */
+  /** Time until this node should be asked again, in ms. Undefined if unknown. */
   readonly askAgainMs?: number | undefined;
   readonly nodeTimeUs?: number;
 }
@@ -49,28 +49,28 @@ function tallyOf(answers: readonly Answer[]): VoteTally {
   return tally;
 }
 
-/** `open` as long as the nodes that have not answered may decide. */
+/** Returns `open` while the nodes that have not answered may decide the outcome. */
 export function outcomeOf(answers: readonly Answer[], nodeCount: number): ReturnType<typeof acquisitionOutcome> {
   return acquisitionOutcome(tallyOf(answers), nodeCount);
 }
 
-/** Why the nodes together did not grant. */
+/** Returns the reason why no quorum has granted the request. */
 export function whyRefused(answers: readonly Answer[], nodeCount: number): Refusal {
   return refusalOf(tallyOf(answers), nodeCount);
 }
 
-/** Whether a node may have granted something that a quorum did not. */
+/** Whether a node may have granted a request that no quorum has granted. */
 export function mayBeGranted(answers: readonly Answer[], nodeCount: number): boolean {
   const isSure = ({ vote }: Answer): boolean => vote.vote !== "granted" && vote.vote !== "failed";
   return !(answers.length === nodeCount && answers.every(isSure));
 }
 
-/** When a quorum may be free, in ms. Nodes of which that is not known count with `unknownMs`. */
+/** Returns the ms until a quorum may be free. A node without this information counts with `unknownMs`. */
 export function askAgainMs(answers: readonly Answer[], nodeCount: number, unknownMs: number): number {
   return quorumFreeMs(Array.from({ length: nodeCount }, (_, node) => answers[node]?.askAgainMs ?? unknownMs));
 }
 
-/** What the nodes that refused say of the holders and the line; each may know only a part. */
+/** Returns the largest figures of the nodes that refused, because each node may know only a part. */
 export function figuresOf(answers: readonly Answer[]): Figures {
   const told = answers.flatMap(({ figures }) => figures ?? []);
   const most = (of: (figures: Figures) => number): number => Math.max(0, ...told.map(of));
