@@ -29,8 +29,9 @@ import { LABELS, prometheusText } from "./operators/rules/prometheus.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/rules/replies.ts";
 import type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
+import { rejectingPlainly } from "./plainly.ts";
 import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
-import { abandon, planOf, type WorkerParts, wire } from "./wire.ts";
+import { abandon, planOf, type WorkerParts, warn, wire } from "./wire.ts";
 
 /** The name of an event without arguments. BullMQ's own types are told of ours by it. */
 type BullEvent = "ready";
@@ -52,6 +53,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   readonly redlock: Redlock;
   readonly #options: ResolvedExclusiveOptions;
   readonly #parts: WorkerParts;
+  #isWarned = false;
 
   /**
    * Makes a worker as BullMQ's constructor does, with `options.key` added (see `ExclusiveOptions`). `backendFactory`,
@@ -296,9 +298,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   override run(): Promise<void> {
+    this.#warnOfKeyPath();
     this.#parts.lane.loops();
     this.#parts.registry.join();
     return super.run();
+  }
+
+  /** Emits a process warning, once, if the path of the option `key` probably begins in the wrong place. */
+  #warnOfKeyPath(): void {
+    const found = this.#isWarned ? undefined : this.#options.warnings.find(({ code }) => code === "KEY_PATH");
+    this.#isWarned = true;
+    if (found !== undefined) warn(found.code, `queue ${this.name}: ${found.message}`);
+  }
+
+  /** Resolves as BullMQ's method does. An error loses the command that its client has hung on it. */
+  override async waitUntilReady(): ReturnType<Worker<Data, Result, Name>["waitUntilReady"]> {
+    return await rejectingPlainly(async () => await super.waitUntilReady());
   }
 
   /**

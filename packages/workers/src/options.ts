@@ -512,8 +512,9 @@ function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration
   const warn = (code: WorkerFindingCode, option: string, message: string): void => {
     found.push({ code, severity: "warning", subjects: [option], message });
   };
-  if (typeof options.key === "string" && options.key.startsWith("data.")) {
-    const message = `key is "${options.key}": a path begins in job.data, so this is the field data of job.data`;
+  const first = typeof options.key === "string" ? /^(data|job)\./.exec(options.key)?.[1] : undefined;
+  if (first !== undefined) {
+    const message = `key is "${String(options.key)}": a path begins in job.data, so this is the field ${first} of job.data`;
     warn("KEY_PATH", "key", message);
   }
   if (options.skipStalledCheck === true) {

@@ -34,6 +34,11 @@ import { Watchdog } from "./runner/watchdog.ts";
 
 const SHORTEST_SWEEP_MS = 1_000;
 
+/** Emits a process warning: it reaches those who listen to nothing. */
+export function warn(code: string, message: string): void {
+  process.emitWarning(message, { type: "ExclusiveWorkerWarning", code: `X_WORKERS_${code}` });
+}
+
 const QUEUE_NAME = text({ min: 1 });
 export const PROCESSOR: Check<unknown> = new Check<unknown>({
   rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
@@ -140,7 +145,12 @@ export function wire(
   });
   const watchdog = new Watchdog(clock, (jobId) => lane.takenOf(jobId)?.run);
   const runLocks = new RunLocks({ redlock, locks, lane, inFlight, reentrancy, recheckInterval, tell, onError });
-  const arrivals = new Arrivals({ lane, redlock, options });
+  const onNoKeys = (jobs: number): void =>
+    warn(
+      "NO_KEY",
+      `queue ${queue}: the first ${jobs} jobs have no key, so each ran without a lock: look at the option key, a path into job.data, or set withoutKey to "fail"`,
+    );
+  const arrivals = new Arrivals({ lane, redlock, options, onNoKeys });
   const renewals = new JobLockRenewals({
     clock,
     watchdog,

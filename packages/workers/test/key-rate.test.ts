@@ -32,6 +32,18 @@ function expectApart(starts: readonly number[], max: number, duration: number): 
 }
 
 describe.concurrent("the rate of a key", () => {
+  it("keeps no more of its starts than it allows", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const kept: number[] = [];
+    const perKey = { rate: { max: 2, duration: 400 } };
+    lab.worker(async () => void kept.push((await countedStarts(lab, "a")).length), { ...rules, perKey });
+    await queue.addBulk(jobs(6, () => "a", 0));
+    await finished(queue, 6);
+    expect(kept).toHaveLength(6);
+    expect(Math.max(...kept)).toBeLessThanOrEqual(2);
+  });
+
   it("holds over two workers and a restart, and holds up no other key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

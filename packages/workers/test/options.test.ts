@@ -153,6 +153,7 @@ describe("options", () => {
 
   it.each([
     [{ key: "data.accountId" }, "KEY_PATH"],
+    [{ key: "job.data.accountId" }, "KEY_PATH"],
     [{ skipStalledCheck: true }, "NO_STALLED_CHECK"],
     [{ skipLockRenewal: true }, "NO_LOCK_RENEWAL"],
     [{ maxStalledCount: 0 }, "NO_SECOND_RUN"],

@@ -23,6 +23,16 @@ const holderAgain: Focus = {
   sameIdChance: 0.9,
 };
 
+const holderAgainWithSlots: Focus = {
+  ...holderAgain,
+  name: "holder again, several at a time",
+  onFailure: "skip",
+  steps: { "remove holder": 6, stall: 3, kill: 1 },
+  slots: 2,
+};
+
+const holderAgainInTurn: Focus = { ...holderAgain, name: "holder again, rotation", rotate: { weights: {} } };
+
 const parkedAgain: Focus = {
   name: "parked job again",
   steps: { remove: 3, "add delayed": 3 },
@@ -523,6 +533,30 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the id of an earlier holder counts",
     patches: [lane("and not facts[2] and not facts[3]", "and not facts[2]")],
     focus: holderAgain,
+  },
+  {
+    protection: "a new job inherits no key: when it is taken",
+    without: "it has the keys of the removed job whose ID it has",
+    patches: [judge("      if not isKnown and hasKeys(pin) then disown(id, pin) end\n", "")],
+    focus: holderAgain,
+  },
+  {
+    protection: "a new job inherits no key: in turn",
+    without: "it has the keys of the removed job whose ID it has",
+    patches: [rotation("    if not facts[3] then disown(id, pin) end\n", "")],
+    focus: holderAgainInTurn,
+  },
+  {
+    protection: "a new job inherits no key: from a function",
+    without: "it has the keys of the removed job whose ID it has",
+    patches: [operators(" == 1 and hasKeys(keys) then contended().disown", " == 1 and false then contended().disown")],
+    focus: holderAgain,
+  },
+  {
+    protection: "a new job inherits no further slot",
+    without: "it has that of the removed job whose ID it has",
+    patches: [take("(holder == id or isShared(key)) and unseat", "holder == id and unseat")],
+    focus: holderAgainWithSlots,
   },
   {
     protection: "first in line goes first",

@@ -32,26 +32,26 @@ import {
 } from "./rules/compose.ts";
 import { queueKeys } from "./rules/queue-keys.ts";
 
-/** The first 16 digits of the SHA-1 of each text that the contract test was run against. */
+/** The first 16 digits of the SHA-1 of each text that the contract test was run against, with its releases. */
 const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {
   moveToActive: [
     "6c4c6de2bece2ad8", // 5.81
-    "8eb09338a4d68a0d", // 6.0, 6.1
-    "d96ca626f1ea141b", // 6.2 to 6.7
+    "8eb09338a4d68a0d", // 6.0 to 6.2.1
+    "d96ca626f1ea141b", // 6.2.2 to 6.7
   ],
   moveToFinished: [
     "11d69c87800ed307", // 5.81
-    "cc54ad919f8d93ce", // 6.0, 6.1
-    "665f3bc3d4869f4c", // 6.2
-    "69666e69dd5621df", // 6.3 to 6.7
+    "cc54ad919f8d93ce", // 6.0 to 6.2.1
+    "665f3bc3d4869f4c", // 6.2.2 to 6.3.4
+    "69666e69dd5621df", // 6.3.5 to 6.7
   ],
   moveToDelayed: [
     "50f67b9ae294f395", // 5.81
-    "f909a46b3c025966", // 6.0, 6.1
-    "d38534cd0ca4d522", // 6.2
-    "9f83944d6edafd63", // 6.3 to 6.7
+    "f909a46b3c025966", // 6.0 to 6.2.1
+    "d38534cd0ca4d522", // 6.2.2 to 6.3.4
+    "9f83944d6edafd63", // 6.3.5 to 6.7
   ],
-  moveToWaitingChildren: ["bbb6163481b4e259"],
+  moveToWaitingChildren: ["bbb6163481b4e259"], // 5.81 to 6.7
   retryJob: [
     "4500167f688cb8d0", // 5.81
     "812d06de3eaf0fb7", // 6.0 to 6.7
@@ -444,8 +444,8 @@ const MOST_SENDS = 20;
 
 /**
  * Errors after which a script is sent again. BullMQ would take the error for one of the job, which has completed.
- * - NOSCRIPT: the server forgot the script, so nothing ran. Clients send the script with the second request, but ioredis
- *   leaves it out if another request has just sent it, and the server may have forgotten it again.
+ * - NOSCRIPT: the server forgot the script, so nothing ran. Clients repeat such a request once, with the script. But
+ *   ioredis leaves the script out if another request has just sent it. The server may have forgotten it again.
  * - The errors of node-redis for a request whose connection was lost before it was answered. ioredis sends such a
  *   request again by itself.
  */

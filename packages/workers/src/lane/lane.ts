@@ -29,7 +29,7 @@ import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts, OperatorCommand } from "../bullmq/rules/compose.ts";
 import { queueKeys } from "../bullmq/rules/queue-keys.ts";
-import { withoutCommand } from "../errors.ts";
+import { rejectingPlainly } from "../plainly.ts";
 import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
@@ -448,13 +448,5 @@ function addition(command: SingleCommand, how: string | undefined, lockToken: st
       return [`${how ?? ""} ${lockToken}`];
     default:
       return [];
-  }
-}
-
-async function rejectingPlainly<Value>(ask: () => Promise<Value>): Promise<Value> {
-  try {
-    return await ask();
-  } catch (error) {
-    throw withoutCommand(error);
   }
 }

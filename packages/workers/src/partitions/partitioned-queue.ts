@@ -6,6 +6,7 @@
  *
  * Not guaranteed: any order between partitions, or that what concerns several of them happens at once.
  */
+import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
 import { integer, text } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
@@ -20,8 +21,10 @@ import {
   Queue,
   type RepeatOptions,
 } from "../bullmq/public.ts";
+import { withoutCommand } from "../errors.ts";
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
+import { rejectingPlainly } from "../plainly.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
 import {
   type Division,
@@ -55,6 +58,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   readonly #keyOf: (job: NewJob<Data, Name>) => unknown;
   readonly #doors: readonly Door[];
   readonly #record: LayoutRecord;
+  readonly #events = new EventEmitter();
   #flows: FlowProducer[] | undefined;
   #isKnown: Promise<void> | undefined;
   #isClosed = false;
@@ -72,9 +76,31 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     this.#keyOf = keyOptions(PATH_OR_FUNCTION.of("key", key)).keyOf as (job: NewJob<Data, Name>) => unknown;
     this.name = name;
     this.partitions = partitions;
-    this.queues = places.map(({ queue, connection }) => new Queue(queue, { ...bull, prefix, connection }));
+    this.queues = places.map(({ queue, connection }) =>
+      this.#listenTo(new Queue(queue, { ...bull, prefix, connection })),
+    );
     this.#doors = this.queues.map((queue) => new Door(keyedOf(queue), systemClock));
     this.#record = new LayoutRecord(this.#division, keyedOf(this.#queueOf(0)));
+  }
+
+  /**
+   * Adds a listener for errors of the connections of all partitions. Without one, an error is printed as BullMQ does.
+   * No error contains the command that failed, because its arguments may be a password.
+   */
+  on(event: "error", listener: (error: Error) => void): this {
+    this.#events.on(event, listener);
+    return this;
+  }
+
+  /** Adds a listener for the next error. */
+  once(event: "error", listener: (error: Error) => void): this {
+    this.#events.once(event, listener);
+    return this;
+  }
+
+  off(event: "error", listener: (error: Error) => void): this {
+    this.#events.off(event, listener);
+    return this;
   }
 
   /** Returns the partition of a key. */
@@ -97,7 +123,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   async add(name: Name, data: Data, opts?: JobsOptions): Promise<Job<Data, Result, Name>> {
     const partition = this.#whereIs({ name, data }, opts?.jobId);
     await this.#enter([partition]);
-    return (await this.#queueOf(partition).add(name as never, data as never, opts)) as Job<Data, Result, Name>;
+    const added = this.#ask(partition, async (queue) => await queue.add(name as never, data as never, opts));
+    return (await added) as Job<Data, Result, Name>;
   }
 
   /** Adds jobs and returns them in the same order. Those of one partition are added at once, or none of them. */
@@ -113,7 +140,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     const added: Job<Data, Result, Name>[] = [];
     await Promise.all(
       [...groups].map(async ([partition, indexes]) => {
-        const group = await this.#queueOf(partition).addBulk(indexes.map((index) => jobs[index]) as never);
+        const those = indexes.map((index) => jobs[index]);
+        const group = await this.#ask(partition, async (queue) => await queue.addBulk(those as never));
         for (const [nth, index] of indexes.entries()) added[index] = group[nth] as Job<Data, Result, Name>;
       }),
     );
@@ -149,7 +177,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
       ...(this.#isOurs(job) ? { queueName: own } : {}),
       ...(job.children === undefined ? {} : { children: job.children.map(placed) }),
     });
-    return await this.#flowsOf(partition).add(placed(flow as FlowJob));
+    const flows = this.#flowsOf(partition);
+    return await rejectingPlainly(async () => await flows.add(placed(flow as FlowJob)));
   }
 
   /** Adds or changes a job scheduler. Its template's key says in which partition; it is removed from all others. */
@@ -162,9 +191,11 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     const { name, data } = template;
     const partition = this.#whereIs({ name, data }, id);
     await this.#enter([partition]);
-    await this.#queueOf(partition).upsertJobScheduler(id as never, repeat, template as never);
-    const others = this.queues.filter((_, other) => other !== partition);
-    await Promise.all(others.map(async (queue) => await queue.removeJobScheduler(id)));
+    await this.#ask(partition, async (queue) => {
+      await queue.upsertJobScheduler(id as never, repeat, template as never);
+      const others = this.queues.filter((_, other) => other !== partition);
+      await Promise.all(others.map(async (each) => await each.removeJobScheduler(id)));
+    });
   }
 
   /** Removes a job scheduler. Resolves false if there was none. */
@@ -208,10 +239,11 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   ): Promise<Job<Data, Result, Name> | undefined> {
     JOB_ID.of("id", id);
     const { key } = LOOKUP.resolve(options);
-    const queues = key === undefined ? this.queues : [this.queueOf(key)];
-    const found = (await Promise.all(queues.map(async (queue) => await queue.getJob(id)))).filter(
-      (job) => (job ?? undefined) !== undefined,
-    );
+    const asked =
+      key === undefined
+        ? await this.#all(async (queue) => await queue.getJob(id))
+        : [await this.#ask(this.partitionOf(key), async (queue) => await queue.getJob(id))];
+    const found = asked.filter((job) => (job ?? undefined) !== undefined);
     if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
     return found[0] as Job<Data, Result, Name> | undefined;
   }
@@ -271,7 +303,9 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
       const repeat = repeatOf(scheduler);
       if (repeat !== undefined) await this.upsertJobScheduler(scheduler.key, repeat, template);
     };
-    return await moveQueue(this.#division, from, { record: this.#record, doors: this.#doors, addScheduler }, options);
+    const onError = (error: Error): void => this.#tellError(error);
+    const parts = { clock: systemClock, record: this.#record, doors: this.#doors, addScheduler, onError };
+    return await rejectingPlainly(async () => await moveQueue(this.#division, from, parts, options));
   }
 
   /** Resolves when all partitions are connected. */
@@ -296,7 +330,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     // Nobody would close its connections.
     if (this.#isClosed) throw new Error(`queue "${this.name}" is closed`);
     const { servers, prefix } = this.#division;
-    this.#flows ??= servers.map((connection) => new FlowProducer({ connection, prefix }));
+    this.#flows ??= servers.map((connection) => this.#listenTo(new FlowProducer({ connection, prefix })));
     return serverOf(this.#flows, partition);
   }
 
@@ -321,8 +355,30 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     return this.#lastWithoutKey;
   }
 
+  async #ask<Value>(partition: number, ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value> {
+    return await rejectingPlainly(async () => await ask(this.#queueOf(partition)));
+  }
+
   async #all<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
-    return await Promise.all(this.queues.map(ask));
+    return await rejectingPlainly(async () => await Promise.all(this.queues.map(ask)));
+  }
+
+  /** Notifies this queue's listeners of the errors of BullMQ's. */
+  #listenTo<
+    Source extends Pick<EventEmitter, "listenerCount"> & {
+      on(event: "error", listener: (error: Error) => void): unknown;
+    },
+  >(source: Source): Source {
+    source.on("error", (error) => this.#tellError(error, source.listenerCount("error") > 1));
+    return source;
+  }
+
+  /** `isHeard`: whether the user listens to BullMQ's own queue. */
+  #tellError(error: Error, isHeard = false): void {
+    const plain = withoutCommand(error);
+    if (this.#events.listenerCount("error") > 0) this.#events.emit("error", plain);
+    // oxlint-disable-next-line eslint/no-console -- as BullMQ does, where nobody listens
+    else if (!isHeard) console.error(plain);
   }
 
   /** Rejects unless jobs may be added to these partitions. */

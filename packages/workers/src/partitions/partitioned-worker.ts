@@ -13,7 +13,8 @@ import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
 import { integer, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
-import type { WorkerFinding } from "../errors.ts";
+import { Worker } from "../bullmq/public.ts";
+import { type WorkerFinding, withoutCommand } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import { LIST } from "../operators/key-operators.ts";
@@ -40,6 +41,11 @@ const CONCURRENCY = integer({ min: 1, unit: "" }).default(1);
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class PartitionedWorker<Data = any, Result = any, Name extends string = string> {
   // oxlint-enable typescript/no-explicit-any
+  /** Makes the error with which a processor says that the queue's rate limit was reached, as BullMQ's `Worker` does. */
+  static RateLimitError(): Error {
+    return Worker.RateLimitError();
+  }
+
   readonly name: string;
   readonly partitions: number;
   /** The workers, by partition, for what this class has no method for. Do not close or pause one of them alone. */
@@ -49,7 +55,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   readonly #events = new EventEmitter();
   readonly #isOver = new AbortController();
   readonly #drained = new Set<number>();
-  #running: Promise<void> | undefined;
+  #isStarting = false;
   /** Whether the division was found to be the one in force, and the partitions' workers run. */
   #isStarted = false;
   #isPaused = false;
@@ -94,11 +100,22 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
    * Runs until the worker is closed.
    *
    * If the queue is divided in another way, nothing is run, and an `error` event has a `DivisionMismatchError`. While
-   * the queue is moved to this division, it waits for that.
+   * the queue is moved to this division, it waits for that. Rejects if the worker runs already, as BullMQ's does.
    */
-  run(): Promise<void> {
-    this.#running ??= this.#run();
-    return this.#running;
+  async run(): Promise<void> {
+    if (this.#isStarting || this.isRunning()) throw new Error("Worker is already running.");
+    this.#isStarting = true;
+    try {
+      await this.#untilOurs();
+      if (this.#isOver.signal.aborted) return;
+      this.#isStarted = true;
+      this.#emit("ready");
+      const runs = this.#all(async (worker) => await worker.run());
+      this.#isStarting = false;
+      await runs;
+    } finally {
+      this.#isStarting = false;
+    }
   }
 
   /** Adds a listener. Events are those of `ExclusiveWorker`; `drained` comes when no partition has a job to take. */
@@ -240,9 +257,14 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     this.#emit("resumed");
   }
 
-  /** Tells whether jobs are taken, or would be without a pause. It is false while the queue has another division. */
+  /** Reports whether jobs are taken or run. It is false while the queue has another division. */
   isRunning(): boolean {
-    return this.#isStarted && !this.#isOver.signal.aborted;
+    return this.workers.some((worker) => worker.isRunning());
+  }
+
+  /** Reports whether the worker is paused. */
+  isPaused(): boolean {
+    return this.#isPaused;
   }
 
   /** Resolves when the connections of all partitions are there. */
@@ -263,7 +285,8 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     await this.close();
   }
 
-  async #run(): Promise<void> {
+  /** Resolves when the queue has this division and the worker is not paused, or when the worker is closed. */
+  async #untilOurs(): Promise<void> {
     let told = "";
     while (!this.#isOver.signal.aborted) {
       try {
@@ -277,10 +300,6 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
       }
       await sleep(systemClock, LOOK_EVERY_MS, this.#isOver.signal).catch(() => {});
     }
-    if (this.#isOver.signal.aborted) return;
-    this.#isStarted = true;
-    this.#emit("ready");
-    await this.#all(async (worker) => await worker.run());
   }
 
   #told(partition: number, event: string, args: readonly unknown[]): boolean {
@@ -297,7 +316,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
 
   /** Returns whether somebody listens. No process ends by an error that nobody listens to. */
   #tellError(error: unknown): boolean {
-    return this.#events.listenerCount("error") > 0 && this.#emit("error", error);
+    return this.#events.listenerCount("error") > 0 && this.#emit("error", withoutCommand(error));
   }
 
   /** Tells listeners as BullMQ's worker does: what one of them throws is told as an error, and breaks nothing. */

@@ -8,7 +8,7 @@
  * Not guaranteed: that a producer is refused which was frozen between its look at the partition and its `add`. Its job
  * stays in the old division, and the next call of `moveFrom` counts it.
  */
-import { systemClock } from "@x/redlock-core";
+import type { Clock } from "@x/redlock-core";
 import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/protocol";
 import { keyedOf } from "../bullmq/bullmq.ts";
 import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
@@ -27,10 +27,13 @@ export interface MoveOptions {
 }
 
 interface NewDivision {
+  readonly clock: Clock;
   readonly record: LayoutRecord;
   readonly doors: readonly Door[];
   /** Adds a job scheduler of the old division to the new one, unless that has it already. */
   readonly addScheduler: (scheduler: Scheduler) => Promise<void>;
+  /** Called with the errors of the connections to the old division. */
+  readonly onError: (error: Error) => void;
 }
 
 export type Scheduler = Awaited<ReturnType<Queue["getJobSchedulers"]>>[number];
@@ -50,7 +53,7 @@ const ENDED: ReadonlySet<string> = new Set(["completed", "failed"]);
 export async function moveQueue(
   to: Division,
   from: number,
-  { record, doors, addScheduler }: NewDivision,
+  { clock, record, doors, addScheduler, onError }: NewDivision,
   given: MoveOptions,
 ): Promise<number> {
   PARTITIONS.of("from", from);
@@ -67,15 +70,16 @@ export async function moveQueue(
     throw new DivisionMismatchError(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
   }
   const queues = old.places.map(({ queue, connection }) => new Queue(queue, { connection, prefix: to.prefix }));
+  for (const queue of queues) queue.on("error", onError);
   try {
     if (!isMoved) {
       await checkOld(new LayoutRecord(old, keyedOf(queues[0] as Queue)), old, announced);
       // An earlier move may have led away from this division.
       await Promise.all(doors.map(async (door) => await door.open()));
     }
-    await Promise.all(queues.map(async (queue) => await new Door(keyedOf(queue), systemClock).close(to.partitions)));
+    await Promise.all(queues.map(async (queue) => await new Door(keyedOf(queue), clock).close(to.partitions)));
     // Until every producer knows, and what it had sent is there.
-    await sleep(systemClock, 2 * KNOWN_AFTER_MS, signal);
+    await sleep(clock, 2 * KNOWN_AFTER_MS, signal);
     await Promise.all(queues.map(async (queue) => await moveSchedulers(queue, addScheduler)));
     for (;;) {
       const left = (await Promise.all(queues.map(jobsLeft))).reduce((sum, count) => sum + count, 0);
@@ -84,7 +88,7 @@ export async function moveQueue(
         if (!isMoved) await record.ask("moved", from);
         return left;
       }
-      await sleep(systemClock, COUNT_EVERY_MS, signal);
+      await sleep(clock, COUNT_EVERY_MS, signal);
     }
   } finally {
     await Promise.all(queues.map(async (queue) => await queue.close()));

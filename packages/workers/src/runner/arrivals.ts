@@ -11,11 +11,17 @@ import { slotSuffix } from "../rules/entity-key.ts";
 interface ArrivalsParts {
   readonly lane: Pick<Lane, "handOut">;
   readonly redlock: Redlock;
+  readonly onNoKeys: (jobs: number) => void;
   readonly options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
 }
 
+/** If this many jobs come first and none has a key, the option `key` is probably wrong. */
+const FIRST_JOBS = 20;
+
 export class Arrivals {
   readonly #parts: ArrivalsParts;
+  /** The number of jobs taken, while none of them had a key. */
+  #withoutKey: number | undefined = 0;
 
   constructor(parts: ArrivalsParts) {
     this.#parts = parts;
@@ -23,8 +29,19 @@ export class Arrivals {
 
   /** Attaches its `TakenJob`, if there is one, to a job that BullMQ has made of the reply to a fetch. Returns the job. */
   take(job: Job, jobId: string): Job {
-    this.#parts.lane.handOut(jobId)?.is(job);
+    const taken = this.#parts.lane.handOut(jobId);
+    taken?.is(job);
+    if (taken !== undefined) this.#count(taken);
     return job;
+  }
+
+  /** Calls `onNoKeys` once if the first jobs have no key: such jobs run without a lock. */
+  #count({ pin }: TakenJob): void {
+    if (this.#withoutKey === undefined) return;
+    this.#withoutKey = pin.kind === "none" ? this.#withoutKey + 1 : undefined;
+    if (this.#withoutKey !== FIRST_JOBS) return;
+    this.#withoutKey = undefined;
+    if (this.#parts.options.withoutKey !== "fail") this.#parts.onNoKeys(FIRST_JOBS);
   }
 
   /** Throws `TypeError` for a job that did not pass through the lane. */

@@ -1,11 +1,17 @@
 /** A queue in partitions on one server: what one queue promises, one concurrency, and processes that do not agree. */
 
 import { setTimeout as delay } from "node:timers/promises";
+import { inspect } from "node:util";
+import { type Clock, systemClock } from "@x/redlock-core";
 import { until } from "@x/test-support";
 import { DivisionMismatchError, type ExclusiveWorker, JobKeyError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
+import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
-import { repeatOf } from "../../src/partitions/repartition.ts";
+import { keyedOf } from "../../src/bullmq/bullmq.ts";
+import { Door, KNOWN_AFTER_MS, LayoutRecord } from "../../src/partitions/layout.ts";
+import { divisionOf } from "../../src/partitions/options.ts";
+import { moveQueue, repeatOf } from "../../src/partitions/repartition.ts";
 import { type Data, gate, jobs, Lab, type Ran } from "../support/lab.ts";
 
 const PARTITIONS = 4;
@@ -228,6 +234,62 @@ describe("a queue in partitions", () => {
     lab.defer(async () => await alone.close());
     alone.workers[1]?.emit("error", error);
     expect(printed).toHaveBeenCalledExactlyOnceWith(error);
+  });
+
+  it("shows the command that failed, which may have a password, in no error and in no output", async () => {
+    await using lab = await Lab.start();
+    using printed = vi.spyOn(console, "error").mockImplementation(() => {});
+    const refused = (): Error =>
+      Object.assign(new Error("WRONGPASS"), { command: { name: "auth", args: ["planted-secret"] } });
+    const queue = new PartitionedQueue<Data>("q", { partitions: PARTITIONS, key: "k", connection: lab.connection });
+    lab.defer(async () => await queue.close());
+    const worker = workerOf(lab, { autorun: false });
+    queue.queues[1]?.emit("error", refused());
+    expect(printed).toHaveBeenCalledTimes(1);
+    const told: unknown[] = [];
+    queue.on("error", (error) => told.push(error));
+    queue.queues[1]?.emit("error", refused());
+    worker.workers[1]?.emit("error", refused());
+    expect(printed).toHaveBeenCalledTimes(1);
+    for (const each of queue.queues) {
+      for (const method of ["add", "addBulk", "getJob", "count", "upsertJobScheduler"] as const) {
+        vi.spyOn(each, method).mockRejectedValue(refused());
+      }
+    }
+    const data = { k: "a", i: 0 };
+    const rejected = await Promise.allSettled([
+      queue.add("job", data),
+      queue.addBulk([{ name: "job", data }]),
+      queue.getJob("1"),
+      queue.getJob("1", { key: "a" }),
+      queue.count(),
+      queue.upsertJobScheduler("often", { every: 1_000 }, { name: "job", data }),
+    ]);
+    expect(rejected.map((each) => String((each as PromiseRejectedResult).reason))).toEqual(
+      Array.from({ length: 6 }, () => "Error: WRONGPASS"),
+    );
+    const all = [...printed.mock.calls.flat(), ...told, ...lab.errors, ...rejected];
+    expect(all).toHaveLength(9);
+    expect(inspect(all, { depth: 9, showHidden: true })).not.toContain("planted-secret");
+  });
+
+  it("says whether it runs or is paused, and runs once, as BullMQ's worker does", async () => {
+    await using lab = await Lab.start();
+    const worker = workerOf(lab, { autorun: false });
+    const states = (): boolean[] => [worker.isRunning(), worker.isPaused()];
+    expect(states()).toEqual([false, false]);
+    const ended = worker.run();
+    await expect(worker.run()).rejects.toThrow("Worker is already running.");
+    await until(() => worker.isRunning());
+    await expect(worker.run()).rejects.toThrow("Worker is already running.");
+    await worker.pause();
+    await ended;
+    expect(states()).toEqual([false, true]);
+    await worker.resume();
+    expect(states()).toEqual([true, false]);
+    await worker.close();
+    expect(states()).toEqual([false, false]);
+    expect(PartitionedWorker.RateLimitError().message).toBe(Worker.RateLimitError().message);
   });
 
   it("goes on, is paused and is closed with listeners that throw, as BullMQ's worker is", async () => {
@@ -482,6 +544,47 @@ describe("processes with other numbers of partitions", () => {
     expect(await moved).toBe(0);
     const found = (await four.getJobSchedulers()).map(({ key, pattern }) => `${key}: ${pattern}`);
     expect(found.toSorted()).toEqual(["changed: 0 4 * * *", "same: 0 3 * * *"]);
+    expect(await two.getJobSchedulers()).toEqual([]);
+  });
+
+  it("wait until each producer knows that the old partitions are closed, before they move schedulers and count", async () => {
+    await using lab = await Lab.start();
+    const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
+    await two.upsertJobScheduler("daily", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "tick", i: 0 } });
+    const steps: string[] = [];
+    const isClosed = async (): Promise<boolean> => {
+      const doors = await Promise.all(two.queues.map(async (queue) => await lab.redis.get(queue.toKey("closed"))));
+      return doors.every((next) => next === "4");
+    };
+    const clock: Clock = {
+      ...systemClock,
+      schedule: (ms, run, options) => {
+        if (ms >= 2 * KNOWN_AFTER_MS) steps.push("waits");
+        return systemClock.schedule(ms, run, options);
+      },
+    };
+    const division = divisionOf("q", { partitions: 4, connection: lab.connection });
+    const parts = {
+      clock,
+      record: new LayoutRecord(division, keyedOf(four.queues[0] as object)),
+      doors: four.queues.map((queue) => new Door(keyedOf(queue), clock)),
+      onError: () => {},
+      addScheduler: async () => void steps.push(`moves a scheduler, the doors are closed: ${await isClosed()}`),
+    };
+    const connection = { connection: lab.connection, onProgress: () => void steps.push("counts") };
+    expect(await moveQueue(division, 2, parts, connection)).toBe(0);
+    expect(steps).toEqual(["waits", "moves a scheduler, the doors are closed: true", "counts"]);
+  });
+
+  it("keep a job scheduler that could not be added", async () => {
+    await using lab = await Lab.start();
+    const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
+    await two.upsertJobScheduler("daily", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "tick", i: 0 } });
+    vi.spyOn(four, "upsertJobScheduler").mockRejectedValueOnce(new Error("no answer"));
+    await expect(four.moveFrom(2)).rejects.toThrow("no answer");
+    expect((await two.getJobSchedulers()).map(({ key }) => key)).toEqual(["daily"]);
+    expect(await four.moveFrom(2)).toBe(0);
+    expect((await four.getJobSchedulers()).map(({ key }) => key)).toEqual(["daily"]);
     expect(await two.getJobSchedulers()).toEqual([]);
   });
 
