@@ -3,7 +3,7 @@ import { type EffectsEvents, TransactionEndedError } from "@x/effects";
 import { FencedOffError } from "@x/redlock-core";
 import { errorOf, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { gate, job, Lab, lock } from "./support/lab.ts";
+import { gate, type Job, job, Lab, lock } from "./support/lab.ts";
 
 /** A loaded machine is slow: this ends what hangs. */
 const patient = { timeout: 60_000 } as const;
@@ -343,6 +343,25 @@ describe.skipIf(isWithoutPostgres())("once", () => {
       `INSERT INTO ${lab.prefix}inbox SELECT 'old' || n, NULL, now() - interval '2 hours' FROM generate_series(1, 2500) n`,
     );
     expect(await lab.effects.cleanup({ olderThan: 3_600_000 })).toBe(2_501);
+  });
+
+  it("warns once per worker of a small pool, and of a job that may fail although its effect is done", async () => {
+    await using lab = await Lab.open(server, 5);
+    const warnings: string[] = [];
+    const onWarning = (warning: Error & { readonly code?: string }): void => {
+      if (warning.code?.startsWith("X_EFFECTS_") === true) warnings.push(`${warning.code}: ${warning.message}`);
+    };
+    process.on("warning", onWarning);
+    const worker = { name: "payments", opts: { concurrency: 6 } };
+    const careful = { name: "careful", opts: { concurrency: 5, maxStalledCount: 1_000 } };
+    for (const queue of [worker, worker, careful, { name: "a producer", opts: {} }])
+      await lab.effects.once({ job: { ...job(), queue } as Job }, lab.charge);
+    await expect.poll(() => warnings.length, patient).toBeGreaterThan(1);
+    process.off("warning", onWarning);
+    expect(warnings).toEqual([
+      expect.stringMatching(/^X_EFFECTS_POOL: queue "payments": its worker runs 6 jobs at a time with a pool of 5/),
+      expect.stringMatching(/^X_EFFECTS_STALLS: queue "payments": maxStalledCount is 1: /),
+    ]);
   });
 
   it("emits an event for each outcome", async () => {

@@ -137,7 +137,7 @@ export class PostgresServer implements AsyncDisposable {
       ...[`port=${this.port}`, `listen_addresses=${this.host}`, "unix_socket_directories="],
       // A machine that loses its power is not simulated here.
       ...(this.#parts.isDurable === true ? [] : ["fsync=off", "full_page_writes=off"]),
-      ...["max_connections=100", "shared_buffers=32MB", "lc_messages=C"],
+      ...["max_connections=100", "shared_buffers=32MB", "deadlock_timeout=200ms", "lc_messages=C"],
     ];
     const args = ["-D", data, ...settings.flatMap((setting) => ["-c", setting])];
     const child = this.#spawn("postgres", args);
