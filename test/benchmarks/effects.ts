@@ -55,6 +55,7 @@ export async function* reportEffects(): AsyncGenerator<string> {
     max: 20,
   });
   pool.on("error", () => undefined);
+  pool.on("connect", countStatements);
   await pool.query("CREATE TABLE account (id int PRIMARY KEY, balance int)");
   await pool.query(`INSERT INTO account SELECT n, 0 FROM generate_series(0, ${ACCOUNTS - 1}) n`);
   const effects = new Effects(pool);
@@ -68,17 +69,20 @@ export async function* reportEffects(): AsyncGenerator<string> {
   await pool.end();
 }
 
-async function measureOnce(pool: pg.Pool, effects: Effects): Promise<string> {
-  let statements = 0;
-  pool.on("connect", (client) => {
-    const query = client.query.bind(client) as (...args: unknown[]) => unknown;
-    Object.defineProperty(client, "query", {
-      value: (...args: unknown[]) => {
-        statements += 1;
-        return query(...args);
-      },
-    });
+/** Statements that the pool's clients have sent. */
+let statements = 0;
+
+function countStatements(client: pg.PoolClient): void {
+  const query = client.query.bind(client) as (...args: unknown[]) => unknown;
+  Object.defineProperty(client, "query", {
+    value: (...args: unknown[]) => {
+      statements += 1;
+      return query(...args);
+    },
   });
+}
+
+async function measureOnce(pool: pg.Pool, effects: Effects): Promise<string> {
   let key = 0;
   const lockOf = (account: number) => ({ fencingToken: 1, resources: [`account:${account}`] });
   const kinds: Readonly<Record<string, (account: number) => Promise<unknown>>> = {
