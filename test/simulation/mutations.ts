@@ -60,7 +60,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "lock/attempt.ts",
-        "leaseEnd(this.asked, ttlMs, engine.options.driftFactor)",
+        "leaseEnd(asked, ttlMs, engine.options.driftFactor)",
         "leaseEnd(now, ttlMs, engine.options.driftFactor)",
       ),
     ],
@@ -69,7 +69,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, however late",
-    patches: [core("lock/attempt.ts", "remainingMs(this.end, now) <= 0", "now.monotonicMs < 0")],
+    patches: [core("lock/attempt.ts", "remainingMs(end, now) <= 0", "now.monotonicMs < 0")],
     directed: "grants after the end",
   },
   {
@@ -235,8 +235,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "lock/attempt.ts",
-        "this.token = engine.newToken();",
-        "this.token = (request.target.resources as { token?: string }).token ??= engine.newToken();",
+        "this.#token = engine.newToken();",
+        "this.#token = (request.target.resources as { token?: string }).token ??= engine.newToken();",
       ),
     ],
     directed: "late release",
@@ -244,7 +244,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "release to all",
     without: "only nodes that answered are released",
-    patches: [core("lock/attempt.ts", "return this.sentTo & ~", "return this.#answeredBy & ~")],
+    patches: [core("lock/attempt.ts", "return this.#round.sentTo & ~", "return this.#answeredBy & ~")],
   },
   {
     protection: "release after a late answer to a waiter",
@@ -260,7 +260,7 @@ export const MUTATIONS: readonly Mutation[] = [
         "new Deadlines(clock, options.nodeTimeout)",
         "new Deadlines(clock, options.nodeTimeout + 3_600_000)",
       ),
-      core("rounds/round.ts", "clock.schedule(this.timeoutMs,", "clock.schedule(this.timeoutMs + 3_600_000,"),
+      core("rounds/round.ts", "clock.schedule(this.#timeoutMs,", "clock.schedule(this.#timeoutMs + 3_600_000,"),
     ],
   },
   {

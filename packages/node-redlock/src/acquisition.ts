@@ -198,7 +198,7 @@ function quarantineOf({ refusal, votes, freeInMs }: RefusedAttempt): string {
   return ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
 }
 
-const NOBODY: Enrolment = { member: "", on: new Set() };
+const NOBODY: Enrolment = { member: "", enrolledOn: 0 };
 
 const TOO_LATE: RefusedAttempt = { kind: "refused", refusal: "unreachable", votes: [], freeInMs: [] };
 

@@ -1,6 +1,6 @@
 /** This file counts the votes of one attempt, as node-redlock reports them. */
 
-import { type Answer, isNotAsked, type Observer, Timed } from "@x/redlock-core/steps";
+import { type Answer, Deadline, isNotAsked, type Observer, type Timed } from "@x/redlock-core/steps";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
@@ -14,11 +14,12 @@ export interface CountRules {
   readonly onError: (error: Error) => void;
 }
 
-export class VoteCount extends Timed {
+export class VoteCount implements Timed {
   readonly observe: Observer = (node, answer) => this.#count(node, answer);
   readonly #shared: SharedEngine;
   readonly #rules: CountRules;
   readonly #stats: ExecutionStats;
+  readonly #grace = new Deadline(this);
   /** The clients that have not voted, as bits. */
   #open: number;
   #complete: Promise<ExecutionStats> | undefined;
@@ -27,7 +28,6 @@ export class VoteCount extends Timed {
   #refusals = 0;
 
   constructor(shared: SharedEngine, rules: CountRules) {
-    super();
     const { everyNode, quorum } = shared.engine;
     this.#shared = shared;
     this.#rules = rules;
@@ -63,10 +63,10 @@ export class VoteCount extends Timed {
       return;
     }
     this.#onSettled = run;
-    this.#shared.graces.start(this);
+    this.#shared.graces.start(this.#grace);
   }
 
-  override onDeadline(): void {
+  onDeadline(): void {
     this.#shared.slow |= this.#open;
     this.#settle();
   }
@@ -90,7 +90,7 @@ export class VoteCount extends Timed {
     if (!isNotAsked(answer)) this.#note(client, this.#objection(node, answer));
     if (this.#open === 0) this.#onComplete?.(this.#stats);
     if (this.#onSettled === undefined || !this.#isSettled) return;
-    this.#shared.graces.stop(this);
+    this.#shared.graces.stop(this.#grace);
     this.#settle();
   }
 

@@ -4,7 +4,7 @@
  *
  * Each step works on the engine of a session: see `protocolOf(redlock).session`. None checks what it is given.
  */
-export { Deadlines, Timed } from "./kit/deadlines.ts";
+export { Deadline, Deadlines, type Timed } from "./kit/deadlines.ts";
 export { warn } from "./kit/emitter.ts";
 export {
   type AttemptRequest,
@@ -12,13 +12,13 @@ export {
   type Grant,
   isCorrectable,
   isGrant,
-  MAX_CORRECTIONS,
   type RefusedAttempt,
   startAttempt,
 } from "./lock/attempt.ts";
 export { type ExtendResult, extendRound } from "./lock/extend.ts";
 export { type ReleaseRequest, releaseEverywhere, startRelease } from "./lock/release.ts";
 export type { Session } from "./lock/session.ts";
+export { MAX_CORRECTIONS } from "./lock/until-granted.ts";
 export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { type Engine, MAX_NODES } from "./rounds/engine.ts";
 export { type Answer, isNotAsked, type Observer } from "./rounds/round.ts";

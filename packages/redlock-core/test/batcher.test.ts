@@ -28,17 +28,8 @@ const targetOf = (text: string): Request["target"] => ({
   slot: 0,
 });
 
-class Question extends Request {
-  constructor(text: string) {
-    super(targetOf(text));
-    this.text = text;
-  }
-  override onReply(): void {}
-  override onError(): void {}
-  override onDeadline(): void {}
-}
-
-const questionOf = (text: string): Question => new Question(text);
+const questionOf = (text: string): Request =>
+  new Request("other", targetOf(text), text, { onReply: () => undefined, onError: () => undefined });
 
 const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -65,14 +56,14 @@ describe("a node that never answers", () => {
     setFlagsFromString("--expose-gc");
     const collect = runInNewContext("gc") as () => void;
     const batcher = batcherOf(new StubNode());
-    const questions: WeakRef<Question>[] = [];
+    const questions: WeakRef<Request>[] = [];
     for (let index = 0; index < 10_000; index += 1) {
       const question = questionOf(`R1 ${index}`);
       questions.push(new WeakRef(question));
       batcher.submit(question);
       if (index < 100) await turnEnds();
-      question.abandoned = true;
-      batcher.abandoned();
+      question.isAbandoned = true;
+      batcher.onAbandoned();
     }
     await turnEnds();
     collect();
@@ -87,7 +78,7 @@ describe("a node that is down", () => {
     node.answer = (operations) => Promise.resolve(granted(operations));
     const texts = Array.from({ length: 30_000 }, (_, index) => `R1 ${index}`);
     for (const text of texts) {
-      batcher.keepUndelivered({ target: targetOf(text), text, isRelease: true, untilMs: Number.POSITIVE_INFINITY });
+      batcher.keepUndelivered({ target: targetOf(text), text, kind: "release", untilMs: Number.POSITIVE_INFINITY });
     }
     node.become("ready");
     await batcher.untilAnswered();

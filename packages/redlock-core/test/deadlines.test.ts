@@ -1,19 +1,8 @@
 import { ManualClock } from "@x/test-support";
 import { expect, it } from "vitest";
-import { Deadlines, Timed } from "../src/kit/deadlines.ts";
+import { Deadline, Deadlines } from "../src/kit/deadlines.ts";
 
-class Round extends Timed {
-  readonly #onEnd: () => void;
-
-  constructor(onEnd: () => void) {
-    super();
-    this.#onEnd = onEnd;
-  }
-
-  override onDeadline(): void {
-    this.#onEnd();
-  }
-}
+const deadlineOf = (onDeadline: () => void): Deadline => new Deadline({ onDeadline });
 
 it("ends each round at its own deadline, also when the end of one begins another", async () => {
   const clock = new ManualClock();
@@ -21,15 +10,15 @@ it("ends each round at its own deadline, also when the end of one begins another
   const deadlines = new Deadlines(clock, 500);
   const ended: number[] = [];
   const note = (): number => ended.push(clock.monotonicMs() - startMs);
-  const release = new Round(note);
+  const release = deadlineOf(note);
   deadlines.start(
-    new Round(() => {
+    deadlineOf(() => {
       note();
       deadlines.start(release);
     }),
   );
   await clock.advance(400);
-  deadlines.start(new Round(note));
+  deadlines.start(deadlineOf(note));
   await clock.advance(1_000);
   expect(ended).toEqual([500, 900, 1_000]);
 });

@@ -31,7 +31,7 @@ function situation(): Situation {
       const target = engine.targetOf(["r"]);
       void releaseEverywhere(engine, { target, token, ttlMs: options.ttl, mayHoldOn: engine.everyNode });
     },
-    leave: (member) => leaveLines(engine, engine.targetOf(["r"]), { member, on: new Set([0]) }),
+    leave: (member) => leaveLines(engine, engine.targetOf(["r"]), { member, enrolledOn: 1 }),
   };
 }
 

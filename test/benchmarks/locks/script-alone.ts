@@ -128,10 +128,9 @@ function acquireBy(nodeCount: number, ttlMs: number, send: Send): Acquire {
     const token = newToken(systemRandom);
     const registers = isAlone ? undefined : [String(slotOf(resource))];
     const target = { resources: [resource], keys: [resource], registers, slot: 0 };
-    const release = (): Promise<boolean> =>
-      ask({ target, text: releaseText(1, token), isAcquisition: false, isRelease: true });
+    const release = (): Promise<boolean> => ask({ target, text: releaseText(1, token), kind: "release" });
     const text = acquireText(1, token, { ttlMs, ballot: isAlone ? 0 : ballot });
-    const isGranted = await ask({ target, text, isAcquisition: true, isRelease: false });
+    const isGranted = await ask({ target, text, kind: "acquire" });
     if (isGranted && remainingMs(end, readClock(systemClock)) > 0) return release;
     await release();
     throw new Error(`${resource} is held`);

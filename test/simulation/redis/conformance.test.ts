@@ -217,21 +217,21 @@ describe("the simulated Redis", () => {
       const token = random.pick(tokens);
       const lease = { target, token, ttlMs: ttlMs(), fencingToken: ballot() };
       const count = keys.length;
-      const other = { target, isAcquisition: false, isRelease: false };
+      const other = { target, kind: "other" as const };
       switch (random.pick(["A", "A", "A", "E", "E", "P", "R", "R", "L", "W"])) {
         case "A": {
           const waits = random.chance(0.5);
           const place = waits || random.chance(0.3) ? order : undefined;
           const note = random.chance(0.2) ? 'of "x" y' : undefined;
           const facts = { ttlMs: ttlMs(), ballot: ballot(), place, member: waits ? member : undefined, note };
-          return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
+          return { ...other, kind: "acquire", text: acquireText(count, token, facts) };
         }
         case "E":
           return { ...other, text: extendText(lease) };
         case "P":
           return { ...other, text: repairText(lease) };
         case "R":
-          return { ...other, isRelease: true, text: releaseText(count, token) };
+          return { ...other, kind: "release", text: releaseText(count, token) };
         case "W":
           return { ...other, text: waitText(count, order, member) };
         default:

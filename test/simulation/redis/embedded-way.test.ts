@@ -60,8 +60,7 @@ class Side {
   batch(key: string, texts: readonly string[]): unknown {
     const target = { resources: [key], keys: [key], registers: undefined, slot: 0 };
     const operations = texts.map((text): BatchOperation => {
-      const isAcquisition = text.startsWith("a");
-      return { target, text, isAcquisition, isRelease: !isAcquisition };
+      return { target, text, kind: text.startsWith("a") ? "acquire" : "release" };
     });
     const { keys, args } = this.#requests.of(operations, digits(0));
     const reply = evaluate(this.store, SCRIPTS.batch, keys, args);

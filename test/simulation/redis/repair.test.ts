@@ -39,7 +39,7 @@ describe.each([
     registers: isAlone ? undefined : [String(slotOf(key))],
     slot: 0,
   });
-  const ask = (text: string, key: string, kind: Partial<BatchOperation> = {}): unknown => {
+  const ask = (text: string, key: string, kind: BatchOperation["kind"] = "other"): unknown => {
     const requests = new BatchRequests({
       isAlone,
       isCluster: false,
@@ -48,7 +48,7 @@ describe.each([
       countsReceivers: true,
       waiterTtlMs: 60_000,
     });
-    const operation = { target: targetOf(key), text, isAcquisition: false, isRelease: false, ...kind };
+    const operation = { target: targetOf(key), text, kind };
     const { keys, args } = requests.of([operation]);
     const reply = evaluate(store, SCRIPTS.batch, keys, args);
     return Array.isArray(reply) ? reply[2] : Number(reply);
@@ -58,8 +58,8 @@ describe.each([
   const repair = (): unknown => ask(repairText(lease), KEY);
   const grant = (key: string): void => {
     const token = "xb2".padEnd(TOKEN_LENGTH, "0");
-    ask(acquireText(1, token, { ttlMs: 1_000, ballot: NOW_US }), key, { isAcquisition: true });
-    ask(releaseText(1, token), key, { isRelease: true });
+    ask(acquireText(1, token, { ttlMs: 1_000, ballot: NOW_US }), key, "acquire");
+    ask(releaseText(1, token), key, "release");
   };
   const valueOf = (key: string): unknown => store.call("GET", [key]);
   const greatest = (): number =>

@@ -83,7 +83,7 @@ class Node {
     if (!Array.isArray(reply) && batch.at(-1)?.text.startsWith("A") === true)
       this.waitersGranted[batch.length - 1] = (this.waitersGranted[batch.length - 1] ?? 0) + 1;
     if (Array.isArray(reply)) return reply.slice(2).map((each) => (isError(each) ? "error" : each));
-    const isNumbered = ({ isAcquisition }: BatchOperation): boolean => this.#isAlone && isAcquisition;
+    const isNumbered = ({ kind }: BatchOperation): boolean => this.#isAlone && kind === "acquire";
     let number = Number(reply) - batch.filter(isNumbered).length;
     return batch.map((each) => {
       if (!isNumbered(each)) return 1;
@@ -121,8 +121,8 @@ it.each([
     const order = START_US + place;
     const member = `${place === 2 ? GONE : "x:redlock:p"}#${place}`;
     const ttlMs = random.integer(20, 3_000);
-    const release = { target, isAcquisition: false, isRelease: true, text: releaseText(count, token) };
-    const other = { target, isAcquisition: false, isRelease: false };
+    const release = { target, kind: "release" as const, text: releaseText(count, token) };
+    const other = { target, kind: "other" as const };
     switch (random.pick(kinds)) {
       case "A": {
         const waits = random.chance(0.2);
@@ -133,12 +133,12 @@ it.each([
           member: waits ? member : undefined,
           note: random.chance(0.1) ? "note" : undefined,
         };
-        return { ...other, isAcquisition: true, text: acquireText(count, token, facts) };
+        return { ...other, kind: "acquire", text: acquireText(count, token, facts) };
       }
       case "waiter":
         return {
           ...other,
-          isAcquisition: true,
+          kind: "acquire",
           text: acquireText(count, token, { ttlMs, ballot: nowUs, place: order, member }),
         };
       case "E":

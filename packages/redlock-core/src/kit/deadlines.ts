@@ -1,26 +1,35 @@
 /**
- * The deadlines of the rounds that are under way share one timer. Nearly all rounds have the same timeout, so their
- * deadlines come in the order of their starts. A timer for each was a tenth of what a lock costs the client.
+ * The deadlines of the rounds under way share one timer. Nearly all rounds have the same timeout, so their deadlines
+ * are due in the order in which the rounds started. One timer per round was a tenth of the client's cost of a lock.
  */
 import type { Clock } from "./clock.ts";
 
 const KEEP_ALIVE = { keepAlive: true } as const;
 
-/** A `Timed` is called at its deadline. The links belong to the list. */
-export abstract class Timed {
-  dueMs = 0;
-  earlier: Timed | undefined;
-  later: Timed | undefined;
-  isTimed = false;
+/** The owner of a deadline. */
+export interface Timed {
+  /** Called when the deadline is reached. */
+  onDeadline(): void;
+}
 
-  abstract onDeadline(): void;
+/** The deadline of one owner, as an entry of `Deadlines`. Only the list changes the fields. */
+export class Deadline {
+  readonly owner: Timed;
+  dueMs = 0;
+  isRunning = false;
+  earlier: Deadline | undefined;
+  later: Deadline | undefined;
+
+  constructor(owner: Timed) {
+    this.owner = owner;
+  }
 }
 
 export class Deadlines {
   readonly #clock: Clock;
   readonly #timeoutMs: number;
-  #first: Timed | undefined;
-  #last: Timed | undefined;
+  #first: Deadline | undefined;
+  #last: Deadline | undefined;
   #cancel: (() => void) | undefined;
   #isLeaving = false;
 
@@ -29,28 +38,29 @@ export class Deadlines {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Calls `onDeadline` after the timeout; the process is kept alive until then. */
-  start(timed: Timed, nowMs: number = this.#clock.monotonicMs()): void {
-    timed.dueMs = nowMs + this.#timeoutMs;
-    timed.isTimed = true;
-    timed.earlier = this.#last;
-    if (this.#last === undefined) this.#first = timed;
-    else this.#last.later = timed;
-    this.#last = timed;
+  /** Calls the owner of `deadline` after the timeout. Keeps the process alive until then. */
+  start(deadline: Deadline, nowMs: number = this.#clock.monotonicMs()): void {
+    deadline.dueMs = nowMs + this.#timeoutMs;
+    deadline.isRunning = true;
+    deadline.earlier = this.#last;
+    if (this.#last === undefined) this.#first = deadline;
+    else this.#last.later = deadline;
+    this.#last = deadline;
     this.#arm(nowMs);
   }
 
-  stop(timed: Timed): void {
-    if (!timed.isTimed) return;
-    timed.isTimed = false;
-    if (timed.earlier === undefined) this.#first = timed.later;
-    else timed.earlier.later = timed.later;
-    if (timed.later === undefined) this.#last = timed.earlier;
-    else timed.later.earlier = timed.earlier;
-    timed.earlier = undefined;
-    timed.later = undefined;
+  /** Stops a deadline. Does nothing if the deadline is not running. */
+  stop(deadline: Deadline): void {
+    if (!deadline.isRunning) return;
+    deadline.isRunning = false;
+    if (deadline.earlier === undefined) this.#first = deadline.later;
+    else deadline.earlier.later = deadline.later;
+    if (deadline.later === undefined) this.#last = deadline.earlier;
+    else deadline.later.earlier = deadline.earlier;
+    deadline.earlier = undefined;
+    deadline.later = undefined;
     if (this.#first !== undefined || this.#isLeaving || this.#cancel === undefined) return;
-    // The next one is likely to come in this very turn.
+    // The next round is likely to start in the same turn, so the timer is cancelled at its end.
     this.#isLeaving = true;
     this.#clock.defer(this.#onTurnEnd);
   }
@@ -68,14 +78,14 @@ export class Deadlines {
     while (this.#first !== undefined && this.#first.dueMs <= nowMs) {
       const due = this.#first;
       this.stop(due);
-      due.onDeadline();
+      due.owner.onDeadline();
     }
     this.#arm(nowMs);
   };
 
   /**
-   * Arms the timer for the first deadline. A round that begins at the end of another must not put off the deadlines
-   * that are due before its own.
+   * Arms the timer for the first deadline. A round that starts when another round ends must not postpone earlier
+   * deadlines.
    */
   #arm(nowMs: number): void {
     if (this.#cancel !== undefined || this.#first === undefined) return;

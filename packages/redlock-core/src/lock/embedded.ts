@@ -11,11 +11,11 @@
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
-import { type Deadlines, Timed } from "../kit/deadlines.ts";
+import { Deadline, type Deadlines, type Timed } from "../kit/deadlines.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
 import { embedded } from "../scripts/embedded.lua.ts";
-import { type Grant, tellAcquired } from "./attempt.ts";
+import type { Grant } from "./attempt.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
 
@@ -45,22 +45,22 @@ export function grantOf(engine: Engine, { resource, token, fencingToken, asked }
   };
 }
 
-/** Takes the answer of a script to a release, once; false if there is none in time. */
-export class ScriptAnswer extends Timed {
+/** The answer of a script to a release, passed on once; false if there is none in time. */
+export class ScriptAnswer implements Timed {
   readonly #deadlines: Deadlines;
+  readonly #deadline = new Deadline(this);
   #onSettled: ((isDeleted: boolean) => void) | undefined;
 
   constructor(deadlines: Deadlines, onSettled: (isDeleted: boolean) => void) {
-    super();
     this.#deadlines = deadlines;
     this.#onSettled = onSettled;
-    deadlines.start(this);
+    deadlines.start(this.#deadline);
   }
 
   settle(isDeleted: boolean): void {
     const onSettled = this.#onSettled;
     this.#onSettled = undefined;
-    this.#deadlines.stop(this);
+    this.#deadlines.stop(this.#deadline);
     onSettled?.(isDeleted);
   }
 
@@ -105,7 +105,13 @@ export class EmbeddedLocks {
       return undefined;
     }
     const lock = this.#hold(grant);
-    tellAcquired(engine.events, grant, now.monotonicMs - grant.granted.monotonicMs);
+    engine.events.tell("acquire", () => ({
+      resources: grant.target.resources,
+      attempts: 1,
+      waitMs: now.monotonicMs - grant.granted.monotonicMs,
+      outcome: "acquired",
+      fencingToken: grant.fencingToken,
+    }));
     return lock;
   }
 

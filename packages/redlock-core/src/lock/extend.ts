@@ -78,47 +78,52 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
   const asked = readClock(clock);
   const count = countExtension(engine, asked, request);
   const { promise: result, resolve } = deferred<ExtendResult>();
-  /** The nodes without a key, which set it again once a quorum has said that the lock is still ours. */
-  const missingOn = new Set<number>();
+  /** The nodes without a key, as bits. They set the key again once a quorum has said that the lock is still held. */
+  let missingOn = 0;
   let isExtended = false;
-  /** The number of nodes that may have voted for somebody else since the grant. */
+  /** The number of nodes that may have voted for another client since the grant. */
   let others = 0;
   const repair = (): void => {
-    if (missingOn.size === 0 || request.isHeld?.() === false) return;
-    const nodes = new Set(missingOn);
-    missingOn.clear();
-    startRound(engine, target, repairText(request), {
-      timeoutMs: engine.options.nodeTimeout,
-      only: (node) => nodes.has(node),
-      onAnswer: () => false,
-    });
+    if (missingOn === 0 || request.isHeld?.() === false) return;
+    const nodes = missingOn;
+    missingOn = 0;
+    const { nodeTimeout } = engine.options;
+    startRound(
+      engine,
+      { kind: "other", target, text: repairText(request), timeoutMs: nodeTimeout, nodes },
+      { onAnswer: () => false },
+    );
   };
-  const round = startRound(engine, target, extendText(request), {
-    timeoutMs: Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1)),
-    observe: (node, answer) => {
-      request.observe?.(node, answer);
-      if (answer.kind !== "reply" || answer.value !== 3) return;
-      missingOn.add(node);
-      if (isExtended) repair();
+  const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
+  const round = startRound(
+    engine,
+    { kind: "other", target, text: extendText(request), timeoutMs },
+    {
+      observe: (node, answer) => {
+        request.observe?.(node, answer);
+        if (answer.kind !== "reply" || answer.value !== 3) return;
+        missingOn |= 1 << node;
+        if (isExtended) repair();
+      },
+      onAnswer: (node, answer) => {
+        const about = {
+          node: engine.nodes[node]?.name ?? "",
+          tookMs: Math.round(clock.monotonicMs() - asked.monotonicMs),
+        };
+        const vote = voteOf(answer);
+        const isKept = answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : vote.vote === "granted";
+        if (!isKept) others += 1;
+        const decided = count({ ...about, ...vote }, vote.vote === "held" ? lossIn(answer) : undefined);
+        if (decided === undefined) return false;
+        isExtended = decided.kind === "extended";
+        // Too few nodes for another client: a key that is missing on these nodes was never there.
+        const isOurs = decided.kind === "failed" && others < engine.quorum;
+        if (isExtended || (isOurs && remainingMs(request.end, readClock(clock)) > 0)) repair();
+        resolve(decided);
+        return true;
+      },
     },
-    onAnswer: (node, answer) => {
-      const about = {
-        node: engine.nodes[node]?.name ?? "",
-        tookMs: Math.round(clock.monotonicMs() - asked.monotonicMs),
-      };
-      const vote = voteOf(answer);
-      const isKept = answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : vote.vote === "granted";
-      if (!isKept) others += 1;
-      const decided = count({ ...about, ...vote }, vote.vote === "held" ? lossIn(answer) : undefined);
-      if (decided === undefined) return false;
-      isExtended = decided.kind === "extended";
-      // Too few nodes for anybody else: what is missing on these was never there.
-      const isOurs = decided.kind === "failed" && others < engine.quorum;
-      if (isExtended || (isOurs && remainingMs(request.end, readClock(clock)) > 0)) repair();
-      resolve(decided);
-      return true;
-    },
-  });
+  );
   return {
     result,
     get sentTo() {

@@ -1,21 +1,22 @@
 /**
- * A release is a compare-and-delete on every node that may hold a key of ours, also on those that never answered.
+ * A release is a compare-and-delete on every node that may hold a key with the lock's token, including nodes that never
+ * answered.
  *
- * It never throws, and never deletes somebody else's key. If a node could not be reached, the key is released again
- * when the connection is ready, as long as the key may live.
+ * A release never throws, and never deletes the key of another holder. If a node could not be reached, the release is
+ * sent again when the connection is ready, as long as the key may live.
  */
 import type { Engine } from "../rounds/engine.ts";
-import { type Answer, type Observer, Round } from "../rounds/round.ts";
+import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
 
 export interface ReleaseRequest {
   readonly target: Target;
   readonly token: string;
-  /** The longest lease that was asked for. A key may live for so long from now. */
+  /** The longest lease that was requested. A key may live this long from now. Default: `ttlMs`. */
   readonly longestTtlMs?: number;
   readonly ttlMs: number;
-  /** The nodes that may hold a key of ours, as bits; the others are not asked. */
+  /** The nodes that may hold a key with the token, as bits; the others are not asked. */
   readonly mayHoldOn: number;
   readonly observe?: Observer | undefined;
 }
@@ -25,60 +26,66 @@ export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Prom
   return new Promise((resolve) => startRelease(engine, request, engine.clock.monotonicMs(), resolve));
 }
 
+/** Releases the keys, and calls `onEnd` in the step that decides whether a quorum confirmed. */
 export function startRelease(
   engine: Engine,
   request: ReleaseRequest,
   nowMs: number,
   onEnd: (isConfirmed: boolean) => void,
 ): void {
-  new Release(engine, request, nowMs, onEnd).start(nowMs);
+  if (request.mayHoldOn === 0) onEnd(false);
+  else new Release(engine, request, nowMs, onEnd).start(nowMs);
 }
 
-class Release extends Round {
-  readonly #onEnd: (isConfirmed: boolean) => void;
+class Release implements RoundOwner {
+  readonly observe: Observer | undefined;
+  readonly #engine: Engine;
+  readonly #target: Target;
+  readonly #text: string;
+  readonly #round: Round;
   readonly #untilMs: number;
-  /** The nodes that are asked, as bits. */
-  readonly #askedNodes: number;
+  readonly #onEnd: (isConfirmed: boolean) => void;
   #yes = 0;
   #no: number;
 
   constructor(engine: Engine, request: ReleaseRequest, nowMs: number, onEnd: (isConfirmed: boolean) => void) {
-    super(engine, request.target, engine.options.nodeTimeout, request.observe);
-    this.#onEnd = onEnd;
+    const { target, token, mayHoldOn } = request;
+    this.observe = request.observe;
+    this.#engine = engine;
+    this.#target = target;
+    this.#text = releaseText(target.keys.length, token);
     this.#untilMs = nowMs + (request.longestTtlMs ?? request.ttlMs);
-    this.text = releaseText(request.target.keys.length, request.token);
-    this.#askedNodes = request.mayHoldOn;
-    this.#no = engine.nodes.length - countOf(this.#askedNodes);
-  }
-
-  override get isRelease(): boolean {
-    return true;
-  }
-
-  override get sendAnyway(): boolean {
-    return true;
+    this.#onEnd = onEnd;
+    this.#no = engine.nodes.length - countOf(mayHoldOn);
+    this.#round = new Round(engine, this, {
+      kind: "release",
+      target,
+      text: this.#text,
+      timeoutMs: engine.options.nodeTimeout,
+      nodes: mayHoldOn,
+      isSentAnyway: true,
+    });
   }
 
   start(nowMs: number): void {
-    if (this.#askedNodes === 0) this.#onEnd(false);
-    else this.ask(nowMs);
+    this.#round.ask(nowMs);
   }
 
-  protected override get nodesToAsk(): number {
-    return this.#askedNodes;
-  }
-
-  protected override onUndelivered(node: number): void {
-    const { target, text } = this;
-    this.engine.batchers[node]?.keepUndelivered({ target, text, isRelease: true, untilMs: this.#untilMs });
-  }
-
-  protected override onVote(_node: number, answer: Answer): boolean {
-    if (answer.kind === "reply" && answer.value === this.target.keys.length) this.#yes += 1;
+  onAnswer(_node: number, answer: Answer): boolean {
+    if (answer.kind === "reply" && answer.value === this.#target.keys.length) this.#yes += 1;
     else this.#no += 1;
-    const { nodes, quorum } = this.engine;
+    const { nodes, quorum } = this.#engine;
     if (this.#yes < quorum && this.#no <= nodes.length - quorum) return false;
     this.#onEnd(this.#yes >= quorum);
     return true;
+  }
+
+  onUndelivered(node: number): void {
+    this.#engine.batchers[node]?.keepUndelivered({
+      kind: "release",
+      target: this.#target,
+      text: this.#text,
+      untilMs: this.#untilMs,
+    });
   }
 }

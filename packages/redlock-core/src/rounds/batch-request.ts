@@ -6,7 +6,7 @@ import type { Request } from "./request.ts";
 export const NO_NUMBER: string = digits(0);
 
 /** One of the operations of a request. */
-export type BatchOperation = Readonly<Pick<Request, "target" | "text" | "isAcquisition" | "isRelease">>;
+export type BatchOperation = Readonly<Pick<Request, "kind" | "target" | "text">>;
 
 interface BatchSender {
   /** Whether the node alone votes, and numbers the grants. */
@@ -57,7 +57,7 @@ export class BatchRequests {
     const { waiting, hash, lastNumber } = nodeKeysOf(isCluster ? operations[0]?.target.slot : undefined);
     const keys = [waiting];
     const args: string[] = [];
-    if (operations.length > 0 && operations.every(({ isRelease }) => isRelease)) {
+    if (operations.length > 0 && operations.every(({ kind }) => kind === "release")) {
       args.push(`${MODE.releases}${NO_NUMBER}${this.#settings}`);
     } else if (!isAlone) {
       keys.push(hash);
@@ -86,8 +86,8 @@ function areSame(some: readonly BatchOperation[], others: readonly BatchOperatio
 /** Lists how many registers there are, and those of each acquisition. */
 function registersOf(operations: readonly BatchOperation[]): readonly string[] {
   const registers = [""];
-  for (const { isAcquisition, target } of operations) {
-    if (isAcquisition) for (const register of target.registers ?? []) registers.push(register);
+  for (const { kind, target } of operations) {
+    if (kind === "acquire") for (const register of target.registers ?? []) registers.push(register);
   }
   registers[0] = String(registers.length - 1);
   return registers;

@@ -22,7 +22,7 @@ import { digits, isNumber } from "../rules/operation.ts";
 import { deadConnectionMs } from "../rules/silence.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
-import { isRefused, type Reply, Request } from "./request.ts";
+import { isRefused, type Receiver, type Reply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
 /** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
@@ -98,7 +98,7 @@ export class Batcher {
 
   submit(request: Request): void {
     if (this.#isClosed || this.node.state === "down") {
-      request.onError(this.index, notConnected(this.node));
+      request.receiver.onError(this.index, notConnected(this.node));
       return;
     }
     this.#pending.push(request);
@@ -106,11 +106,11 @@ export class Batcher {
     else this.#scheduleFlush();
   }
 
-  /** Tells that operations were abandoned, so that a node that never answers does not keep them for ever. */
-  abandoned(): void {
+  /** Called when a request was abandoned, so that a node that never answers does not keep such requests forever. */
+  onAbandoned(): void {
     this.#abandonedCount += 1;
     if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
-      this.#pending = this.#pending.filter((request) => !request.abandoned);
+      this.#pending = this.#pending.filter((request) => !request.isAbandoned);
       this.#abandonedCount = 0;
     }
   }
@@ -190,7 +190,7 @@ export class Batcher {
     const failed = this.#pending;
     this.#pending = [];
     this.#abandonedCount = 0;
-    for (const request of failed) if (!request.abandoned) request.onError(this.index, error);
+    for (const { isAbandoned, receiver } of failed) if (!isAbandoned) receiver.onError(this.index, error);
   }
 
   /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
@@ -207,7 +207,7 @@ export class Batcher {
     if (this.#cancelRedelivery !== undefined || this.#undelivered.isEmpty) return;
     if (this.node.isCluster !== true && !this.#mayAsk(0)) return;
     const due = this.#undelivered.take(MAX_OPERATIONS, this.#clock.monotonicMs(), (slot) => this.#mayAsk(slot));
-    for (const operation of due) this.#pending.push(new Redelivery(this, operation));
+    for (const operation of due) this.#pending.push(redeliveryOf(operation, this));
   }
 
   #scheduleFlush(): void {
@@ -245,7 +245,7 @@ export class Batcher {
     const batch: Request[] = [];
     const rest: Request[] = [];
     for (const request of this.#pending) {
-      if (request.abandoned) continue;
+      if (request.isAbandoned) continue;
       const { slot } = request.target;
       const isFirst = batch.length === 0 && this.#mayAsk(slot);
       const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || slot === slotOf(batch)));
@@ -316,14 +316,14 @@ export class Batcher {
   /** Settles a batch of which everything succeeded. A node alone replies the last of the grants' numbers in a row. */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
-      for (const request of batch) request.onReply(this.index, YES);
+      for (const request of batch) request.receiver.onReply(this.index, YES);
       return;
     }
     this.noteNumber(reply);
     let number = Number(reply) + 1;
-    for (const { isAcquisition } of batch) if (isAcquisition) number -= 1;
-    for (const request of batch) {
-      request.onReply(this.index, request.isAcquisition ? granted(number++) : YES);
+    for (const { kind } of batch) if (kind === "acquire") number -= 1;
+    for (const { kind, receiver } of batch) {
+      receiver.onReply(this.index, kind === "acquire" ? granted(number++) : YES);
     }
   }
 
@@ -331,11 +331,11 @@ export class Batcher {
     const nodeTimeUs = Number(reply[0]);
     const quarantineLeftMs = Number(reply[1]);
     let at = 2;
-    for (const request of batch) {
+    for (const { kind, receiver } of batch) {
       const value = reply[at++];
-      if (this.#requests.sender.isAlone && request.isAcquisition && typeof value === "number")
+      if (this.#requests.sender.isAlone && kind === "acquire" && typeof value === "number")
         this.noteNumber(digits(value));
-      request.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
+      receiver.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
     }
   }
 
@@ -350,34 +350,19 @@ export class Batcher {
   }
 
   #fail(batch: readonly Request[], error: Error): void {
-    for (const request of batch) request.onError(this.index, error);
+    for (const { receiver } of batch) receiver.onError(this.index, error);
   }
 }
 
-class Redelivery extends Request {
-  readonly #batcher: Batcher;
-  readonly #operation: Undelivered;
-
-  constructor(batcher: Batcher, operation: Undelivered) {
-    super(operation.target);
-    this.text = operation.text;
-    this.#batcher = batcher;
-    this.#operation = operation;
-  }
-
-  override get isRelease(): boolean {
-    return this.#operation.isRelease;
-  }
-
-  override onReply(_node: number, { value }: Reply): void {
-    if (isRefused(value)) this.#batcher.keepUndelivered(this.#operation);
-  }
-
-  override onError(): void {
-    this.#batcher.keepUndelivered(this.#operation);
-  }
-
-  override onDeadline(): void {}
+/** Returns the request that sends an undelivered operation again. If it fails, the batcher keeps the operation again. */
+function redeliveryOf(operation: Undelivered, batcher: Batcher): Request {
+  const receiver: Receiver = {
+    onReply: (_node, { value }) => {
+      if (isRefused(value)) batcher.keepUndelivered(operation);
+    },
+    onError: () => batcher.keepUndelivered(operation),
+  };
+  return new Request(operation.kind, operation.target, operation.text, receiver);
 }
 
 function granted(number: number): Reply {

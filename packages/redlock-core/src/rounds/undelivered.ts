@@ -7,7 +7,7 @@ import type { Target } from "../rules/operation.ts";
 export interface Undelivered {
   readonly target: Target;
   readonly text: string;
-  readonly isRelease: boolean;
+  readonly kind: "release" | "other";
   /** Until this time, by the monotonic clock, there may be something to free. */
   readonly untilMs: number;
 }
@@ -32,7 +32,7 @@ export class UndeliveredList {
 
   /** Keeps an operation. The oldest go first when there are too many. */
   keep(operation: Undelivered, nowMs: number): void {
-    const kept = operation.isRelease ? this.#releases : this.#leaves;
+    const kept = operation.kind === "release" ? this.#releases : this.#leaves;
     kept.push(operation);
     dropOldest(kept, nowMs);
   }

@@ -117,6 +117,6 @@ export class Hints {
   #passOn(node: number, member: string, key: string): void {
     if (this.#closing.signal.aborted || !this.#waitedFor.has(key)) return;
     const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
-    leaveLines(this.#engine, target, { member, on: new Set([node]) }, { only: (each) => each === node });
+    leaveLines(this.#engine, target, { member, enrolledOn: 1 << node }, { nodes: 1 << node });
   }
 }

@@ -12,7 +12,7 @@
  * (`askAgainMs` in scripts/hand-over.lua.ts).
  */
 import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
-import { type Round, startRound } from "../rounds/round.ts";
+import { Round } from "../rounds/round.ts";
 import { type Target, waitText } from "../rules/operation.ts";
 import { quorumFreeMs } from "../rules/quorum.ts";
 import type { CallDeadline } from "./call-deadline.ts";
@@ -27,7 +27,7 @@ const UNKNOWN_MS = 1_000;
 
 export class Waiter implements Enrolment {
   readonly member: string;
-  readonly on: Set<number> = new Set();
+  enrolledOn = 0;
   readonly place: number;
   readonly #engine: Engine;
   readonly #target: Target;
@@ -156,21 +156,25 @@ export async function waitForTurn(
 function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly number[]> {
   const freeInMs = engine.nodes.map(() => Number.POSITIVE_INFINITY);
   let open = freeInMs.length;
-  let told = 0;
+  let replies = 0;
   return new Promise((resolve) => {
-    let round: Round | undefined;
-    round = startRound(engine, target, waitText(target.keys.length, waiter.place, waiter.member), {
-      timeoutMs: engine.options.nodeTimeout,
-      onAnswer: (node, answer) => {
-        if (round?.sent(node) === true) waiter.on.add(node);
-        const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
-        // Free now, or reserved for whoever is first: the hint decides, not the clock.
-        freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
-        open -= 1;
-        if (answer.kind === "reply") told += 1;
-        if (told >= engine.quorum || open === 0) resolve([...freeInMs]);
-        return open === 0;
+    const text = waitText(target.keys.length, waiter.place, waiter.member);
+    const round = new Round(
+      engine,
+      {
+        onAnswer: (node, answer) => {
+          if (round.isSentTo(node)) waiter.enrolledOn |= 1 << node;
+          const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
+          // Free now, or reserved for the first in line: the hint decides, not the clock.
+          freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
+          open -= 1;
+          if (answer.kind === "reply") replies += 1;
+          if (replies >= engine.quorum || open === 0) resolve([...freeInMs]);
+          return open === 0;
+        },
       },
-    });
+      { kind: "other", target, text, timeoutMs: engine.options.nodeTimeout },
+    );
+    round.ask(engine.clock.monotonicMs());
   });
 }

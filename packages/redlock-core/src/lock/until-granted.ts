@@ -1,0 +1,186 @@
+/**
+ * The loop of every acquisition: attempt, correct immediately, wait for a turn or a pause, attempt again.
+ *
+ * The loop guarantees the following:
+ * - A call ends by a grant, its timeout, its signal, or the closing of the `Redlock`, whichever comes first.
+ * - A caller that cancels gets its reason immediately. A grant that arrives later is dropped.
+ * - A call with a timeout of 0 makes one attempt. Corrections are made even if the time is over.
+ *
+ * The loop reads no votes. An `Acquirer` knows what is acquired and how its caller waits.
+ */
+
+import { type Clock, type Instant, readClock } from "../kit/clock.ts";
+import { type Deferred, deferred, onAbort } from "../kit/signals.ts";
+import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
+
+/** Corrections of the ballot, and of a flushed script cache, are bounded by this number. */
+export const MAX_CORRECTIONS = 5;
+
+export type Attempted<Granted, Refused> = { readonly kind: "granted"; readonly grant: Granted } | Refused;
+
+/** What one call does at each step of the loop. */
+export interface Acquirer<Granted, Refused extends { readonly kind: "refused" }, Held> {
+  /** Waits for its turn in this process. Undefined if the attempt can be made immediately. */
+  untilReady(deadline: CallDeadline): Promise<void> | undefined;
+  /** Makes one attempt, and calls `onResult` once. The caller has `leftMs` left; Infinity if the attempt is free. */
+  attempt(now: Instant, leftMs: number, onResult: (result: Attempted<Granted, Refused>) => void): void;
+  /** Returns what the call resolves with. */
+  hold(grant: Granted): Held | Promise<Held>;
+  /** Called with a grant that arrived after the caller had cancelled. */
+  drop(grant: Granted): void;
+  /** Called after each refusal. */
+  onRefused(refused: Refused): void;
+  /** Reports whether the nodes may grant if they are asked again immediately, because no other client is in the way. */
+  isCorrectable(refused: Refused): boolean;
+  /** Waits until the next attempt is due. */
+  untilNext(refused: Refused, deadline: CallDeadline): Promise<void>;
+  /** Returns the error of a call that ends without a grant. */
+  errorOf(end: CallEnd): unknown;
+  /** Leaves all lines. Called once, when the call ends. */
+  leave(): void;
+}
+
+export interface AcquireCall {
+  readonly clock: Clock;
+  readonly started: Instant;
+  /** 0 for one attempt, Infinity for no limit. */
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal | undefined;
+  /** The signal that aborts when the `Redlock` is closed. */
+  readonly closed: AbortSignal;
+}
+
+/** Runs the loop until a grant or the end of the call. */
+export function untilGranted<Granted, Refused extends { readonly kind: "refused" }, Held>(
+  call: AcquireCall,
+  acquirer: Acquirer<Granted, Refused, Held>,
+): Promise<Held> {
+  const settled = deferred<Held>();
+  new Loop(call, acquirer, settled).begin();
+  return settled.promise;
+}
+
+class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
+  readonly #call: AcquireCall;
+  readonly #acquirer: Acquirer<Granted, Refused, Held>;
+  readonly #settled: Deferred<Held>;
+  readonly #deadline: CallDeadline;
+  #attempts = 0;
+  #corrections = 0;
+  #hasEnded = false;
+  /** Stops listening for a cancellation during an attempt. */
+  #stopListening: (() => void) | undefined;
+
+  constructor(call: AcquireCall, acquirer: Acquirer<Granted, Refused, Held>, settled: Deferred<Held>) {
+    this.#call = call;
+    this.#acquirer = acquirer;
+    this.#settled = settled;
+    const { clock, started, timeoutMs, signal, closed } = call;
+    this.#deadline = new CallDeadline(clock, { startMs: started.monotonicMs, timeoutMs, signal, closed });
+  }
+
+  begin(): void {
+    this.#run(() => {
+      const wait = this.#acquirer.untilReady(this.#deadline);
+      if (wait === undefined) this.#attempt();
+      else void this.#after(wait, () => this.#attempt());
+    });
+  }
+
+  #attempt(): void {
+    const now = readClock(this.#call.clock);
+    const end = this.#deadline.reasonAt(now.monotonicMs);
+    if (end !== undefined && !(end === "timeout" && this.#isFree)) {
+      this.#fail(this.#acquirer.errorOf(end));
+      return;
+    }
+    this.#attempts += 1;
+    this.#listen();
+    const leftMs =
+      this.#call.timeoutMs > 0 ? Math.max(this.#deadline.leftAtMs(now.monotonicMs), 1) : Number.POSITIVE_INFINITY;
+    this.#acquirer.attempt(now, leftMs, this.#onResult);
+  }
+
+  /** Whether the next attempt is made even if the time is over: the one attempt of a timeout of 0, or a correction. */
+  get #isFree(): boolean {
+    return this.#corrections > 0 || (this.#attempts === 0 && this.#call.timeoutMs === 0);
+  }
+
+  readonly #onResult = (result: Attempted<Granted, Refused>): void => {
+    this.#stopListening?.();
+    this.#run(() => {
+      if (result.kind === "granted") this.#granted(result.grant);
+      else this.#refused(result);
+    });
+  };
+
+  #granted(grant: Granted): void {
+    if (this.#hasEnded) {
+      this.#acquirer.drop(grant);
+      return;
+    }
+    const held = this.#acquirer.hold(grant);
+    this.#end();
+    this.#settled.resolve(held as Held);
+  }
+
+  #refused(refused: Refused): void {
+    if (this.#hasEnded) return;
+    const acquirer = this.#acquirer;
+    acquirer.onRefused(refused);
+    if (acquirer.isCorrectable(refused) && this.#corrections < MAX_CORRECTIONS) {
+      this.#corrections += 1;
+      this.begin();
+      return;
+    }
+    this.#corrections = 0;
+    if (this.#deadline.reason !== undefined) this.begin();
+    else void this.#after(acquirer.untilNext(refused, this.#deadline), () => this.begin());
+  }
+
+  /** Rejects a caller that cancels during an attempt immediately. Without a signal, the attempt decides. */
+  #listen(): void {
+    const { signal, closed } = this.#call;
+    if (signal === undefined) return;
+    const cancel = (): void => {
+      this.#stopListening?.();
+      const end = this.#deadline.reason;
+      if (end !== undefined) this.#run(() => this.#fail(this.#acquirer.errorOf(end)));
+    };
+    const stops = [onAbort(signal, cancel), onAbort(closed, cancel)];
+    this.#stopListening = () => {
+      for (const stop of stops.splice(0)) stop();
+    };
+  }
+
+  async #after(wait: Promise<void>, next: () => void): Promise<void> {
+    try {
+      await wait;
+    } catch (error) {
+      this.#fail(error);
+      return;
+    }
+    this.#run(next);
+  }
+
+  /** Runs a step. A step that throws (no randomness, a clock that shows no time) ends the call. */
+  #run(step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #fail(error: unknown): void {
+    if (this.#hasEnded) return;
+    this.#end();
+    this.#settled.reject(error);
+  }
+
+  #end(): void {
+    this.#hasEnded = true;
+    this.#acquirer.leave();
+    this.#deadline.dispose();
+  }
+}
