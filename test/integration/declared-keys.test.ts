@@ -1,7 +1,9 @@
 /**
- * Semaphores, read-write locks and latches declare every key that their scripts read or write. Each script runs as a
- * user whose rights are exactly the keys of the call, as on a server that refuses undeclared keys.
+ * Locks, semaphores, latches, elections and schedulers declare every key that their scripts read or write. Each script
+ * runs as a user whose rights are exactly the keys of the call, as on a server that refuses undeclared keys.
  */
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
 import { type LockNode, type NodeScript, type NodeState, Redlock, type RedlockOptions } from "@x/redlock-core";
 import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
@@ -90,6 +92,12 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
     return logs.flat();
   }
 
+  const inLine = async (redlock: Redlock, resource: string, waiters: number): Promise<void> => {
+    await expect
+      .poll(async () => (await redlock.inspect(resource)).nodes.every((node) => node.waiters === waiters), patient)
+      .toBe(true);
+  };
+
   it("a script that touches another key is refused", async () => {
     const node = new DeclaredKeysNode(Object.assign(servers[0] as RedisServer, { name: "node" }), "other");
     onTestFinished(() => node.close());
@@ -98,6 +106,39 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
     await expect(node.eval(get, ["a*"], [])).rejects.toThrow(/NOPERM|permissions|can't access/);
     expect(await refusals()).not.toEqual([]);
   });
+
+  it.each([false, true])(
+    "locks are granted, waited for, extended and taken away (quarantine: %s)",
+    async (quarantine) => {
+      const options = { quarantine, ttl: 3_000, maxTtl: 3_000 };
+      const [a, b, c] = [openRedlock(options), openRedlock(options), openRedlock(options)];
+      for (const resources of [["r"], ["{t}:r", "{t}:s"]]) {
+        const [resource = ""] = resources;
+        const first = await a.acquire(resources, { autoExtend: true, timeout: 60_000 });
+        const waiting = [b.acquire(resources, { timeout: 60_000 })];
+        await inLine(a, resource, 1);
+        waiting.push(c.acquire(resources, { timeout: 60_000 }));
+        await inLine(a, resource, 2);
+        await expect(a.acquire(resources, { timeout: 300 })).rejects.toThrow("held");
+        await first.extend();
+        // The release and another waiter of the same process leave in one request.
+        waiting.push(a.acquire(resources, { timeout: 60_000 }));
+        expect(await first.release()).toBe(true);
+        for (const next of waiting) expect(await (await next).release()).toBe(true);
+
+        const lost = await b.acquire(resources, { autoExtend: true, timeout: 60_000 });
+        await servers[0]?.call("DEL", `app:${resource}`);
+        await lost.extend().catch(() => undefined);
+        const last = a.acquire(resources, { timeout: 60_000 });
+        await inLine(a, resource, 1);
+        expect(await a.forceRelease(resource)).toBe(true);
+        if (resources.length > 1) await lost.release();
+        await (await last).release();
+      }
+      await Promise.all(["x", "y", "z"].map(async (each) => (await a.acquire(each)).release()));
+      expect(await refusals()).toEqual([]);
+    },
+  );
 
   it("permits are granted, waited for and extended", async () => {
     const [a, b] = [openRedlock(), openRedlock()];
@@ -122,6 +163,35 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
         await opens;
       }
     }
+    expect(await refusals()).toEqual([]);
+  });
+
+  it("elections and their schedulers lead, hand over, and take orders", async () => {
+    const elections = [openRedlock(), openRedlock()].map(
+      (redlock, id) => new LeaderElection(redlock, { name: "boss", id: `${id}`, cooldown: { initial: 10 } }),
+    );
+    const [a, b] = elections as [LeaderElection, LeaderElection];
+    const ticks: string[] = [];
+    const [here, there] = [a, b].map((election) => {
+      const scheduler = new LeaderScheduler({ election });
+      scheduler.every("fast", 200, () => void ticks.push(election.id));
+      onTestFinished(async () => {
+        await scheduler.stop();
+        await election.stop();
+      });
+      return scheduler;
+    }) as [LeaderScheduler, LeaderScheduler];
+    here.start();
+    await expect.poll(() => ticks.length, patient).toBeGreaterThan(1);
+    there.start();
+    expect(await b.leader()).toMatchObject({ id: "0" });
+    await there.trigger("fast");
+    await there.pause("fast");
+    expect(await there.list()).toMatchObject([{ name: "fast", paused: true }]);
+    await there.resume("fast");
+    expect(await b.requestResign()).toBe(true);
+    await expect.poll(() => ticks.at(-1), patient).toBe("1");
+    await expect.poll(async () => (await here.history("fast")).length, patient).toBeGreaterThan(0);
     expect(await refusals()).toEqual([]);
   });
 });

@@ -89,10 +89,10 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "scripts/force-release.lua.ts",
-        "if register == '' then call('SET', KEYS[1], raised) else call('HSET', KEYS[1], register, raised) end",
+        "if register == '' then call('SET', numbers, raised) else call('HSET', numbers, register, raised) end",
         "",
       ),
-      core("scripts/force-release.lua.ts", "call('SET', fenceOf(KEYS[2]), raised, 'PX', noteTtl)", ""),
+      core("scripts/force-release.lua.ts", "call('SET', fence, raised, 'PX', fenceTtl)", ""),
     ],
     directed: "taken away",
   },
@@ -231,12 +231,14 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "fresh token per attempt",
-    without: "one token per call",
+    without: "one token per client and resource",
     patches: [
       core(
         "lock/attempt.ts",
         "this.#token = engine.newToken();",
-        "this.#token = (request.target.resources as { token?: string }).token ??= engine.newToken();",
+        `const tokens = ((engine as { tokens?: Map<Target, string> }).tokens ??= new Map<Target, string>());
+    this.#token = tokens.get(target) ?? engine.newToken();
+    tokens.set(target, this.#token);`,
       ),
     ],
     directed: "late release",
@@ -474,7 +476,7 @@ export const MUTATIONS: readonly Mutation[] = [
     protection: "a grant says whose it is",
     without: "who leads is told later, in a step of its own",
     subject: "elections",
-    patches: [core("scripts/acquire.lua.ts", "if note ~= '' then", "if false then")],
+    patches: [core("scripts/acquire.lua.ts", "if note then", "if false then")],
   },
   {
     protection: "a leader has a quorum of grants",

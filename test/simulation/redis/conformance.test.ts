@@ -254,7 +254,7 @@ describe("the simulated Redis", () => {
         const [place, register] = fencingPlaceOf(key);
         await same({
           source: forceRelease,
-          keys: [place, key],
+          keys: [place, key, sideKeyOf(key, "waiters"), sideKeyOf(key, "fence")],
           args: ["86400000", "30000", "1", LONG_AGO_US, register],
         });
         continue;
@@ -304,16 +304,16 @@ describe("the simulated Redis", () => {
     ],
     [
       "RENAME onto another key",
-      "redis.call('SET', KEYS[1], 'a', 'PX', 20000) redis.call('SET', 'other', 'b') return redis.call('RENAME', KEYS[1], 'other')",
+      "redis.call('SET', KEYS[1], 'a', 'PX', 20000) redis.call('SET', KEYS[2], 'b') return redis.call('RENAME', KEYS[1], KEYS[2])",
     ],
-    ["RENAME of nothing", "return redis.pcall('RENAME', KEYS[1], 'other').err"],
+    ["RENAME of nothing", "return redis.pcall('RENAME', KEYS[1], KEYS[2]).err"],
     [
       "a key that never expires",
       "redis.call('SET', KEYS[1], 'a') return {redis.call('PTTL', KEYS[1]), redis.call('TYPE', KEYS[1]).ok}",
     ],
   ])("treats %s as a real one does", async (_name, source) => {
     const pair = new Pair(await runIdOf(), new Set());
-    const { simulated, real } = await pair.run({ source, keys: ["k"], args: [] });
+    const { simulated, real } = await pair.run({ source, keys: ["k", "other"], args: [] });
     expect(simulated).toEqual(real);
   });
 

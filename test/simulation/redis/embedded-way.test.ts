@@ -11,6 +11,15 @@ import { SCRIPTS } from "./scripts-under-test.ts";
 const START_US = 1_795_000_000_000_000;
 const TTL_MS = 2_000;
 const KEYS = ["a", "{t}b"];
+/** The keys of many locks that one script acquires. */
+const MANY = Array.from({ length: 40 }, (_, index) => `k${index}`);
+/** All keys that the functions may touch. A script of a queue computes their names. */
+const TOUCHED = [
+  ...MANY,
+  ...KEYS.flatMap((key) => [key, sideKeyOf(key, "waiters")]),
+  NODE_KEYS.waiting,
+  NODE_KEYS.lastNumber,
+];
 const [OURS, NEXT, FOREIGN] = ["1", "2", "3"].map((end) => `x${end.repeat(40)}`) as [string, string, string];
 
 /** What there is before: commands for a store. */
@@ -70,7 +79,7 @@ class Side {
   /** What a function replies that the other package's script calls; null also if it raised. */
   embedded(call: string, args: readonly string[]): ClientReply {
     const source = `local call = redis.call\n${embedded}\nlocal ok, reply = pcall(function() return ${call} end)\nreturn ok and reply or nil`;
-    return evaluate(this.store, source, [], args);
+    return evaluate(this.store, source, TOUCHED, args);
   }
 
   /** All but what may be used up by a refusal: a number. */
@@ -119,15 +128,14 @@ function valueOf(store: Store, key: string): unknown {
 
 it("gives each of a script's locks a greater fencing token, and those after it greater ones", () => {
   const nowUs = START_US;
-  const keys = Array.from({ length: 40 }, (_, index) => `k${index}`);
   const side = new Side(nowUs, [["SET", NODE_KEYS.lastNumber, String(nowUs + 60_000_000)]]);
   const tokens = String(
     side.embedded(
       "(function() local all = {} for i = 1, #ARGV do all[i] = lockIfFree(ARGV[i], 'x', '1000') end return table.concat(all, ' ') end)()",
-      keys,
+      MANY,
     ),
   );
   const given = tokens.split(" ").map(Number);
-  expect(given).toEqual(keys.map((_, index) => nowUs + 60_000_001 + index));
+  expect(given).toEqual(MANY.map((_, index) => nowUs + 60_000_001 + index));
   expect(Number(side.batch("later", [acquire(NEXT)]))).toBeGreaterThan(given.at(-1) ?? Number.POSITIVE_INFINITY);
 });

@@ -2,6 +2,7 @@
 import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
 import { runEverywhere } from "../rounds/run.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
+import { FENCE, sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { forceReleaseScript } from "../scripts/force-release.lua.ts";
 
 /** Resolves with whether a quorum of nodes took a lock away. Never rejects because of a node. */
@@ -9,8 +10,9 @@ export async function forceRelease(engine: Engine, resource: string): Promise<bo
   const { options } = engine;
   const target = engine.targetOf([resource]);
   const { key, register } = engine.fencingPlaceOf(target);
+  const [lockKey = ""] = target.keys;
   const replies = await runEverywhere(engine, forceReleaseScript, {
-    keys: [key, ...target.keys],
+    keys: [key, lockKey, sideKeyOf(lockKey, WAITERS), sideKeyOf(lockKey, FENCE)],
     args: [
       // The holder learns of it by its next extension, or has lost it by then.
       String(2 * options.maxTtl),

@@ -1,6 +1,6 @@
 /** This file writes the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
-import { nodeKeysOf } from "../rules/keys.ts";
-import { digits, MODE } from "../rules/operation.ts";
+import { nodeKeysOf, sideKeyOf, WAITERS } from "../rules/keys.ts";
+import { digits, MODE, sideKeyNamesOf, type Target } from "../rules/operation.ts";
 import type { Request } from "./request.ts";
 
 export const NO_NUMBER: string = digits(0);
@@ -71,10 +71,15 @@ export class BatchRequests {
     }
     for (const { target, text } of operations) {
       for (const key of target.keys) keys.push(key);
+      for (const name of sideKeyNamesOf(text)) for (const key of sideKeysOf(target, name)) keys.push(key);
       args.push(text);
     }
     return { keys, args };
   }
+}
+
+function sideKeysOf({ keys, lines }: Target, name: string): readonly string[] {
+  return name === WAITERS && lines !== undefined ? lines : keys.map((key) => sideKeyOf(key, name));
 }
 
 function areSame(some: readonly BatchOperation[], others: readonly BatchOperation[]): boolean {

@@ -8,7 +8,17 @@ import type { Emitter } from "../kit/emitter.ts";
 import type { Random } from "../kit/random.ts";
 import { quote } from "../kit/schema/show.ts";
 import { countsReceivers, type LockNode } from "../nodes/node.ts";
-import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "../rules/keys.ts";
+import {
+  checkLockKey,
+  hasStableSlot,
+  keysOf,
+  lockKeyOf,
+  nodeKeysOf,
+  SLOT_COUNT,
+  sideKeyOf,
+  slotOf,
+  WAITERS,
+} from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
 import { quarantineMs } from "../rules/quarantine.ts";
 import { quorumOf } from "../rules/quorum.ts";
@@ -29,6 +39,9 @@ export const WAITER_TTL_MS = 60_000;
  * of has more than nine.
  */
 export const MAX_NODES = 31;
+
+/** This many targets are kept, at most about ten megabytes with the longest names. A forgotten target is made again. */
+const MAX_TARGETS = 1_000;
 
 /** What nodes told when they refused a ballot, or a lease. */
 export interface RefusalFacts {
@@ -60,6 +73,8 @@ export class Engine {
   /** Whether one node has all the votes, and numbers the grants itself. */
   readonly isAlone: boolean;
   readonly #name: ClientName | undefined;
+  /** The targets of single resources: their keys are checked and named once. */
+  readonly #targets = new Map<string, Target>();
 
   constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
     this.nodes = nodes;
@@ -128,10 +143,23 @@ export class Engine {
    * @throws before anything is sent: for keys that are not a lock's, and in a Cluster for slots that differ.
    */
   targetOf(resources: readonly string[]): Target {
+    const [only] = resources;
+    if (resources.length > 1 || only === undefined) return this.#newTargetOf(resources);
+    const known = this.#targets.get(only);
+    if (known !== undefined) return known;
+    // Locks of several calls share the list, so no caller may change it.
+    const target = this.#newTargetOf(Object.freeze([only]));
+    if (this.#targets.size >= MAX_TARGETS) this.#targets.clear();
+    this.#targets.set(only, target);
+    return target;
+  }
+
+  #newTargetOf(resources: readonly string[]): Target {
     const keys = keysOf(this.keyPrefix, resources);
     for (const key of keys) checkLockKey(key);
     const registers = this.isAlone ? undefined : keys.map(registerOf);
-    return { resources, keys, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
+    const lines = keys.map(lineOf);
+    return { resources, keys, lines, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
   }
 
   /** Returns where nodes keep the fencing token of a resource: in a register of the hash, or, with "", in a key. */
@@ -155,6 +183,10 @@ export class Engine {
     }
     return first;
   }
+}
+
+function lineOf(key: string): string {
+  return sideKeyOf(key, WAITERS);
 }
 
 const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));

@@ -54,13 +54,14 @@ export function probeKeysOf(keyPrefix: string): readonly string[] {
 
 export const WAITERS = "waiters";
 export const NOTE = "note";
+export const FENCE = "fence";
 
 /**
  * The names of all keys beside locks, in this package and its siblings. A side key ends with a colon and one of these
  * names, so no lock may have such a key. The names of a scheduler have its prefix before them.
  */
 export const SIDE_KEY_NAMES: readonly string[] = [
-  ...["fence", WAITERS, NOTE, "claim", "node", "node:waiting", "node:last"],
+  ...[FENCE, WAITERS, NOTE, "claim", "node", "node:waiting", "node:last"],
   ...["semaphore", "semaphore:holders", "semaphore:waiters", "semaphore:places"],
   ...["readwrite", "readwrite:holders", "readwrite:waiters", "readwrite:places"],
   ...["latch", "latch:before"],

@@ -2,6 +2,7 @@
  * Pure: the operations that a client asks of a node, as scripts/batch.lua.ts reads them. An operation is one text: its
  * letter, followed by its fields. A field that may be any text comes last.
  */
+import { FENCE, NOTE, WAITERS } from "./keys.ts";
 import { TOKEN_LENGTH } from "./token.ts";
 
 /** A target is the resources that are locked together, and where they are on each node. */
@@ -9,6 +10,8 @@ export interface Target {
   readonly resources: readonly string[];
   /** The lock key of each resource. */
   readonly keys: readonly string[];
+  /** The key of each resource's line. Computed for each request if left out. */
+  readonly lines?: readonly string[];
   /** The fencing register of each resource in a node's hash. It is undefined if a single node numbers the grants. */
   readonly registers: readonly string[] | undefined;
   /** The slot of all keys in a Cluster, otherwise 0. */
@@ -21,12 +24,34 @@ export const LETTER = {
   extendOne: "e",
   releaseOne: "r",
   acquire: "A",
+  acquireNoted: "N",
   extend: "E",
   repair: "P",
   release: "R",
   leave: "L",
   wait: "W",
 } as const;
+
+const LINE = [WAITERS];
+const LINE_AND_NOTE = [WAITERS, NOTE];
+const FENCED = [FENCE];
+
+/**
+ * Returns the names of the side keys of an operation. A request declares the lock keys of all resources of the
+ * operation, then the side keys of all of them by the first name, then by the second.
+ */
+export function sideKeyNamesOf(text: string): readonly string[] {
+  switch (text[0]) {
+    case LETTER.extendOne:
+    case LETTER.extend:
+    case LETTER.repair:
+      return FENCED;
+    case LETTER.acquireNoted:
+      return LINE_AND_NOTE;
+    default:
+      return LINE;
+  }
+}
 
 /** The modes of a request, see scripts/batch.lua.ts. */
 export const MODE = { alone: "1", aloneQuarantined: "Q", several: "N", releases: "R" } as const;
@@ -82,7 +107,8 @@ export function acquireText(
   if (count === 1 && place === undefined && note === "" && token.length === TOKEN_LENGTH) {
     return `${LETTER.acquireOne}${token}${digits(ballot)}${ttlMs}`;
   }
-  return `${LETTER.acquire}${count} ${token} ${digits(ballot)} ${place ?? LAST} ${ttlMs} ${member} ${note}`;
+  const fields = `${count} ${token} ${digits(ballot)} ${place ?? LAST} ${ttlMs} ${member}`;
+  return note === "" ? `${LETTER.acquire}${fields}` : `${LETTER.acquireNoted}${fields} ${note}`;
 }
 
 /** What is asked of a node to extend a lease, or to repair it. */

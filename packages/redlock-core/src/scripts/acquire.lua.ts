@@ -1,39 +1,38 @@
 /**
- * Defines `acquire(first, count, token, ballot, place, ttl, member, note)`, which votes on one attempt, all resources
- * or none. No expiry is ever shortened: only a missing key or a reservation is replaced.
+ * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt. It grants
+ * all resources or none, and never shortens an expiry: it replaces only a missing key or a reservation.
  *
- * - The locks are KEYS[first], KEYS[first + 1] and so on.
- * - `ttl` is in ms.
- * - `member` is '' if it does not wait here.
- * - `note` is '' or a text for whoever looks.
+ * - `first`: index in KEYS of the first lock. The other locks follow, then their lines, then their notes.
+ * - `ttl`: lease in ms.
+ * - `member`: name of the waiter; '' if the attempt does not wait.
+ * - `note`: text for observers; nil if there is none, and then no keys of notes.
  *
- * The note of a grant is kept in `{k}:note` for `ttl` ms, as "<token> <fencing token> <node's time in µs> <note>". It
- * says something of the lock only while the lock has the same token. The attempt may get no quorum, and notes are
+ * `{k}:note` contains the note of a grant as `<token> <fencing token> <node's time in µs> <note>`, for `ttl` ms. The note
+ * describes the lock only while the lock's key has the same token, because the attempt may get no quorum, and notes are
  * neither prolonged nor deleted.
  *
- * It replies:
- * - 1: granted. Every lock key holds the token, every register at least the ballot. A node alone replies the number
- *   that it gave the grant.
- * - {0, index, pttl, ms}: the index-th resource is held, or an earlier waiter is due, and the member is in line
- *   there. `pttl` is what is left in ms (-1: no expiry), and `ms` says when to ask again if no hint comes. If its key
- *   is of another type, Redis' error is the fifth value.
- * - {2, ballot}: stale. A register has this one, which is not below ours.
- * - {3}: ahead. The ballot is too far above both the node's time and the registers.
+ * Replies:
+ * - 1: granted. Every lock key holds the token, and every register at least the ballot. A node alone replies the number
+ *   of the grant instead.
+ * - {0, index, pttl, ms, error}: refused. The resource of this index is held, or an earlier waiter is in line for it.
+ *   The member is in line there now. The lock's key expires in `pttl` ms (-1: never). Without a message, the waiter asks
+ *   again after `ms`. `error` is Redis' error if the key is of another type.
+ * - {2, ballot}: stale. A register contains this ballot, which is not below the proposed one.
+ * - {3}: ahead. The ballot is too far above the node's time and the registers.
  */
 import { CLAMP_US } from "../rules/ballot.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
 export const acquire: string = /* lua */ `
-local function mayTake(i, member, place)
-  local key = KEYS[i]
-  local waiters = waitersOf(key)
+-- Returns whether the attempt may take the lock, and whether the lock has a line or a reservation.
+local function mayTake(key, waiters, member, place)
   if call('EXISTS', key, waiters) == 0 then return true, false end
   local value = valueOf(key)
   if not value then
     local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     if head[1] == member or place <= tonumber(head[2]) then return true, true end
     if member ~= '' then enrol(waiters, place, member, tonumber(grantTtl)) end
-    handOver(i, member)
+    handOver(key, waiters, member)
     value = valueOf(key)
     if not value then return true, true end
   end
@@ -42,14 +41,16 @@ local function mayTake(i, member, place)
 end
 
 local function deny(first, count, index, member, place)
-  local pttl = call('PTTL', KEYS[first + index])
+  local key = KEYS[first + index]
+  local pttl = call('PTTL', key)
   if member ~= '' then
-    for i = 0, count - 1 do
-      if i == index then enrol(waitersOf(KEYS[first + i]), place, member, pttl) else withdraw(first + i, member) end
+    for i = first, first + count - 1 do
+      if i == first + index then enrol(KEYS[i + count], place, member, pttl)
+      else withdraw(KEYS[i], KEYS[i + count], member) end
     end
   end
-  local wrongType = string.match(valueOf(KEYS[first + index]) or '', '^WRONGTYPE.*')
-  return {0, index, pttl, askAgainMs(first + index, pttl), wrongType}
+  local wrongType = string.match(valueOf(key) or '', '^WRONGTYPE.*')
+  return {0, index, pttl, askAgainMs(key, pttl), wrongType}
 end
 
 local function refusedBallot(count, ballot)
@@ -66,7 +67,7 @@ end
 local function acquire(first, count, token, ballot, placeText, ttl, member, note)
   local place, hasLine = tonumber(placeText), false
   for i = 0, count - 1 do
-    local allowed, contended = mayTake(first + i, member, place)
+    local allowed, contended = mayTake(KEYS[first + i], KEYS[first + i + count], member, place)
     if not allowed then return deny(first, count, i, member, place) end
     hasLine = hasLine or contended
   end
@@ -75,11 +76,11 @@ local function acquire(first, count, token, ballot, placeText, ttl, member, note
   local number = several and 1 or nextNumber()
   for i = first, first + count - 1 do
     call('SET', KEYS[i], token, 'PX', ttl)
-    if note ~= '' then
+    if note then
       local term = several and ballot or string.format('%.0f', number)
-      call('SET', noteOf(KEYS[i]), token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
+      call('SET', KEYS[i + 2 * count], token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
     end
-    if hasLine and member ~= '' then call('ZREM', waitersOf(KEYS[i]), member) end
+    if hasLine and member ~= '' then call('ZREM', KEYS[i + count], member) end
     if several then raise(ARGV[register + i - first], ballot) end
   end
   return number

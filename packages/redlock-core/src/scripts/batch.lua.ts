@@ -35,8 +35,10 @@
  * In mode N, the number of fencing registers follows, then the registers: one for each lock key of each acquisition.
  * The rest of ARGV is one text per operation (operation.ts).
  *
- * KEYS[1] exists while a waiter may be in line on this node. The keys of the mode follow, then the lock keys of all
- * operations. The modes (keys.ts names their keys):
+ * Every key that the script reads or writes is in KEYS. KEYS[1] exists while a waiter may be in line on this node. The
+ * keys of the mode follow, then the keys of each operation: the lock keys of its resources, and as many side keys of
+ * each kind that it needs (`sideKeyNamesOf`). So the line of KEYS[i] is KEYS[i + count], where `count` is the number of
+ * resources. The modes (keys.ts names their keys):
  * - 1: the node alone votes and forgets nothing, so it numbers the grants. KEYS[2] is the last number.
  * - Q: the same with quarantine. KEYS[2] is the node's hash, KEYS[3] the last number.
  * - N: the node is one of several. KEYS[2] is the node's hash.
@@ -58,11 +60,10 @@ import { codeOf, FIELDS, LETTER, MODE } from "../rules/operation.ts";
 import { defineScript, type NodeScript } from "../rules/script.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
-import { handOver } from "./hand-over.lua.ts";
+import { handOver, waiting } from "./hand-over.lua.ts";
 import { greatestBallot, isToken, noToken, readFloor, readTime } from "./number.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
-import { fenceOf, lineOf, noteOf } from "./side-keys.lua.ts";
 import { lineSettings, waiters } from "./waiters.lua.ts";
 
 const ACQUIRE = codeOf(LETTER.acquireOne);
@@ -112,11 +113,9 @@ const startNumbers = /* lua */ `
 /** The long form. Defines `long(text, kind)`, which replies to one operation and returns its number of resources. */
 const longForm = /* lua */ `
   local match = string.match
-  waitersOf = waitersOf or ${lineOf}
   if not now then ${readTime}
   end
   ${lineSettings}
-  local fenceOf, noteOf = ${fenceOf}, ${noteOf}
   local function nextNumber()
     if not top then ${startNumbers}
     end
@@ -130,11 +129,13 @@ const longForm = /* lua */ `
     writes[#writes + 1] = ballot
   end
   ${handOver}
+  ${waiting}
   ${acquire}
   ${extend}
   ${release}
   local operations = {
-    ${LETTER.acquire} = {acquire, '^A(%d+) (%S+) (%d+) (%d+) (%d+) (%S*) (.*)$'},
+    ${LETTER.acquire} = {acquire, '^A(%d+) (%S+) (%d+) (%d+) (%d+) (%S*)$'},
+    ${LETTER.acquireNoted} = {acquire, '^N(%d+) (%S+) (%d+) (%d+) (%d+) (%S*) (.*)$'},
     ${LETTER.extend} = {extend, '^E(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
     ${LETTER.repair} = {repair, '^P(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
     ${LETTER.release} = {release, '^R(%d+) (.*)$'},
@@ -143,7 +144,7 @@ const longForm = /* lua */ `
   }
   handOverAtEnd = handOverFreed
   long = function(text, kind)
-    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, now, ${ACQUIRE_TTL}, '', ''), 1 end
+    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, now, ${ACQUIRE_TTL}, ''), 1 end
     if kind == ${RELEASE} then return release(first, 1, ${field(FIELDS.releasedToken)}), 1 end
     if kind == ${EXTEND} then return extend(first, 1, ${EXTEND_TTL}, ${BALLOT}, ${EXTEND_REGISTER}, ${TOKEN}), 1 end
     local operation = operations[sub(text, 1, 1)]
@@ -156,7 +157,7 @@ const longForm = /* lua */ `
 /** The short form in the loop: it sets `reply` if it has performed the operation. */
 const shortForm = /* lua */ `
   if kind == ${ACQUIRE} then
-    if not (isWaiting and call('EXISTS', waitersOf(key)) == 1) then
+    if not (isWaiting and call('EXISTS', KEYS[first + 1]) == 1) then
       local name, ballot = ARGV[register], ${BALLOT}
       local stored = several and (raised[name] or seen[register])
       local mayGrant = not several or ballot <= limit and (not stored or stored < ballot)
@@ -179,7 +180,7 @@ const shortForm = /* lua */ `
       end
     end
   elseif kind == ${RELEASE} then
-    if try('GET', key) == ${field(FIELDS.releasedToken)} and not (isWaiting and call('EXISTS', waitersOf(key)) == 1) then
+    if try('GET', key) == ${field(FIELDS.releasedToken)} and not (isWaiting and call('EXISTS', KEYS[first + 1]) == 1) then
       if last == firstOperation then reply = call('DEL', key)
       elseif not dels then dels, reply = {key, [key] = true}, 1
       elseif not dels[key] then dels[#dels + 1], dels[key], reply = key, true, 1 end
@@ -195,8 +196,7 @@ const loop = /* lua */ `
 -- Replies, unless one value says everything. Keys to delete together. The last number that was given. Registers that
 -- were raised, and their fields and values to write.
 local replies, dels, top, raised, writes = quarantineLeftMs > 0 and {0, quarantineLeftMs} or nil, nil, nil, nil, nil
-local at, long, handOverAtEnd, waitersOf = firstOperation, nil, nil, nil
-if isWaiting then waitersOf = ${lineOf} end
+local at, long, handOverAtEnd = firstOperation, nil, nil
 if several then raised, writes = {}, {} end
 
 while at <= last do
@@ -229,8 +229,9 @@ while at <= last do
     end
   end
   if replies then replies[at - firstOperation + 3] = reply end
-  if several and (kind == ${ACQUIRE} or kind == ${codeOf(LETTER.acquire)}) then register = register + count end
-  first, at = first + count, at + 1
+  local isNoted = kind == ${codeOf(LETTER.acquireNoted)}
+  if several and (kind == ${ACQUIRE} or kind == ${codeOf(LETTER.acquire)} or isNoted) then register = register + count end
+  first, at = first + count * (isNoted and 3 or 2), at + 1
 end
 
 if dels then call('DEL', unpack(dels)) end

@@ -1,30 +1,33 @@
 /**
- * Defines `extend` and `repair`, both with (first, count, ttl, ballot, registers, token). `registers` has five digits
- * for each resource, its register in the node's hash; they are zeros where a node votes alone.
+ * `extend` and `repair`, both with (first, count, ttl, ballot, registers, token).
  *
- * `extend` prolongs the holder's lease, of all resources or none. It replies:
- * - 1: every key still held the token, and lives for at least ttl from now.
- * - 2: repaired. A key was missing, and nothing newer can have been granted for it here, so it was set again. The
- *   caller must not count this as a vote, because the gap may have been somebody else's turn. In quarantine, what was
- *   granted here since counts for nobody.
- * - 3: a key is missing or only reserved, and something newer was granted here, perhaps for another resource of the
+ * - `first`: index in KEYS of the first lock. The other locks follow, then their fences (force-release.lua.ts).
+ * - `ballot`: fencing token of the holder.
+ * - `registers`: five digits for each resource, its register in the node's hash. Zeros on a node alone.
+ *
+ * `extend` prolongs the holder's lease, of all resources or none. Replies:
+ * - 1: extended. Every key still had the token, and lives for at least `ttl` ms from now.
+ * - 2: repaired. A key was missing, and the node has granted nothing newer for the resource, so the key was set again.
+ *   The caller must not count this reply as a vote, because another holder may have had the resource in between. In
+ *   quarantine, a newer grant does not prevent the repair, because it did not count.
+ * - 3: a key is missing or only reserved, and the node has granted something newer, perhaps for another resource of the
  *   same register. Nothing was changed, see `repair`.
- * - {0, index}: the index-th resource is somebody else's.
- * - {0, index, 1}: the same, because an operator took the lock away (scripts/force-release.lua.ts).
+ * - {0, index}: the resource of this index has another holder.
+ * - {0, index, 1}: an operator has taken the resource away.
  *
- * `repair` sets again what is missing, whatever was granted here meanwhile. It is for a holder who knows that nobody
- * else can have got the lock. It replies 1, or 0 where somebody else has a key or an operator took the lock away.
+ * `repair` sets missing keys again, whatever the node has granted in between. A holder calls it if nobody else can have
+ * acquired the lock. Replies 1, or 0 if a key has another holder or an operator has taken the resource away.
  */
 export const extend: string = /* lua */ `
-local function isForced(i, ballot)
-  return (tonumber(call('GET', fenceOf(KEYS[i])) or nil) or 0) >= ballot
+local function isForced(fence, ballot)
+  return (tonumber(call('GET', fence) or nil) or 0) >= ballot
 end
 
 local function isFree(value) return not value or reservedFor(value) end
 
 local function nameOf(registers, i) return tostring(tonumber(sub(registers, 5 * i + 1, 5 * i + 5))) end
 
--- The largest ballot granted here for any resource of the register, or the last number of a node alone.
+-- Returns the largest ballot granted here for any resource of the register, or the last number of a node alone.
 local function largestGrant(registers, i)
   local largest
   if several then
@@ -54,7 +57,7 @@ local function extend(first, count, ttlText, ballotText, registers, token)
   for i = 0, count - 1 do
     local value = valueOf(KEYS[first + i])
     if value ~= token then
-      if isForced(first + i, ballot) then return {0, i, 1} end
+      if isForced(KEYS[first + i + count], ballot) then return {0, i, 1} end
       if not isFree(value) then return {0, i} end
       missing = missing or {}
       missing[i] = true
@@ -74,7 +77,7 @@ local function repair(first, count, ttl, ballotText, registers, token)
   local ballot = tonumber(ballotText)
   for i = first, first + count - 1 do
     local value = valueOf(KEYS[i])
-    if value ~= token and (not isFree(value) or isForced(i, ballot)) then return 0 end
+    if value ~= token and (not isFree(value) or isForced(KEYS[i + count], ballot)) then return 0 end
   end
   for i = 0, count - 1 do
     local key = KEYS[first + i]

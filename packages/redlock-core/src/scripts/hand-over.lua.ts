@@ -18,23 +18,13 @@
 import { IS_OURS } from "../rules/token.ts";
 
 /**
- * Functions for one line:
- * - `notify(key, member, what)` publishes a message about the lock of `key`. Returns the number of receivers.
- * - `enrol(waiters, place, member, pttl)` adds a waiter to the line. `pttl` is how long the lock is taken, in ms.
- * - `reserve(key, waiters, head, asking)` reserves the free lock for `head`, which is the first member and its place.
- *   Returns false, and changes nothing, if this member's process has gone. `asking` receives no message.
+ * `enrol(waiters, place, member, pttl)` adds a waiter to the line. `pttl` is how long the lock is taken, in ms. The
+ * script defines `call`, `isWaiting` and `waiterTtl` (the life of an idle line) before.
  *
- * The script defines `call`, `grantTtl` (the life of a reservation), `waiterTtl` (the life of an idle line) and
- * `countsReceivers` before. A line that is prolonged lives a second longer than necessary, and KEYS[1] another second,
- * so that both are rarely prolonged. Every line ends before KEYS[1].
+ * A line that is prolonged lives a second longer than necessary, and KEYS[1] another second, so that both are rarely
+ * prolonged. Every line ends before KEYS[1].
  */
-export const line: string = /* lua */ `
-local function notify(key, member, what)
-  local channel = string.match(member, '^([^#]*)#')
-  local receivers = channel and redis.pcall('PUBLISH', channel, what .. ' ' .. member .. ' ' .. key)
-  return type(receivers) == 'number' and receivers or 0
-end
-
+export const enrol: string = /* lua */ `
 local function enrol(waiters, place, member, pttl)
   call('ZADD', waiters, place, member)
   isWaiting = true
@@ -43,6 +33,20 @@ local function enrol(waiters, place, member, pttl)
     call('PEXPIRE', waiters, idleMs + 1000)
     if call('PTTL', KEYS[1]) < idleMs + 1000 then call('SET', KEYS[1], '1', 'PX', idleMs + 2000) end
   end
+end
+`;
+
+/**
+ * `reserve(key, waiters, head, asking)` reserves the free lock of `key` for `head`, the first member of its line and the
+ * member's place. Returns false, and changes nothing, if this member's process has gone. `asking` is the member that
+ * asks in the same request. The script defines `call`, `grantTtl` (the life of a reservation) and `countsReceivers`
+ * before.
+ */
+export const reserve: string = /* lua */ `
+local function notify(key, member, what)
+  local channel = string.match(member, '^([^#]*)#')
+  local receivers = channel and redis.pcall('PUBLISH', channel, what .. ' ' .. member .. ' ' .. key)
+  return type(receivers) == 'number' and receivers or 0
 end
 
 local function reserve(key, waiters, head, asking)
@@ -57,48 +61,24 @@ end
 `;
 
 /**
- * Functions about waiters for the operations of a request:
- * - `valueOf(key)` returns the value of a lock's key. For a key of another type it returns Redis' error.
- * - `reservedFor(value)` returns the member and the place that a reservation names.
- * - `askAgainMs(first, pttl)` returns when to ask again without a message. A holder that is not a client of ours sends
- *   no message when it releases, so its waiters ask every `FOREIGN_POLL_MS`. Its value lacks our mark (token.ts).
- * - `withdraw(first, member)` removes a waiter from the line, and ends its reservation.
- * - `handOver(first, asking)` reserves a free lock for the first waiter that is alive.
- * - `handOverFreed()` does so for all locks in `freed`.
- *
- * `first` is the index of the lock's key in KEYS.
+ * Functions for the lock of `key`:
+ * - `valueOf(key)` returns the value of the key. For a key of another type it returns Redis' error.
+ * - `reservedFor(value)` returns the member and the place of a reservation; nil if the value is not a reservation.
+ * - `handOver(key, waiters, asking)` reserves a free lock for the first waiter whose process is alive.
  */
 export const handOver: string = /* lua */ `
-local freed, FOREIGN_POLL_MS = {}, 100
-${line}
-local function reservedFor(value)
-  local place, member = string.match(value, '^reserved:([^:]+):(.+)$')
-  return member, tonumber(place)
-end
-
 local function valueOf(key)
   local value = redis.pcall('GET', key)
   if type(value) ~= 'table' then return value end
   return string.match(value.err, '^WRONGTYPE.*') or call('GET', key)
 end
 
-local function askAgainMs(first, pttl)
-  local value = valueOf(KEYS[first])
-  local isOurs = not value or reservedFor(value) or (${IS_OURS})
-  return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
+local function reservedFor(value)
+  local place, member = string.match(value, '^reserved:([^:]+):(.+)$')
+  return member, tonumber(place)
 end
-
-local function withdraw(first, member)
-  call('ZREM', waitersOf(KEYS[first]), member)
-  local value = valueOf(KEYS[first])
-  if value and reservedFor(value) == member then
-    call('DEL', KEYS[first])
-    freed[#freed + 1] = first
-  end
-end
-
-local function handOver(first, asking)
-  local key, waiters = KEYS[first], waitersOf(KEYS[first])
+${reserve}
+local function handOver(key, waiters, asking)
   if call('EXISTS', key) == 1 then return end
   for _ = 1, 1000 do
     local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
@@ -106,11 +86,37 @@ local function handOver(first, asking)
     call('ZREM', waiters, head[1])
   end
 end
+`;
+
+/**
+ * Functions about waiters for the operations of a request:
+ * - `askAgainMs(key, pttl)` returns when to ask again without a message. A holder that is not a client of ours sends no
+ *   message when it releases, so its waiters ask every `FOREIGN_POLL_MS`. The holder's value lacks our mark (token.ts).
+ * - `withdraw(key, waiters, member)` removes a waiter from the line, and ends its reservation.
+ * - `handOverFreed()` hands over the locks in `freed`: each is a lock's key and its line.
+ */
+export const waiting: string = /* lua */ `
+local freed, FOREIGN_POLL_MS = {}, 100
+${enrol}
+local function askAgainMs(key, pttl)
+  local value = valueOf(key)
+  local isOurs = not value or reservedFor(value) or (${IS_OURS})
+  return isOurs and pttl or math.min(pttl, FOREIGN_POLL_MS)
+end
+
+local function withdraw(key, waiters, member)
+  call('ZREM', waiters, member)
+  local value = valueOf(key)
+  if value and reservedFor(value) == member then
+    call('DEL', key)
+    freed[#freed + 1] = {key, waiters}
+  end
+end
 
 local function handOverFreed()
   local lines = {}
-  for n, first in ipairs(freed) do lines[n] = waitersOf(KEYS[first]) end
+  for n, lock in ipairs(freed) do lines[n] = lock[2] end
   if #lines == 0 or (#lines <= 1000 and call('EXISTS', unpack(lines)) == 0) then return end
-  for _, first in ipairs(freed) do pcall(handOver, first) end
+  for _, lock in ipairs(freed) do pcall(handOver, lock[1], lock[2]) end
 end
 `;

@@ -1,10 +1,10 @@
 /**
- * Defines three operations.
+ * Three operations. The locks are KEYS[first], KEYS[first + 1] and so on; their lines follow.
  *
- * - `release(first, count, token)` deletes the lock keys that hold the token. It replies how many did.
- * - `leave(first, count, member)` takes a waiter out, with the reservation that it may have. It replies 1.
- * - `wait(first, count, place, member)` enrols a waiter that attempts nothing itself. It replies when to ask again if
- *   no hint comes, in ms (-1: unknown).
+ * - `release(first, count, token)` deletes the lock keys that hold the token. Replies how many it deleted.
+ * - `wait(first, count, place, member)` enrols a waiter without an attempt. Replies after how many ms to ask again if
+ *   no message arrives (-1: unknown).
+ * - `leave(first, count, member)` removes a waiter from the lines, and ends its reservations. Replies 1.
  */
 export const release: string = /* lua */ `
 local function release(first, count, token)
@@ -12,7 +12,7 @@ local function release(first, count, token)
   for i = first, first + count - 1 do
     if valueOf(KEYS[i]) == token then
       deleted = deleted + call('DEL', KEYS[i])
-      freed[#freed + 1] = i
+      freed[#freed + 1] = {KEYS[i], KEYS[i + count]}
     end
   end
   return deleted
@@ -20,14 +20,14 @@ end
 
 local function wait(first, count, placeText, member)
   for i = first, first + count - 1 do
-    enrol(waitersOf(KEYS[i]), tonumber(placeText), member, call('PTTL', KEYS[i]))
-    freed[#freed + 1] = i
+    enrol(KEYS[i + count], tonumber(placeText), member, call('PTTL', KEYS[i]))
+    freed[#freed + 1] = {KEYS[i], KEYS[i + count]}
   end
-  return askAgainMs(first, call('PTTL', KEYS[first]))
+  return askAgainMs(KEYS[first], call('PTTL', KEYS[first]))
 end
 
 local function leave(first, count, member)
-  for i = first, first + count - 1 do withdraw(i, member) end
+  for i = first, first + count - 1 do withdraw(KEYS[i], KEYS[i + count], member) end
   return 1
 end
 `;

@@ -12,14 +12,13 @@
  * form would not change.
  */
 import { codeOf, LETTER, MODE } from "../rules/operation.ts";
-import { line } from "./hand-over.lua.ts";
+import { enrol, reserve } from "./hand-over.lua.ts";
 import { isTokenText, readFloor, readTime } from "./number.lua.ts";
-import { lineOf } from "./side-keys.lua.ts";
 
 /** An acquisition of a waiter for one lock, without a note, as `acquireText` writes it. */
-const WAITER = "'^A1 (%S+) %d+ (%d+) (%d+) (%S+) $'";
+const WAITER = "'^A1 (%S+) %d+ (%d+) (%d+) (%S+)$'";
 
-/** Sets the variables that `line` needs. */
+/** Sets the variables that `enrol` and `reserve` need. */
 export const lineSettings: string = /* lua */ `
   local grantTtl, receivers, waiterTtl = string.match(header, ' (%d+) ([01]) (%d+)$')
   local countsReceivers = receivers == '1'
@@ -27,16 +26,16 @@ export const lineSettings: string = /* lua */ `
 
 export const waiters: string = /* lua */ `
 if isWaiting and (last == 2 or last == 3) then
-  local key, isAlone = KEYS[mode == ${codeOf(MODE.releases)} and 2 or 3], mode == ${codeOf(MODE.alone)}
+  local isAlone, first = mode == ${codeOf(MODE.alone)}, mode == ${codeOf(MODE.releases)} and 2 or 3
+  local key, waiters = KEYS[first], KEYS[first + 1]
   local isRelease = byte(ARGV[2]) == ${codeOf(LETTER.releaseOne)}
   local token, place, ttl, member
-  if isAlone and (last == 2 or isRelease and KEYS[4] == key) then
+  if isAlone and (last == 2 or isRelease and KEYS[first + 2] == key) then
     token, place, ttl, member = string.match(ARGV[last], ${WAITER})
   end
-  local waiters, isTurn, head
+  local isTurn, head
   if token or (isRelease and last == 2 and mode == ${codeOf(MODE.releases)}) then
     local value = try('GET', key)
-    waiters = (${lineOf})(key)
     if not isRelease then isTurn = value == 'reserved:' .. place .. ':' .. member
     elseif value == sub(ARGV[2], 2) then
       -- ZCOUNT takes 10 µs less than ZRANGE.
@@ -56,7 +55,8 @@ if isWaiting and (last == 2 or last == 3) then
       end
     end
   elseif head and head[1] and (not token or tonumber(place) > tonumber(head[2])) then ${lineSettings}
-    ${line}
+    ${enrol}
+    ${reserve}
     local isDone, isReserved = true, false
     if token then isDone = pcall(enrol, waiters, place, member, tonumber(grantTtl)) end
     if isDone then isDone, isReserved = pcall(reserve, key, waiters, head, member) end

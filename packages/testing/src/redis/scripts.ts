@@ -1,4 +1,7 @@
-/** Runs a script's real source on a simulated store, with Redis' conversions between replies and Lua values. */
+/**
+ * Runs a script's real source on a simulated store, with Redis' conversions between replies and Lua values. A key that
+ * the call does not declare is refused, as by a Dragonfly or a restricted user.
+ */
 import { type CompiledScript, compileLua } from "../lua/compile.ts";
 import { LuaError, type LuaFunction, LuaTable, type LuaValue } from "../lua/runtime.ts";
 import { type Reply, ReplyError, Status, type Store } from "./store.ts";
@@ -16,8 +19,9 @@ export function evaluate(store: Store, source: string, keys: readonly string[], 
     compiled.set(source, script);
   }
   const redis = new LuaTable();
-  redis.set("call", callOn(store));
-  redis.set("pcall", protectedCallOn(store));
+  const call = callOn(store, new Set(keys));
+  redis.set("call", call);
+  redis.set("pcall", protectedCall(call));
   try {
     const values = script({ KEYS: LuaTable.of(keys), ARGV: LuaTable.of(args), redis });
     return toClient(values[0]);
@@ -27,10 +31,15 @@ export function evaluate(store: Store, source: string, keys: readonly string[], 
   }
 }
 
-function callOn(store: Store): LuaFunction {
-  return (name, ...args) => {
+function callOn(store: Store, declared: ReadonlySet<string>): LuaFunction {
+  return (name, ...values) => {
+    const command = argument(name).toUpperCase();
+    const args = values.map(argument);
+    for (const key of keysOf(command, args)) {
+      if (!declared.has(key)) throw new TypeError(`the script does not declare the key ${key} of ${command}`);
+    }
     try {
-      return [toLua(store.call(argument(name), args.map(argument)))];
+      return [toLua(store.call(command, args))];
     } catch (error) {
       if (error instanceof ReplyError) throw new LuaError(errorTable(error));
       throw error;
@@ -38,8 +47,24 @@ function callOn(store: Store): LuaFunction {
   };
 }
 
-function protectedCallOn(store: Store): LuaFunction {
-  const call = callOn(store);
+/** Returns the keys among the arguments of a command. */
+function keysOf(command: string, args: readonly string[]): readonly string[] {
+  switch (command) {
+    case "TIME":
+    case "INFO":
+    case "PUBLISH":
+      return [];
+    case "DEL":
+    case "EXISTS":
+    case "MGET":
+    case "RENAME":
+      return args;
+    default:
+      return args.slice(0, 1);
+  }
+}
+
+function protectedCall(call: LuaFunction): LuaFunction {
   return (...args) => {
     try {
       return call(...args);
