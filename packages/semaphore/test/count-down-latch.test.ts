@@ -203,8 +203,8 @@ describe("the waiters of one process at one latch", () => {
     await waiting;
   });
 
-  it("leave the channel with the last one", async () => {
-    const { latch } = openWatched();
+  it("leave the channel with the last one, and a later wait opens it again", async () => {
+    const { latch, protocol } = openWatched();
     const channels = (): Promise<unknown> => server().call("PUBSUB", "CHANNELS", `*{${latch.name}}*`);
     const controller = new AbortController();
     const waiting = [1, 2].map(() => errorOf(latch.wait({ signal: controller.signal })));
@@ -212,8 +212,14 @@ describe("the waiters of one process at one latch", () => {
     controller.abort();
     await Promise.all(waiting);
     await expect.poll(channels).toHaveLength(0);
-    await latch.set(0);
-    await latch.wait();
+    await latch.set(1);
+    const read = holdNextRead(protocol);
+    const next = latch.wait();
+    await read.untilAnswered;
+    read.pass();
+    await latch.count();
+    await new CountDownLatch(there(), latch.name).countDown();
+    await next;
   });
 
   it("notice a message that arrives during a read", async () => {
