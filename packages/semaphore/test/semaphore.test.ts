@@ -10,7 +10,7 @@ import {
   type RedlockOptions,
   ReentrancyError,
 } from "@x/redlock-core";
-import { ManualClock, type RedisServer, startRedis } from "@x/test-support";
+import { errorOf, ManualClock, type RedisServer, startProxy, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { Semaphore } from "../src/index.ts";
@@ -454,6 +454,30 @@ describe("waiters", () => {
     expect((await next).isHeld()).toBe(true);
     const waiter = requests.find((request) => request.waiter !== "")?.waiter;
     expect(requests.filter(({ operation }) => operation === "release")).toMatchObject([{ waiter }]);
+  });
+
+  it("leave one place behind, however many of a process give up while the network is down", async () => {
+    const [here] = twoOf(1);
+    const held = await here.acquire();
+    const proxy = await startProxy({ path: server().path });
+    onTestFinished(() => proxy.stop());
+    const redlock = new Redlock([proxy.url], { nodeTimeout: 10_000, timeout: 60_000, quarantine: false });
+    onTestFinished(() => redlock.close());
+    onTestFinished(() => {
+      proxy.heal();
+      proxy.drop();
+    });
+    const cancel = new AbortController();
+    const cut = new Semaphore(redlock, here.name, { permits: 1 });
+    const gone = Array.from({ length: 20 }, () => errorOf(cut.acquire({ signal: cancel.signal })));
+    await expect.poll(async () => (await here.inspect()).waiting, { timeout: 20_000 }).toBeGreaterThan(0);
+    proxy.blackhole();
+    cancel.abort();
+    expect(new Set(await Promise.all(gone))).toEqual(new Set([cancel.signal.reason]));
+    expect((await here.inspect()).waiting).toBe(1);
+    // The node keeps the permit for one turn of the process that it cannot reach, and not for one of each caller.
+    await held.release();
+    expect((await here.acquire()).isHeld()).toBe(true);
   });
 
   it("get their reason when they cancel, and leave no place behind", async () => {
