@@ -332,8 +332,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Waits as BullMQ's method does, unless the worker is closing. `close()` ends BullMQ's wait for the rate limit, but
-   * not one that begins later, when the answer to a request that was under way brings the limit.
+   * Waits as BullMQ's method does, unless the worker is closing. `close()` ends BullMQ's wait for the rate limit. It
+   * does not end a wait that begins later, because the answer to a request that was under way brings the limit.
    */
   override async delay(...args: Parameters<Worker<Data, Result, Name>["delay"]>): Promise<void> {
     if (this.closing === undefined) await super.delay(...args);

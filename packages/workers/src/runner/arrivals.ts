@@ -27,7 +27,7 @@ export class Arrivals {
     this.#parts = parts;
   }
 
-  /** Attaches its `TakenJob`, if there is one, to a job that BullMQ has made of the reply to a fetch. Returns the job. */
+  /** Attaches its `TakenJob`, if any, to a job that BullMQ has made of the reply to a fetch. Returns the job. */
   take(job: Job, jobId: string): Job {
     const taken = this.#parts.lane.handOut(jobId);
     taken?.is(job);
