@@ -6,7 +6,11 @@
 /** @typedef {{ text: string, tone?: string, buttons?: CellButton[] }} Cell */
 
 const PAGE_ROWS = 25;
+/** Characters of the longest name that is sent whole (`LONGEST_TEXT` of `state.ts`). */
+const LONGEST_NAME = 500;
 const token = element("meta[name=x-console-token]").getAttribute("content") ?? "";
+/** Names this page, which has a budget of its own. */
+const client = element("meta[name=x-console-client]").getAttribute("content") ?? "";
 
 /** What of each table is shown. */
 const wanted = { locks: 0, findLock: "", queue: "", keys: 0, findKey: "", schedules: 0 };
@@ -205,6 +209,16 @@ function action(label, question, about) {
   };
 }
 
+/** Returns the buttons of a row, unless its name was cut: nothing can be asked about a part of a name. */
+function buttonsFor(/** @type {string} */ name, /** @type {CellButton[]} */ buttons) {
+  return name.length > LONGEST_NAME ? [] : buttons;
+}
+
+/** @param {string} path @param {Record<string, string>} query */
+function addressOf(path, query) {
+  return `${path}?${new URLSearchParams({ ...query, client })}`;
+}
+
 /** @param {PageState} state */
 function show(state) {
   latest = state;
@@ -351,7 +365,7 @@ function showElection(card, { name, leader, error, terms }, { now, actions }) {
   if (text.className !== tone) text.className = tone;
   if (text.textContent !== said) text.textContent = said;
   let button = card.querySelector("button");
-  if (actions && button === null) {
+  if (actions && button === null && name.length <= LONGEST_NAME) {
     button = document.createElement("button");
     button.type = "button";
     button.textContent = "Ask to resign";
@@ -456,14 +470,14 @@ function showSchedules({ schedules, now, actions }) {
             buttons:
               history.length === 0
                 ? []
-                : [
+                : buttonsFor(name, [
                     {
                       label: "History",
                       about: `History of ${name}, of the last ticks: ${tally(history)}`,
                       marks: history,
                       run: () => void showHistory(scheduler, name),
                     },
-                  ],
+                  ]),
           },
           { text: moment(next, now) },
           { text: missed === 0 ? "" : String(missed), tone: "warn" },
@@ -478,7 +492,7 @@ function showSchedules({ schedules, now, actions }) {
             ? [
                 {
                   text: "",
-                  buttons: [
+                  buttons: buttonsFor(name, [
                     paused
                       ? action("Resume", `Ticks of ${name} run again.`, { do: "resume-schedule", ...about })
                       : action(
@@ -487,7 +501,7 @@ function showSchedules({ schedules, now, actions }) {
                           { do: "pause-schedule", ...about },
                         ),
                     action("Run now", `The leader runs ${name} once, now.`, { do: "trigger-schedule", ...about }),
-                  ],
+                  ]),
                 },
               ]
             : []),
@@ -526,12 +540,12 @@ function showLocks({ locks, now, actions }) {
           ? [
               {
                 text: "",
-                buttons: [
+                buttons: buttonsFor(resource, [
                   action("Take away", `${resource} is taken away from its holder, who may still work for a moment.`, {
                     do: "release-lock",
                     resource,
                   }),
-                ],
+                ]),
               },
             ]
           : []),
@@ -587,7 +601,7 @@ function showKeys({ queues, keys, now, actions }) {
         { text: policyText(policy) },
         {
           text: "",
-          buttons: [
+          buttons: buttonsFor(key, [
             { label: "Who waits", about: `Who waits for key ${key}`, run: () => void explain(queue, key) },
             ...(!actions
               ? []
@@ -615,7 +629,7 @@ function showKeys({ queues, keys, now, actions }) {
                     key,
                   }),
                 ]),
-          ],
+          ]),
         },
       ],
     })),
@@ -660,7 +674,7 @@ function why({ parked, holder, sinceMs, paused, limitedUntilMs, now }) {
 
 /** @param {string} queue @param {string} key */
 async function explain(queue, key) {
-  const response = await fetch(`key?${new URLSearchParams({ queue, key })}`).catch(() => undefined);
+  const response = await fetch(addressOf("key", { queue, key })).catch(() => undefined);
   const body = element("#dialog-body");
   body.replaceChildren();
   if (response?.ok !== true)
@@ -678,7 +692,7 @@ async function explain(queue, key) {
 
 /** @param {string} scheduler @param {string} name */
 async function showHistory(scheduler, name) {
-  const response = await fetch(`history?${new URLSearchParams({ scheduler, name })}`).catch(() => undefined);
+  const response = await fetch(addressOf("history", { scheduler, name })).catch(() => undefined);
   const body = element("#dialog-body");
   if (response?.ok !== true)
     body.replaceChildren(response === undefined ? "The server does not answer." : await response.text());
@@ -734,7 +748,7 @@ function openDialog(title, yes) {
 
 /** @param {Record<string, string>} about */
 async function act(about) {
-  const response = await fetch(`act?${new URLSearchParams(about)}`, {
+  const response = await fetch(addressOf("act", about), {
     method: "POST",
     headers: { "x-console-token": token },
   }).catch(() => undefined);
@@ -757,7 +771,7 @@ function tell(text) {
 function listen() {
   source?.close();
   const query = Object.entries(wanted).map(([name, value]) => [name, String(value)]);
-  source = new EventSource(`events?${new URLSearchParams(query)}`);
+  source = new EventSource(addressOf("events", Object.fromEntries(query)));
   source.addEventListener("state", (event) => show(JSON.parse(event.data)));
   source.addEventListener("error", () => {
     const connection = element("#connection");

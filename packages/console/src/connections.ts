@@ -76,7 +76,7 @@ export class Connections implements AsyncDisposable {
 
   /**
    * Throws `ConsoleFailure` for an address that does not name a node. Every address is checked before the first one is
-   * connected to: a comma in a password makes two addresses, and the first of them may look like a host.
+   * connected to. A comma in a password makes two addresses, and the first of them may look like a host.
    */
   #checkUrls(): void {
     const { urls, source, cluster } = this.#options;

@@ -117,6 +117,10 @@ function listen(
   return { latest: () => latest, looks: () => looks, end: () => ending.abort() };
 }
 
+/** The name of the page that somebody has loaded, which it sends with each question. */
+const clientOf = async (url: string): Promise<string> =>
+  /x-console-client" content="([^"]*)"/.exec((await ask(url)).text)?.[1] ?? "";
+
 const lockIn = (state: PageState | undefined, resource: string): unknown =>
   state?.locks.value?.locks.find((lock) => lock.resource === resource);
 
@@ -192,7 +196,8 @@ describe("what it shows", () => {
     await expect.poll(async () => (await stateAt(url)).locks.value?.isComplete).toBe(true);
     const { nodes, locks, elections, schedules } = await stateAt(url, "?findLock=leader:");
     expect([nodes.error, locks.error, schedules.error]).toEqual([undefined, undefined, undefined]);
-    expect(locks.value?.locks.map(({ resource }) => resource)).toEqual(expect.arrayContaining(names));
+    const sent = names.map((name) => (name.length > 500 ? `${name.slice(0, 500)}…` : name));
+    expect(locks.value?.locks.map(({ resource }) => resource)).toEqual(expect.arrayContaining(sent));
     // Another test's election may still be there.
     expect(elections.map(({ name }) => name)).toContain("odd");
     expect(elections.filter(({ name }) => !/^[\w-]+$/.test(name))).toEqual([]);
@@ -429,6 +434,22 @@ it("looks through ten thousand locks step by step, and sends a browser a page of
   expect((JSON.parse(text) as PageState).locks.value?.locks).toHaveLength(25);
 });
 
+it("finds what each of many browsers looks for, and sends no long name whole", async () => {
+  const redlock = connected();
+  const long = `wanted:${"x".repeat(3_000)}`;
+  const names = [...Array.from({ length: 15 }, (_, at) => `wanted:${at}:`), long];
+  const locks = await Promise.all(names.map(async (name) => await redlock.acquire(name, { ttl: 60_000 })));
+  onTestFinished(async () => {
+    await Promise.all(locks.map(async (lock) => await lock.release()));
+  });
+  const { url } = await serve({ redlock });
+  const viewers = names.map((name) => listen(url, `?findLock=${name.slice(0, 200)}`));
+  const shown = (): readonly (string | undefined)[] =>
+    viewers.map(({ latest }) => latest()?.locks.value?.locks[0]?.resource);
+  await expect.poll(shown, { timeout: 30_000 }).toEqual([...names.slice(0, -1), `${long.slice(0, 500)}…`]);
+  expect(JSON.stringify(viewers.map(({ latest }) => latest()))).not.toContain("x".repeat(501));
+});
+
 it("is mounted in NestJS and Express, behind what reads bodies", async () => {
   const redlock = connected();
   const page = createPage({ redlock, actions: true });
@@ -658,6 +679,61 @@ describe("who may ask", () => {
     expect((await ask(`${url}state`, { headers })).status).toBe(403);
     expect((await ask(`${url}events`, { headers })).status).toBe(403);
     expect((await ask(url, { headers: { ...headers, "sec-fetch-mode": "navigate" } })).status).toBe(200);
+    // A browser that sends no Sec-Fetch headers.
+    const foreign = { origin: "https://evil.example" };
+    for (const path of ["state", "events", "key?queue=a&key=b"])
+      expect((await ask(url + path, { headers: foreign })).status, path).toBe(403);
+  });
+
+  it("lets nobody open anything but the page, and no site show it in a frame", async () => {
+    const { page } = await serve({ actions: true });
+    const statusOf = async (path: string, [site, mode, dest]: readonly [string, string, string]): Promise<number> => {
+      const headers = { "sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest };
+      return (await page(new Request(`http://localhost/${path}`, { headers }))).status;
+    };
+    const data = ["state", "events", "key?queue=a&key=b", "history?scheduler=0&name=a", "act", "page.js"];
+    for (const site of ["cross-site", "same-site", "none"]) {
+      for (const path of data) expect(await statusOf(path, [site, "navigate", "document"]), path).toBe(403);
+      for (const path of ["", ...data]) {
+        for (const frame of ["iframe", "frame", "embed", "object"])
+          expect(await statusOf(path, [site, "navigate", frame]), `${frame} ${path}`).toBe(403);
+      }
+      expect(await statusOf("", [site, "navigate", "document"])).toBe(200);
+      expect(await statusOf("admin", [site, "navigate", "document"])).toBe(308);
+      // Embedded without a navigation.
+      expect(await statusOf("", [site, "no-cors", "embed"])).toBe(403);
+    }
+  });
+
+  it("leaves the page that somebody has loaded its budget, whatever others ask", async () => {
+    const { page, url } = await serve();
+    const client = await clientOf(url);
+    const ask30 = (about: string): readonly Promise<Response>[] =>
+      Array.from({ length: 30 }, () => page(new Request(`http://localhost/key?queue=a&key=b${about}`)));
+    const forged = `&client=${client.slice(0, -4)}AAAA`;
+    const asked = [ask30(""), ask30(forged), ask30(`&client=${client}`)];
+    const answered = async (asking: readonly Promise<Response>[]): Promise<number> =>
+      (await Promise.all(asking)).filter(({ status }) => status === 404).length;
+    // A stranger asks first: the forged name adds nothing to its budget, and takes nothing from the page's.
+    expect(await Promise.all(asked.map(answered))).toEqual([20, 0, 20]);
+  });
+
+  it("keeps places for the pages that somebody has loaded, and gives each page one", async () => {
+    const { page, url } = await serve();
+    const open = async (client: string): Promise<Response> =>
+      await page(new Request(`http://localhost/events?client=${client}`));
+    const strangers = await Promise.all(Array.from({ length: 25 }, (_, at) => open(`forged.${at}`)));
+    expect(strangers.filter(({ status }) => status === 200)).toHaveLength(20);
+    const client = await clientOf(url);
+    const first = await open(client);
+    const second = await open(client);
+    expect([first.status, second.status]).toEqual([200, 200]);
+    // The first one has ended: reading comes to its end.
+    expect(await first.text()).toContain("retry");
+    await second.body?.cancel();
+    const other = await open(await clientOf(url));
+    expect(other.status).toBe(200);
+    await Promise.all([other, ...strangers].map(async ({ body }) => await body?.cancel()));
   });
 
   it("sends a strict policy with every answer, and no script or style within the HTML", async () => {

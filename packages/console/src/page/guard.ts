@@ -2,7 +2,7 @@
  * Who may ask for what. A page that is bound to the loopback is still within reach of every web site that its user
  * opens. A host name may be made to point to 127.0.0.1 (DNS rebinding), and a site may send requests elsewhere.
  */
-import { timingSafeEqual } from "node:crypto";
+import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 
 /** Hosts by which a page is asked for that nothing was said about. */
 export const LOOPBACK_HOSTS: readonly string[] = ["localhost", "127.0.0.1", "[::1]"];
@@ -37,8 +37,11 @@ export function refusal(status: number, message: string): Response {
   return answer(status, "text/plain; charset=utf-8", `${message}\n`);
 }
 
-/** Refuses a request for another host, and one that another site makes for data. */
-export function refusalOf(request: Request, hosts: readonly string[]): Response | undefined {
+/**
+ * Refuses a request for another host, one that another site makes, and one that opens anything but the page itself. A
+ * link of another site may lead to the page (`isPage`). Nobody may show it in a frame.
+ */
+export function refusalOf(request: Request, hosts: readonly string[], isPage: boolean): Response | undefined {
   const host = hostOf(request);
   if (host === undefined || !isAmong(host, hosts)) {
     return refusal(
@@ -46,23 +49,57 @@ export function refusalOf(request: Request, hosts: readonly string[]): Response 
       `This page does not answer for the host ${JSON.stringify(host ?? "")}: name it in the option hosts, or with --allow-host.`,
     );
   }
-  const site = request.headers.get("sec-fetch-site");
-  const isNavigation = request.headers.get("sec-fetch-mode") === "navigate" && request.method === "GET";
-  if (site !== null && site !== "same-origin" && site !== "none" && !isNavigation)
-    return refusal(403, "Another site may not ask for this.");
-  return undefined;
+  const { headers, method } = request;
+  const [site, mode, target] = ["site", "mode", "dest"].map((name) => headers.get(`sec-fetch-${name}`));
+  if (mode === "navigate" || FRAMES.has(target ?? "")) {
+    const isOpened = isPage && method === "GET" && (target === "document" || target === null);
+    return isOpened ? undefined : refusal(403, "Only the page itself may be opened, and not in a frame.");
+  }
+  const isOfOthers = (site !== null && site !== "same-origin" && site !== "none") || isForeign(request, host);
+  return isOfOthers ? refusal(403, "Another site may not ask for this.") : undefined;
+}
+
+/** What `Sec-Fetch-Dest` calls documents within other documents. */
+const FRAMES: ReadonlySet<string> = new Set(["iframe", "frame", "embed", "object", "fencedframe"]);
+
+/** Whether a site with another host sent the request. Browsers that know no `Sec-Fetch-Site` say so by `Origin`. */
+function isForeign({ headers }: Request, host: string): boolean {
+  const origin = headers.get("origin");
+  return origin !== null && !(URL.canParse(origin) && new URL(origin).host === host);
 }
 
 /** Refuses an action that this page, in its user's hands, did not send. */
 export function actionRefusalOf(request: Request, token: string): Response | undefined {
-  const origin = request.headers.get("origin");
-  const isOurs = origin !== null && URL.canParse(origin) && new URL(origin).host === hostOf(request);
+  const host = hostOf(request);
+  const isOurs = request.headers.has("origin") && host !== undefined && !isForeign(request, host);
   if (!isOurs) return refusal(403, "An action must come from the page itself (Origin).");
-  const given = Buffer.from(request.headers.get(TOKEN_HEADER) ?? "");
-  const wanted = Buffer.from(token);
-  if (given.length !== wanted.length || !timingSafeEqual(given, wanted))
+  if (!isSame(request.headers.get(TOKEN_HEADER) ?? "", token))
     return refusal(403, "The token of this page is no longer valid: load it again.");
   return undefined;
+}
+
+/**
+ * Returns a name for a page that is about to be sent. It is signed with the `token`, and no other site can read it. So
+ * nobody else asks in the name of the page.
+ */
+export function newClient(token: string): string {
+  const name = randomBytes(12).toString("base64url");
+  return `${name}.${signatureOf(name, token)}`;
+}
+
+/** Whether `client` is a name that a page with this `token` has made. */
+export function isClient(client: string, token: string): boolean {
+  const [name = "", signature = ""] = client.split(".", 2);
+  return isSame(signature, signatureOf(name, token));
+}
+
+function signatureOf(name: string, token: string): string {
+  return createHmac("sha256", token).update(`client ${name}`).digest("base64url");
+}
+
+function isSame(given: string, wanted: string): boolean {
+  const [one, other] = [Buffer.from(given), Buffer.from(wanted)];
+  return one.length === other.length && timingSafeEqual(one, other);
 }
 
 /** The host and port that a request is for; undefined: there is none, or it is none. */

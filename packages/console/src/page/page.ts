@@ -26,8 +26,9 @@ import {
 import type { ExclusiveWorker } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 import { act, UnknownTargetError } from "./actions.ts";
-import { actionRefusalOf, answer, LOOPBACK_HOSTS, refusal, refusalOf } from "./guard.ts";
-import { type PageState, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
+import { actionRefusalOf, answer, isClient, LOOPBACK_HOSTS, newClient, refusal, refusalOf } from "./guard.ts";
+import { Budgets } from "./rules/budgets.ts";
+import { jsonOf, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
 import { Watch } from "./watch.ts";
 import { textOf, withPatience } from "./watched.ts";
 
@@ -90,12 +91,18 @@ const OPTIONS = new Schema({
 
 /** Browsers that watch at the same time; more are asked to come again. */
 const MOST_VIEWERS = 100;
-/** Questions about single keys, and actions, in a second. */
-const MOST_QUESTIONS = 20;
+/** Readers among them that have not loaded the page. */
+const MOST_STRANGERS = 20;
+/** The client of all requests that name no page. */
+const STRANGER = "";
 const SHOWN_JOBS = 50;
 const LONGEST_QUERY = 4_000;
 const EVENTS = "text/event-stream";
+const JSON_TYPE = "application/json";
 const NOT_YET = "no answer yet: it may still be done";
+
+/** Addresses of the page's data and actions. Every other address without a dot leads to the page itself. */
+const DATA: ReadonlySet<string> = new Set(["act", "state", "events", "key", "history"]);
 
 const ASSETS: Readonly<Record<string, string>> = {
   "page.js": "text/javascript; charset=utf-8",
@@ -122,8 +129,9 @@ class Served {
   readonly #hasActions: boolean;
   readonly #token: string;
   readonly #clock: Clock;
-  readonly #streams = new Set<() => void>();
-  #questions = { sinceMs: 0, count: 0 };
+  /** What ends each stream, and the client that reads it. */
+  readonly #streams = new Map<() => void, string>();
+  readonly #budgets = new Budgets();
   #isClosed = false;
 
   constructor(options: PageOptions) {
@@ -137,7 +145,10 @@ class Served {
 
   async handle(request: Request): Promise<Response> {
     try {
-      return refusalOf(request, this.#hosts) ?? (await this.#route(request));
+      const { pathname } = new URL(request.url);
+      const name = pathname.slice(pathname.lastIndexOf("/") + 1);
+      const isPage = !DATA.has(name) && !name.includes(".");
+      return refusalOf(request, this.#hosts, isPage) ?? (await this.#route(request, name));
     } catch (error) {
       return refusal(500, textOf(error));
     }
@@ -145,51 +156,64 @@ class Served {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (const end of [...this.#streams]) end();
+    for (const end of [...this.#streams.keys()]) end();
     await this.watch.close();
   }
 
-  async #route(request: Request): Promise<Response> {
-    const { pathname, search, searchParams } = new URL(request.url);
+  async #route(request: Request, name: string): Promise<Response> {
+    const { search, searchParams } = new URL(request.url);
     if (search.length > LONGEST_QUERY) return refusal(414, "The query is too long.");
     if (this.#isClosed) return closed();
-    const last = pathname.slice(pathname.lastIndexOf("/") + 1);
-    if (last === "act") return request.method === "POST" ? await this.#act(request, searchParams) : notAllowed("POST");
+    if (name === "act") return request.method === "POST" ? await this.#act(request, searchParams) : notAllowed("POST");
     if (request.method !== "GET" && request.method !== "HEAD") return notAllowed("GET, HEAD");
-    switch (last) {
+    switch (name) {
       case "":
         return answer(200, "text/html; charset=utf-8", await this.#html());
       case "page.js":
       case "page.css":
-        return answer(200, ASSETS[last] ?? "", await assetOf(last));
+        return answer(200, ASSETS[name] ?? "", await assetOf(name));
       case "state": {
         const wanted = wantedOf(searchParams);
-        // What is looked for costs a search of all locks that are known.
-        if (wanted.findLock + wanted.findKey !== "" && this.#isTooMuch()) return tooOften();
+        if (wanted.findLock + wanted.findKey !== "" && this.#isTooMuch(searchParams)) return tooOften();
         await this.watch.fresh();
-        return json(200, this.watch.stateFor(wanted));
+        if (!this.watch.canShow(wanted)) return tooOften();
+        return answer(200, JSON_TYPE, this.watch.textFor(wanted));
       }
       case "events":
         // Nobody reads, or ends, a stream that answers HEAD.
-        return request.method === "HEAD" ? answer(200, EVENTS, null) : this.#events(wantedOf(searchParams));
+        return request.method === "HEAD" ? answer(200, EVENTS, null) : this.#events(searchParams);
       case "key":
         return await this.#key(searchParams);
       case "history":
         return await this.#history(searchParams);
       default:
         // The page's own addresses are relative: they need the slash. The dot keeps "https:" from being a scheme.
-        return last.includes(".")
+        return name.includes(".")
           ? refusal(404, "There is nothing.")
-          : answer(308, "text/plain", null, { location: `./${last}/` });
+          : answer(308, "text/plain", null, { location: `./${name}/` });
     }
   }
 
   async #html(): Promise<string> {
     const html = await assetOf("page.html");
-    return html.replace("{{token}}", () => (this.#hasActions ? this.#token : ""));
+    return html
+      .replace("{{token}}", () => (this.#hasActions ? this.#token : ""))
+      .replace("{{client}}", () => newClient(this.#token));
   }
 
-  #events(wanted: Wanted): Response {
+  /** Returns the client that a request names. */
+  #clientOf(given: URLSearchParams): string {
+    const client = given.get("client") ?? "";
+    return isClient(client, this.#token) ? client : STRANGER;
+  }
+
+  #events(given: URLSearchParams): Response {
+    const wanted = wantedOf(given);
+    const client = this.#clientOf(given);
+    const before = [...this.#streams].filter(([, reader]) => reader === client).map(([end]) => end);
+    // A page reads one stream. An earlier one may be open still because a proxy has not noticed its end.
+    if (client !== STRANGER) for (const end of before) end();
+    else if (before.length >= MOST_STRANGERS) return refusal(503, `${MOST_STRANGERS} watch without the page already.`);
     if (this.#streams.size >= MOST_VIEWERS) return refusal(503, `${MOST_VIEWERS} browsers are watching already.`);
     const encoder = new TextEncoder();
     let end = (): void => undefined;
@@ -209,7 +233,7 @@ class Served {
             if (!this.#streams.delete(end)) return;
             controller.close();
           };
-          this.#streams.add(end);
+          this.#streams.set(end, client);
         },
         cancel: () => {
           this.#streams.delete(end);
@@ -223,7 +247,7 @@ class Served {
 
   /** Who has a key, who waits, and why. */
   async #key(given: URLSearchParams): Promise<Response> {
-    if (this.#isTooMuch()) return tooOften();
+    if (this.#isTooMuch(given)) return tooOften();
     const queue = given.get("queue") ?? "";
     const worker = this.watch.queues.get(queue);
     const key = given.get("key") ?? "";
@@ -245,7 +269,7 @@ class Served {
 
   /** What became of the last ticks of a schedule. */
   async #history(given: URLSearchParams): Promise<Response> {
-    if (this.#isTooMuch()) return tooOften();
+    if (this.#isTooMuch(given)) return tooOften();
     await this.watch.fresh();
     const scheduler = this.watch.schedulers.get(given.get("scheduler") ?? "");
     const name = given.get("name") ?? "";
@@ -262,7 +286,7 @@ class Served {
     if (!this.#hasActions) return refusal(403, "This page is read-only.");
     const refused = actionRefusalOf(request, this.#token);
     if (refused !== undefined) return refused;
-    if (this.#isTooMuch()) return tooOften();
+    if (this.#isTooMuch(given)) return tooOften();
     // Another process may have sent the page that asks: what it shows has to be found here, too.
     await this.watch.fresh();
     if (this.#isClosed) return closed();
@@ -283,11 +307,9 @@ class Served {
     return error === undefined ? undefined : refusal(503, `Not done. Queue ${name}: ${error}`);
   }
 
-  #isTooMuch(): boolean {
-    const nowMs = this.#clock.monotonicMs();
-    if (nowMs - this.#questions.sinceMs >= 1_000) this.#questions = { sinceMs: nowMs, count: 0 };
-    this.#questions.count += 1;
-    return this.#questions.count > MOST_QUESTIONS;
+  /** Counts a question that costs Redis or the search of many names. */
+  #isTooMuch(given: URLSearchParams): boolean {
+    return !this.#budgets.take(this.#clientOf(given), this.#clock.monotonicMs());
   }
 }
 
@@ -296,12 +318,12 @@ async function assetOf(name: string): Promise<string> {
   return await readFile(new URL(`../../assets/${name}`, import.meta.url), "utf8");
 }
 
-function eventOf(state: PageState): string {
-  return `event: state\ndata: ${JSON.stringify(state)}\n\n`;
+function eventOf(state: string): string {
+  return `event: state\ndata: ${state}\n\n`;
 }
 
 function json(status: number, value: unknown): Response {
-  return answer(status, "application/json", JSON.stringify(value));
+  return answer(status, JSON_TYPE, jsonOf(value));
 }
 
 function tickView(record: TickRecord): TickView {

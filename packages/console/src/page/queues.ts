@@ -5,6 +5,7 @@
 import type { Clock } from "@x/redlock-core";
 import type { BusyKey } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
+import { Searches, type SearchTurns } from "./rules/searches.ts";
 import { type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
 import { Watched } from "./watched.ts";
 
@@ -12,6 +13,8 @@ import { Watched } from "./watched.ts";
 const KEYS_A_COMMAND = 500;
 /** Keys beyond these are not counted. */
 const MOST_KEYS = 100_000;
+
+const NONE: readonly BusyKey[] = [];
 
 interface Listed {
   readonly keys: readonly BusyKey[];
@@ -29,6 +32,7 @@ export type Asked = Pick<
 interface Watching {
   readonly worker: Asked;
   readonly watched: Watched<Listed>;
+  readonly searches: Searches<BusyKey>;
   /** The number of looks that are left out until the next. */
   pause: number;
 }
@@ -36,14 +40,14 @@ interface Watching {
 export class Queues {
   readonly #watching: readonly Watching[];
 
-  constructor(clock: Clock, workers: readonly Asked[]) {
+  constructor(clock: Clock, workers: readonly Asked[], turns: SearchTurns) {
     for (const [at, { name }] of workers.entries()) {
       if (workers.findIndex((other) => other.name === name) < at)
         throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
     }
     this.#watching = workers.map((worker) => {
       const watched = new Watched(clock, async () => listed(await worker.listKeys({ limit: MOST_KEYS })));
-      return { worker, watched, pause: 0 };
+      return { worker, watched, searches: new Searches<BusyKey>(turns, ({ key }) => key), pause: 0 };
     });
   }
 
@@ -71,25 +75,36 @@ export class Queues {
     });
   }
 
-  /** The wanted page of the keys of the wanted queue, or of the first one. */
-  keys({ queue, keys: page, findKey }: Wanted): KeysView | undefined {
-    const { worker, watched } = this.#watching.find(({ worker }) => worker.name === queue) ?? this.#watching[0] ?? {};
-    if (worker === undefined || watched === undefined) return undefined;
-    const all = watched.section.value?.keys ?? [];
-    const found = findKey === "" ? all : all.filter(({ key }) => key.includes(findKey));
-    const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
-    return { queue: worker.name, keys, total: all.length, found: found.length };
+  /** Whether the keys of the wanted queue that contain a text are known, or can still be looked for. */
+  canFind(queue: string, text: string): boolean {
+    return this.#wanted(queue)?.searches.find(text) !== undefined || this.#watching.length === 0;
   }
 
-  async look(): Promise<void> {
+  /** The wanted page of the keys of the wanted queue, or of the first one. */
+  keys({ queue, keys: page, findKey }: Wanted): KeysView | undefined {
+    const wanted = this.#wanted(queue);
+    if (wanted === undefined) return undefined;
+    const found = wanted.searches.find(findKey) ?? [];
+    const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
+    const total = wanted.watched.section.value?.keys.length ?? 0;
+    return { queue: wanted.worker.name, keys, total, found: found.length };
+  }
+
+  #wanted(queue: string): Watching | undefined {
+    return this.#watching.find(({ worker }) => worker.name === queue) ?? this.#watching[0];
+  }
+
+  /** Looks at the queues for browsers that want these pages. */
+  async look(wanted: readonly Wanted[]): Promise<void> {
     await Promise.all(
       this.#watching.map(async (each) => {
-        if (each.pause > 0) {
-          each.pause -= 1;
-          return;
+        if (each.pause > 0) each.pause -= 1;
+        else {
+          await each.watched.look();
+          each.pause = Math.floor((each.watched.section.value?.keys.length ?? 0) / KEYS_A_COMMAND);
         }
-        await each.watched.look();
-        each.pause = Math.floor((each.watched.section.value?.keys.length ?? 0) / KEYS_A_COMMAND);
+        const texts = wanted.filter(({ queue }) => this.#wanted(queue) === each).map(({ findKey }) => findKey);
+        each.searches.renew(each.watched.section.value?.keys ?? NONE, new Set(texts));
       }),
     );
   }

@@ -147,24 +147,41 @@ export interface Wanted {
   readonly schedules: number;
 }
 
-/** What one browser is sent at each look. */
-export interface PageState {
-  /** The time of the server, in ms since the epoch. */
-  readonly now: number;
+/** What all browsers are sent alike. */
+export interface SharedState {
   readonly actions: boolean;
   readonly nodes: Section<NodesView>;
   readonly findings: Section<readonly Finding[]>;
   readonly elections: readonly ElectionView[];
-  readonly schedules: Section<{ readonly schedules: readonly ScheduleView[]; readonly total: number }>;
-  readonly locks: Section<LocksView>;
   readonly queues: readonly QueueView[];
-  readonly keys: KeysView | undefined;
   /** What happened, as the owner of the page told it; the latest first. */
   readonly events: readonly { readonly at: number; readonly text: string }[];
 }
+
+/** What one browser is sent alone. */
+export interface OwnState {
+  /** The time of the server, in ms since the epoch. */
+  readonly now: number;
+  readonly schedules: Section<{ readonly schedules: readonly ScheduleView[]; readonly total: number }>;
+  readonly locks: Section<LocksView>;
+  readonly keys: KeysView | undefined;
+}
+
+/** What one browser is sent at each look. */
+export type PageState = SharedState & OwnState;
 
 /** Ticks of a schedule that the page shows. */
 export const SHOWN_TICKS = 20;
 
 /** Rows of one page of a table. */
 export const PAGE_ROWS = 25;
+
+/** Characters of a text that the page sends. A longer text ends with an ellipsis in the place of its rest. */
+export const LONGEST_TEXT = 500;
+
+/** Returns JSON in which each long text is cut: names and errors of others may have any length. */
+export function jsonOf(value: unknown): string {
+  return JSON.stringify(value, (_name, each: unknown) =>
+    typeof each === "string" && each.length > LONGEST_TEXT ? `${each.slice(0, LONGEST_TEXT)}…` : each,
+  );
+}

@@ -14,7 +14,18 @@ import { LOOK, MASTERS } from "./look.lua.ts";
 import { type Asked, Queues } from "./queues.ts";
 import { type FoundScheduler, LockTable, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
-import { type NodesView, PAGE_ROWS, type PageState, type ScheduleView, SHOWN_TICKS, type Wanted } from "./state.ts";
+import { SearchTurns } from "./rules/searches.ts";
+import {
+  jsonOf,
+  type NodesView,
+  type OwnState,
+  PAGE_ROWS,
+  type PageState,
+  type ScheduleView,
+  SHOWN_TICKS,
+  type SharedState,
+  type Wanted,
+} from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 
 /** Keys that each node looks through at one look. */
@@ -49,7 +60,8 @@ interface Answer {
 
 interface Viewer {
   readonly wanted: Wanted;
-  readonly tell: (state: PageState) => void;
+  /** Called with the JSON of the `PageState`. */
+  readonly tell: (state: string) => void;
 }
 
 export class Watch {
@@ -63,6 +75,7 @@ export class Watch {
   readonly #parts: WatchParts;
   readonly #clock: Clock;
   readonly #prefix: string;
+  readonly #turns = new SearchTurns();
   readonly #locks: LockTable;
   readonly #viewers = new Set<Viewer>();
   readonly #nodes: Watched<NodesView>;
@@ -72,6 +85,8 @@ export class Watch {
   readonly #histories = new Histories();
   readonly #holders: Holders;
   readonly #events: { readonly at: number; readonly text: string }[] = [];
+  /** The JSON of what all browsers are sent alike; undefined if it has changed. */
+  #shared: string | undefined;
   #masters: readonly Master[] = [];
   #looks = 0;
   #schedulesPause = 0;
@@ -88,9 +103,9 @@ export class Watch {
     this.redlock = redlock;
     this.schedulers = new Map((schedulers ?? []).map((each, at) => [String(at), each]));
     this.elections = new Elections(redlock, elections);
-    this.queues = new Queues(clock, queues);
+    this.queues = new Queues(clock, queues, this.#turns);
     this.#prefix = protocol.lockKey("x").slice(0, -1);
-    this.#locks = new LockTable(redlock.quorum, this.#prefix);
+    this.#locks = new LockTable(redlock.quorum, this.#prefix, this.#turns);
     this.#holders = new Holders((clients) => protocol.namesOf(clients));
     this.#nodes = new Watched(clock, () => this.#lookAtNodes());
     this.#quarantine = new Watched(clock, async () => (await redlock.inspect(PROBE)).nodes);
@@ -103,7 +118,7 @@ export class Watch {
     this.#viewers.add(viewer);
     // A fault of the page must not end the application that it is mounted in.
     if (this.#running === undefined) void this.#run().catch((error: unknown) => this.note(textOf(error)));
-    else if (this.#looks > 0) viewer.tell(this.stateFor(viewer.wanted));
+    else if (this.#looks > 0) viewer.tell(this.textFor(viewer.wanted));
     return () => {
       this.#viewers.delete(viewer);
       if (this.#viewers.size === 0) this.#stop();
@@ -120,6 +135,7 @@ export class Watch {
   note(text: string): void {
     this.#events.unshift({ at: this.#clock.wallMs(), text });
     this.#events.splice(KEPT_EVENTS);
+    this.#shared = undefined;
   }
 
   async close(): Promise<void> {
@@ -128,24 +144,40 @@ export class Watch {
     await this.elections.close();
   }
 
-  stateFor(wanted: Wanted): PageState {
+  /** Whether what is wanted is known, or can still be looked for before the next look. */
+  canShow({ findLock, queue, findKey }: Wanted): boolean {
+    return this.#locks.find(findLock) !== undefined && this.queues.canFind(queue, findKey);
+  }
+
+  /** Returns the JSON of the `PageState` of a browser. Its larger part is made once a look, for all browsers. */
+  textFor(wanted: Wanted): string {
+    this.#shared ??= jsonOf(this.#sharedState());
+    return `${this.#shared.slice(0, -1)},${jsonOf(this.#ownState(wanted)).slice(1)}`;
+  }
+
+  #sharedState(): SharedState {
+    return {
+      actions: this.#parts.hasActions,
+      nodes: this.#nodes.section,
+      findings: this.#findings.section,
+      elections: this.elections.views,
+      queues: this.queues.views,
+      events: this.#events,
+    };
+  }
+
+  #ownState(wanted: Wanted): OwnState {
     const { section: nodes } = this.#nodes;
     const schedules = this.#schedules.section;
     const shown = this.#shownSchedules(wanted)?.map((view) => ({ ...view, history: this.#histories.of(view) }));
     return {
       now: this.#clock.wallMs(),
-      actions: this.#parts.hasActions,
-      nodes,
-      findings: this.#findings.section,
-      elections: this.elections.views,
       schedules: {
         ...schedules,
         value: shown === undefined ? undefined : { schedules: shown, total: schedules.value?.length ?? 0 },
       },
       locks: { value: this.#locksFor(wanted), error: this.#lockError(nodes.value, nodes.error), at: nodes.at },
-      queues: this.queues.views,
       keys: this.queues.keys(wanted),
-      events: this.#events,
     };
   }
 
@@ -158,15 +190,15 @@ export class Watch {
   #locksFor({ locks: page, findLock }: Wanted): PageState["locks"]["value"] {
     const found = this.#locks.find(findLock);
     const nowMs = this.#clock.monotonicMs();
-    const shown = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
+    const shown = found?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS) ?? [];
     return {
       locks: shown.flatMap((key) => {
         const view = this.#locks.viewOf(key, nowMs);
         return view === undefined ? [] : { ...view, owner: view.owner ?? this.#holders.of(this.#locks.clientOf(key)) };
       }),
       total: this.#locks.size,
-      found: found.length,
-      isComplete: this.#locks.isComplete,
+      found: found?.length ?? 0,
+      isComplete: found !== undefined && this.#locks.isComplete,
     };
   }
 
@@ -175,7 +207,7 @@ export class Watch {
     this.#running = running;
     while (!running.signal.aborted) {
       await this.#look();
-      for (const viewer of this.#viewers) viewer.tell(this.stateFor(viewer.wanted));
+      for (const viewer of this.#viewers) viewer.tell(this.textFor(viewer.wanted));
       await sleep(this.#clock, this.#parts.refresh, running.signal).catch(() => undefined);
     }
   }
@@ -189,6 +221,7 @@ export class Watch {
   #look(): Promise<void> {
     this.#looking ??= this.#lookOnce().finally(() => {
       this.#looking = undefined;
+      this.#shared = undefined;
       this.#lookedAtMs = this.#clock.monotonicMs();
     });
     return this.#looking;
@@ -197,10 +230,12 @@ export class Watch {
   async #lookOnce(): Promise<void> {
     const at = this.#looks;
     this.#looks += 1;
+    this.#turns.renew();
+    const viewers = [...this.#viewers].map(({ wanted }) => wanted);
     await Promise.all([
       this.#nodes.look(),
       this.elections.look(),
-      this.queues.look(),
+      this.queues.look(viewers),
       this.#lookAtSchedules(),
       ...(at % QUARANTINE_LOOKS === 0 ? [this.#quarantine.look()] : []),
       ...(at % CHECK_LOOKS === 0 ? [this.#findings.look()] : []),
@@ -230,6 +265,7 @@ export class Watch {
       if (this.#parts.schedulers === undefined) this.#foundSchedulers(look.schedulers);
       return { ...known, error: undefined, clockMs: Math.round(look.nowMs - wallMs - reply.tookMs / 2) };
     });
+    this.#locks.renew(new Set([...this.#viewers].map(({ wanted }) => wanted.findLock)));
     await this.#holders.look(this.#shownLocks().map((key) => this.#locks.clientOf(key)));
     const answering = nodes.filter(({ error }) => error === undefined).length;
     return { nodes, isCluster, quorum: isCluster ? nodes.length : redlock.quorum, answering };
@@ -276,7 +312,7 @@ export class Watch {
     const shown = new Set<string>();
     for (const { wanted } of this.#viewers) {
       const { locks: page, findLock } = wanted;
-      for (const key of this.#locks.find(findLock).slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS)) {
+      for (const key of this.#locks.find(findLock)?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS) ?? []) {
         if (shown.size < MOST_SHOWN) shown.add(key);
       }
     }

@@ -4,12 +4,11 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { messageOf, sleep } from "@x/redlock-core/protocol";
-import type { Section } from "./state.ts";
+import { LONGEST_TEXT, type Section } from "./state.ts";
 
 /** The page does not wait longer for an answer; the question stays open. */
 const PATIENCE_MS = 2_000;
 const NO_ANSWER = "no answer from Redis";
-const LONGEST_TEXT = 300;
 
 export class Watched<Value> {
   readonly #clock: Clock;

@@ -5,6 +5,7 @@
  * asked for it, without finding it.
  */
 import type { LockView } from "../state.ts";
+import { Searches, type SearchTurns } from "./searches.ts";
 
 /** A lock as one node has it. */
 interface SeenLock {
@@ -55,8 +56,8 @@ interface Row {
   seenAt: number;
 }
 
-/** The place of a node's search, and how often it has come round. */
-interface Search {
+/** The place of a node's scan of its keys, and how often it has come round. */
+interface Scan {
   runId: string;
   cursor: string;
   round: number;
@@ -64,7 +65,6 @@ interface Search {
 
 /** More are not kept. */
 const MOST_LOCKS = 100_000;
-const MOST_FOUND = 100;
 /** The longest name of an election, and `keyPrefix` of a scheduler (`rules/values.ts` of `@x/leader`). */
 const LONGEST_NAME = 4_096;
 
@@ -72,23 +72,24 @@ export class LockTable {
   readonly #quorum: number;
   readonly #prefix: string;
   readonly #rows = new Map<string, Row>();
-  readonly #searches = new Map<number, Search>();
-  /** What was found since the last look: all browsers that find the same share it. */
-  readonly #found = new Map<string, readonly string[]>();
+  readonly #scans = new Map<number, Scan>();
+  /** The keys of the locks that browsers look for. */
+  readonly #searches: Searches<string>;
 
-  constructor(quorum: number, prefix: string) {
+  constructor(quorum: number, prefix: string, turns: SearchTurns) {
     this.#quorum = quorum;
     this.#prefix = prefix;
+    this.#searches = new Searches(turns, (key) => this.#nameOf(key));
   }
 
   /** The place where each node goes on: its run_id and cursor, by turns. */
   get cursors(): readonly string[] {
-    return [...this.#searches.values()].flatMap(({ runId, cursor }) => [runId, cursor]);
+    return [...this.#scans.values()].flatMap(({ runId, cursor }) => [runId, cursor]);
   }
 
   /** Whether each node that answered was looked through as a whole. */
   get isComplete(): boolean {
-    return this.#searches.size > 0 && [...this.#searches.values()].every(({ round }) => round > 0);
+    return this.#scans.size > 0 && [...this.#scans.values()].every(({ round }) => round > 0);
   }
 
   get size(): number {
@@ -97,48 +98,54 @@ export class LockTable {
 
   /** Takes what the node of this place answered, which was asked for the keys `asked` besides. */
   add(node: number, look: Look, { asked, wallMs, nowMs }: Asked): void {
-    this.#found.clear();
-    const search = this.#searches.get(node) ?? { runId: look.runId, cursor: "0", round: 0 };
+    const scan = this.#scans.get(node) ?? { runId: look.runId, cursor: "0", round: 0 };
     // Another process has forgotten all, or has got all of it from elsewhere.
-    if (search.runId !== look.runId) this.forget(node);
-    this.#searches.set(node, search);
+    if (scan.runId !== look.runId) this.forget(node);
+    this.#scans.set(node, scan);
     for (const key of asked) this.#remove(key, node);
-    for (const lock of look.locks) this.#put(node, { ...lock, round: search.round, atMs: nowMs }, wallMs);
-    search.runId = look.runId;
-    search.cursor = look.cursor;
+    for (const lock of look.locks) this.#put(node, { ...lock, round: scan.round, atMs: nowMs }, wallMs);
+    for (const key of asked) if (this.#rows.get(key)?.copies.size === 0) this.#rows.delete(key);
+    scan.runId = look.runId;
+    scan.cursor = look.cursor;
     if (look.cursor !== "0") return;
     // What was last seen in the round before this one is gone.
     for (const [key, { copies }] of this.#rows) {
       const copy = copies.get(node);
-      if (copy !== undefined && copy.round < search.round) this.#remove(key, node);
+      if (copy !== undefined && copy.round < scan.round) this.#remove(key, node);
+      if (copies.size === 0) this.#rows.delete(key);
     }
-    for (const [key, { copies }] of this.#rows) if (copies.size === 0) this.#rows.delete(key);
-    search.round += 1;
+    scan.round += 1;
   }
 
   /** Forgets what a node told, which no longer answers. */
   forget(node: number): void {
-    this.#found.clear();
-    this.#searches.delete(node);
+    this.#scans.delete(node);
     for (const [key, row] of this.#rows) {
       row.copies.delete(node);
       if (row.copies.size === 0) this.#rows.delete(key);
     }
   }
 
-  /** The resources that `find` finds: first those with most waiters, of these first those that are held for longest. */
-  find(find: string): readonly string[] {
-    if (this.#found.size >= MOST_FOUND) this.#found.clear();
-    const known = this.#found.get(find) ?? this.#look(find);
-    this.#found.set(find, known);
-    return known;
+  /** Ends a look: brings the locks into order, once for all browsers. `texts`: those that open pages look for. */
+  renew(texts: ReadonlySet<string>): void {
+    const waited: { readonly key: string; readonly waiters: number }[] = [];
+    const others: string[] = [];
+    // The rows are in the order in which their holders were first seen.
+    for (const [key, row] of this.#rows) {
+      const waiters = waitersOf(row);
+      if (waiters > 0) waited.push({ key, waiters });
+      else others.push(key);
+    }
+    waited.sort((one, other) => other.waiters - one.waiters);
+    this.#searches.renew([...waited.map(({ key }) => key), ...others], texts);
   }
 
-  #look(find: string): readonly string[] {
-    const rows = [...this.#rows].filter(([key, { copies }]) => copies.size > 0 && this.#nameOf(key).includes(find));
-    const facts = rows.map(([key, row]) => ({ key, waiters: waitersOf(row), seenAt: row.seenAt }));
-    facts.sort((a, b) => b.waiters - a.waiters || a.seenAt - b.seenAt || (a.key < b.key ? -1 : 1));
-    return facts.map(({ key }) => key);
+  /**
+   * Returns the keys of the locks whose names contain `text`: first those with most waiters, of these first those that
+   * are held for longest. Undefined if the text has to wait for a later look.
+   */
+  find(text: string): readonly string[] | undefined {
+    return this.#searches.find(text);
   }
 
   /** The digits that may name the client that has the lock with this key. */
@@ -182,6 +189,9 @@ export class LockTable {
     if (holder === row.holder) return;
     row.holder = holder;
     row.seenAt = wallMs;
+    // Behind all locks whose holders were seen before.
+    this.#rows.delete(copy.key);
+    this.#rows.set(copy.key, row);
   }
 
   #remove(key: string, node: number): void {
