@@ -35,6 +35,7 @@ const OPTIONS = new Schema({
 
 /**
  * Makes a listener for `createServer` of `node:http`. It answers in JSON, with 200 or 503, without any error's text.
+ * `problems` says in words what is wrong.
  *
  * - `/livez` is good unless a task runs on without its lease, or an election was stopped: then restart the process.
  * - `/readyz` is good while, besides, each election campaigns or leads, and each worker runs. It does not depend on who
@@ -57,13 +58,25 @@ export function healthHandler(
     if (request.method !== "GET" && request.method !== "HEAD") return answer(405, { error: "only GET and HEAD" });
     const of = elections.map((election) => ({ election: election.name, ...factsOf(election) }));
     const working = workers.map((worker) => ({ queue: worker.name, running: worker.isRunning() }));
-    const isLive = of.every(({ healthy }) => healthy);
-    const isReady = [...of, ...working].every(({ running }) => running);
-    answer(isLive && (path === "/livez" || isReady) ? 200 : 503, { elections: of, workers: working });
+    const stuck = of.filter(({ healthy }) => !healthy).map(unhealthyText);
+    const idle = [
+      ...of
+        .filter(({ healthy, running }) => healthy && !running)
+        .map(({ election }) => `${election}: run() was not called`),
+      ...working.filter(({ running }) => !running).map(({ queue }) => `${queue}: the worker does not run`),
+    ];
+    const problems = path === "/livez" ? stuck : [...stuck, ...idle];
+    answer(problems.length === 0 ? 200 : 503, { problems, elections: of, workers: working });
   };
 }
 
 function factsOf(election: LeaderElection): Pick<LeaderHealth, "healthy" | "running" | "state" | "overrunMs"> {
   const { healthy, running, state, overrunMs } = election.health();
   return { healthy, running, state, overrunMs };
+}
+
+function unhealthyText({ election, overrunMs }: { readonly election: string; readonly overrunMs: number }): string {
+  return overrunMs > 0
+    ? `${election}: the task runs on without its lease, for ${Math.round(overrunMs)} ms`
+    : `${election}: the election was stopped`;
 }

@@ -27,17 +27,18 @@ describe("healthHandler", () => {
     const [one, two] = [lab.candidate("health"), lab.candidate("health")];
     const ask = await served({ elections: [two] });
     expect(await ask("/livez")).toMatchObject({ status: 200 });
-    expect(await ask("/readyz")).toMatchObject({ status: 503 });
+    expect(await ask("/readyz")).toMatchObject({ status: 503, body: { problems: ["health: run() was not called"] } });
     void one.run(untilAborted);
     await expect.poll(() => one.isLeader(), { timeout: 20_000 }).toBe(true);
     void two.run(untilAborted);
     const follows = { election: "health", healthy: true, running: true, state: expect.any(String), overrunMs: 0 };
     await expect
       .poll(() => ask("/readyz"), { timeout: 20_000 })
-      .toEqual({ status: 200, body: { elections: [follows], workers: [] } });
+      .toEqual({ status: 200, body: { problems: [], elections: [follows], workers: [] } });
     await two.stop();
-    expect(await ask("/readyz")).toMatchObject({ status: 503 });
-    expect(await ask("/livez")).toMatchObject({ status: 503 });
+    const stopped = { status: 503, body: { problems: ["health: the election was stopped"] } };
+    expect(await ask("/readyz")).toMatchObject(stopped);
+    expect(await ask("/livez")).toMatchObject(stopped);
   });
 
   it("is neither while a task runs on without its lease", async () => {
@@ -48,7 +49,8 @@ describe("healthHandler", () => {
     await expect.poll(() => election.isLeader(), { timeout: 20_000 }).toBe(true);
     await lab.nodes.redlock({ nodeTimeout: 5_000 }).forceRelease("leader:overrun");
     await expect.poll(() => ask("/livez"), { timeout: 20_000 }).toMatchObject({ status: 503 });
-    expect(await ask("/readyz")).toMatchObject({ status: 503 });
+    const problem = expect.stringMatching(/^overrun: the task runs on without its lease, for \d+ ms$/) as string;
+    expect(await ask("/readyz")).toMatchObject({ status: 503, body: { problems: [problem] } });
     end();
     await expect.poll(() => ask("/livez"), { timeout: 20_000 }).toMatchObject({ status: 200 });
   });
@@ -58,7 +60,11 @@ describe("healthHandler", () => {
     const ask = await served({ workers: [{ name: "payments", isRunning: () => isRunning }] });
     expect(await ask("/readyz?full")).toEqual({
       status: 503,
-      body: { elections: [], workers: [{ queue: "payments", running: false }] },
+      body: {
+        problems: ["payments: the worker does not run"],
+        elections: [],
+        workers: [{ queue: "payments", running: false }],
+      },
     });
     expect(await ask("/livez")).toMatchObject({ status: 200 });
     isRunning = true;
