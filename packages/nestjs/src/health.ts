@@ -35,7 +35,9 @@ export class CoordinationHealth {
       const answering = nodes.filter((node) => node.error === undefined);
       const quarantineLeftMs = Math.max(0, ...answering.map((node) => node.quarantineLeftMs ?? 0));
       const facts = { nodes: nodeCount, answering: answering.length, quarantineLeftMs };
-      return resultOf(key ?? "redlock", answering.length >= quorum, facts);
+      const isUp = answering.length >= quorum;
+      const message = `${answering.length} of ${nodeCount} lock nodes answer, ${quorum} are needed`;
+      return resultOf(key ?? "redlock", isUp, { ...facts, ...(isUp ? {} : { message }) });
     } catch (error) {
       return resultOf(key ?? "redlock", false, { message: String(error) });
     }
@@ -48,16 +50,29 @@ export class CoordinationHealth {
   election<const Key extends string = "election">(key?: Key): CoordinationHealthResult<Key> {
     const health = this.#election?.health();
     if (health === undefined) return resultOf(key ?? "election", false, { message: "no election" });
-    const { state, running, overrunMs, lastError } = health;
-    const facts = { state, overrunMs, ...(lastError === undefined ? {} : { lastError: lastError.message }) };
-    return resultOf(key ?? "election", health.healthy && running, facts);
+    const { healthy, state, running, overrunMs, lastError } = health;
+    const message = running
+      ? `its work runs on without its lease, for ${Math.round(overrunMs)} ms`
+      : "this process takes no part in the election";
+    const facts = {
+      state,
+      overrunMs,
+      ...(lastError === undefined ? {} : { lastError: lastError.message }),
+      ...(healthy && running ? {} : { message }),
+    };
+    return resultOf(key ?? "election", healthy && running, facts);
   }
 
   /** Is up while every worker of an `@ExclusiveProcessor` runs. */
   workers<const Key extends string = "workers">(key?: Key): CoordinationHealthResult<Key> {
     const states = this.#workers.all.map((worker) => ({ queue: worker.name, isRunning: worker.isRunning() }));
     const stopped = states.filter(({ isRunning }) => !isRunning).map(({ queue }) => queue);
-    return resultOf(key ?? "workers", stopped.length === 0, { workers: states.length, stopped });
+    const message = `no worker runs here for the queue ${stopped.join(", ")}`;
+    return resultOf(key ?? "workers", stopped.length === 0, {
+      workers: states.length,
+      stopped,
+      ...(stopped.length === 0 ? {} : { message }),
+    });
   }
 }
 

@@ -9,6 +9,7 @@ export {
   type TermMethodDecorator,
   type TickMethodDecorator,
 } from "./leader/leader-methods.ts";
+export { LockErrorFilter } from "./locked/lock-error-filter.ts";
 export { Locked, type LockedMethodDecorator } from "./locked/locked.ts";
 export { currentLock } from "./locked/locked-calls.ts";
 export {

@@ -1,5 +1,6 @@
 import { Controller, Get, Inject } from "@nestjs/common";
 import { HealthCheck, HealthCheckService, TerminusModule } from "@nestjs/terminus";
+import { LeaderElection } from "@x/leader";
 import { CoordinationHealth, ExclusiveProcessor, ExclusiveWorkerHost } from "@x/nestjs";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { afterAll, beforeAll, expect, it } from "vitest";
@@ -70,12 +71,22 @@ it("tells which part is down", async () => {
   await app.get(Processor).worker.close();
   expect(await (await fetch(url)).json()).toMatchObject({
     status: "error",
-    error: { workers: { status: "down", stopped: ["work"] } },
+    error: { workers: { status: "down", stopped: ["work"], message: "no worker runs here for the queue work" } },
   });
   await ownServer.stop();
   const response = await fetch(url);
   expect(response.status).toBe(503);
-  expect(await response.json()).toMatchObject({ error: { redlock: { status: "down", answering: 0 } } });
+  const message = "0 of 1 lock nodes answer, 1 are needed";
+  expect(await response.json()).toMatchObject({ error: { redlock: { status: "down", answering: 0, message } } });
+});
+
+it("says that the process takes no part in the election any more", async () => {
+  await using app = await appWith(server, {}, { election: { name: "stopped" } });
+  const health = app.get(CoordinationHealth);
+  expect(health.election()).toMatchObject({ election: { status: "up" } });
+  await app.get(LeaderElection).stop({ drainTimeout: 0 });
+  const message = "this process takes no part in the election";
+  expect(health.election()).toMatchObject({ election: { status: "down", message } });
 });
 
 it("is down without an election, and when the Redlock is closed", async () => {

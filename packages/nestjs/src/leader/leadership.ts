@@ -3,16 +3,17 @@ import { Logger } from "@nestjs/common";
 import type { LeaderElection, LeaderLogger, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Discovery, MarkedMethod } from "../discovery.ts";
+import { logLine, stackIn } from "../rules/log-line.ts";
 import { at } from "../rules/names.ts";
 import { ON_ELECTED, SCHEDULE, type ScheduleMark } from "./leader-methods.ts";
 
 const logger = new Logger("Leader");
 
-/** Lines of the election in Nest's log. */
+/** Lines of the election in Nest's log. An error of the work has its stack, an error of the network has its message. */
 export const nestLogger: LeaderLogger = Object.freeze({
-  info: (facts: object, message: string) => logger.log({ ...facts, message }),
-  warn: (facts: object, message: string) => logger.warn({ ...facts, message }),
-  error: (facts: object, message: string) => logger.error({ ...facts, message }),
+  info: (facts: object, message: string) => logger.log(logLine(facts, message)),
+  warn: (facts: object, message: string) => logger.warn(logLine(facts, message)),
+  error: (facts: object, message: string) => logger.error(logLine(facts, message), stackIn(facts)),
 });
 
 export class Leadership {

@@ -1,0 +1,24 @@
+/** Pure: what a line in Nest's log says of an event. */
+
+/**
+ * Returns a sentence with the facts of an event, such as `leadership ended: election billing, term 5, reason resigned,
+ * held 1560 ms`. An error is named last, by its message.
+ */
+export function logLine(facts: object, message: string): string {
+  const entries = Object.entries(facts).filter(([, value]) => value !== undefined);
+  const errors = entries.filter(([, value]) => value instanceof Error).map(([, value]) => (value as Error).message);
+  const others = entries.filter(([, value]) => !(value instanceof Error)).map(([name, value]) => factText(name, value));
+  return [message, others.join(", "), ...errors].filter((text) => text !== "").join(": ");
+}
+
+/** Returns the stack of the first error among the facts. */
+export function stackIn(facts: object): string | undefined {
+  return Object.values(facts).find((value) => value instanceof Error)?.stack;
+}
+
+/** A name such as `remainingMs` is read as "remaining … ms". */
+function factText(name: string, value: unknown): string {
+  const words = name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+  if (typeof value !== "number") return `${words} ${String(value)}`;
+  return words.endsWith(" ms") ? `${words.slice(0, -3)} ${Math.round(value)} ms` : `${words} ${value}`;
+}
