@@ -52,6 +52,16 @@ it.each(["18.20.0", "20.18.3"])("refuses Node %s, which the packages do not run 
   expect([status, stderr.trim()]).toEqual([1, `Node.js 20.19 or newer is needed, this is ${version}`]);
 });
 
+it("prints the help of `npm start` with nothing installed, and starts no program for it", () => {
+  const start = new URL("../../scripts/start.mjs", import.meta.url).pathname;
+  const { status, stdout, stderr } = spawnSync(process.execPath, [start, "--naive", "--help"], {
+    env: { PATH: folder },
+    encoding: "utf8",
+  });
+  expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+  expect(stdout).toMatch(/^npm start -- \[options\]/);
+});
+
 it("installs nothing when a server is there", () => {
   stub("valkey-server");
   stub("apt-get");

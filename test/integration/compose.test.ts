@@ -13,6 +13,7 @@ interface Service {
   readonly command?: string;
   readonly profiles?: readonly string[];
   readonly ports?: readonly string[];
+  readonly environment?: Readonly<Record<string, string>>;
   readonly depends_on?: readonly string[] | Readonly<Record<string, { readonly condition: string }>>;
   readonly healthcheck?: { readonly test: readonly string[] };
 }
@@ -74,6 +75,40 @@ it("waits for servers that exist, and opens ports to this machine only", () => {
     expect(ports.filter((port) => !port.startsWith("127.0.0.1:"))).toEqual([]);
     if (command.startsWith("redis-server")) expect(healthcheck?.test).toEqual(["CMD", "redis-cli", "ping"]);
   }
+});
+
+it("gives a service on this machine all lock nodes and the queue, and a browser the pages", () => {
+  const portsOf = (name: string): readonly string[] => services[name]?.ports ?? [];
+  expect(LOCK_NODES.map(portsOf)).toEqual(LOCK_NODES.map((_, at) => [`127.0.0.1:${6381 + at}:6379`]));
+  expect(portsOf("queue")).toEqual(["127.0.0.1:6380:6379"]);
+  expect(portsOf("prometheus")).toEqual(["127.0.0.1:9090:9090"]);
+  const { PAGE_PORT = "" } = services["boards"]?.environment ?? {};
+  expect(portsOf("boards")).toEqual([`127.0.0.1:${PAGE_PORT}:${PAGE_PORT}`]);
+  const published = Object.values(services).flatMap(({ ports = [] }) => ports.map((port) => port.split(":")[1]));
+  expect(new Set(published).size).toBe(published.length);
+  const settings = Object.values(services).map(({ environment }) => environment?.["DEPARTURE_BOARDS_SETTINGS"]);
+  expect(new Set(settings.filter((each) => each !== undefined)).size).toBe(1);
+});
+
+it("builds an image of the development's Node, which installs again only for other manifests", () => {
+  const lines = read("examples/departure-boards/Dockerfile").split("\n");
+  const from = lines.filter((line) => line.startsWith("FROM ") && line.includes("node:"));
+  expect(from).toEqual([`FROM node:${read(".nvmrc").trim()}-slim AS base`]);
+  const stages = lines
+    .join("\n")
+    .split(/^FROM /m)
+    .slice(1);
+  const installing = stages.filter((stage) => stage.includes("npm ci"));
+  expect(installing).toHaveLength(2);
+  // What comes before the installation decides whether it is repeated.
+  for (const stage of installing) {
+    const copied = stage.slice(0, stage.indexOf("npm ci")).match(/^COPY .*$/gm);
+    expect(copied).toEqual(["COPY --from=manifests /manifests ."]);
+  }
+  const last = stages.at(-1) ?? "";
+  expect(last.match(/^COPY --from=\S+/gm)).toEqual(["COPY --from=dependencies", "COPY --from=build"]);
+  expect(stages.find((stage) => /^\S+ AS dependencies/.test(stage))).toContain("npm ci --omit=dev");
+  expect(last).toContain("USER node");
 });
 
 it("joins six servers to the Cluster of the guide, once: three masters with a replica each", async () => {

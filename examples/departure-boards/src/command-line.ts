@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 
 export interface CommandLine {
@@ -11,18 +12,8 @@ export interface CommandLine {
   readonly help: boolean;
 }
 
-export const usage = `npm start -- [options]
-
-  --naive        plain BullMQ workers without locks: what users have today
-  --no-faults    kill and freeze nothing
-  --flights <n>  replay only the first n of the 20,000 flights
-  --pause <ms>   wait between the read and the write of a board (default 10)
-  --attach       start nothing: watch and judge the processes that docker-compose.yml starts
-  --no-page      serve no live page
-  --help
-
-  REDIS_URL        use this Redis for the queue and the boards, instead of starting one
-  LOCK_REDIS_URLS  use these for the locks (separated by commas), instead of starting five`;
+/** The text of `--help`. `npm start` prints the file before anything is built. */
+export const usage = readFileSync(new URL("../usage.txt", import.meta.url), "utf8").trimEnd();
 
 export const flightCount = 20_000;
 

@@ -15,8 +15,29 @@ export interface LivePage {
 
 const refreshMs = 500;
 
-/** Serves the page on a free port of the loopback. It only reads. */
-export async function openPage({ prefix, redisUrl, lockRedisUrls, naive }: Settings): Promise<LivePage> {
+/** Where the page listens. In a container it is every address, because the loopback has no browser there. */
+interface Place {
+  readonly host: string;
+  /** 0: a free port. */
+  readonly port: number;
+}
+
+/** Returns the place that the environment names for the page of a run in containers; undefined: no page is wanted. */
+export function placeFrom({ PAGE_PORT: port = "" }: NodeJS.ProcessEnv): Place | undefined {
+  if (port === "") return undefined;
+  if (!/^\d+$/.test(port) || Number(port) > 65_535)
+    throw new RangeError(`PAGE_PORT must be a port from 0 to 65535, got ${port}`);
+  return { host: "0.0.0.0", port: Number(port) };
+}
+
+/** The place of the page of a run on this machine. */
+export const loopback: Place = { host: "127.0.0.1", port: 0 };
+
+/** Serves the page. It only reads, and answers only for the host names of the loopback. */
+export async function openPage(
+  { prefix, redisUrl, lockRedisUrls, naive }: Settings,
+  { host, port: wanted }: Place,
+): Promise<LivePage> {
   const redlock = new Redlock(lockRedisUrls, { ttl: leaseMs, maxTtl: leaseMs, keyPrefix: prefix });
   // Plain workers have no keys.
   const workers = naive ? [] : [askingWorker(redisUrl, prefix)];
@@ -32,7 +53,7 @@ export async function openPage({ prefix, redisUrl, lockRedisUrls, naive }: Setti
   try {
     await new Promise<void>((resolve, reject) => {
       server.once("error", reject);
-      server.listen(0, "127.0.0.1", resolve);
+      server.listen(wanted, host, resolve);
     });
   } catch (error) {
     await close();

@@ -14,7 +14,7 @@ import { type DoneFault, type FaultKind, runFaults } from "./faults.ts";
 import { Fleet } from "./fleet.ts";
 import type { Flight } from "./flight.ts";
 import type { HistoryEvent, Leadership } from "./history.ts";
-import { openPage } from "./page.ts";
+import { loopback, openPage, placeFrom } from "./page.ts";
 import { pictureOf } from "./picture.ts";
 import type { Result, Takeover } from "./report.ts";
 import { Progress } from "./rules/progress.ts";
@@ -38,9 +38,8 @@ export async function runDepartureBoards(
 ): Promise<Result> {
   const { naive, pauseMs, faults, attach } = commandLine;
   if (attach) {
-    // Its loopback may be that of a container, where no browser is.
-    const plan = { settings: settingsFrom(environment), lockNodes: [], view, faults: false, attach, page: false };
-    return await runFleet(plan, signal);
+    const plan = { settings: settingsFrom(environment), lockNodes: [], view, faults: false, attach };
+    return await runFleet({ ...plan, page: placeFrom(environment) }, signal);
   }
   const prefix = `departure-boards:${randomBytes(4).toString("hex")}:`;
   const servers = await openServers(environment, prefix);
@@ -48,7 +47,8 @@ export async function runDepartureBoards(
     signal.throwIfAborted();
     const { redisUrl, lockRedisUrls, lockNodes } = servers;
     const settings: Settings = { prefix, redisUrl, lockRedisUrls, flights: commandLine.flights, naive, pauseMs };
-    return await runFleet({ settings, lockNodes, view, faults, attach, page: commandLine.page }, signal);
+    const page = commandLine.page ? loopback : undefined;
+    return await runFleet({ settings, lockNodes, view, faults, attach, page }, signal);
   } finally {
     await servers.stop();
   }
@@ -62,13 +62,14 @@ interface Plan {
   readonly faults: boolean;
   /** The processes run elsewhere already. */
   readonly attach: boolean;
-  readonly page: boolean;
+  /** Where the live page listens; undefined: there is none. */
+  readonly page: typeof loopback | undefined;
 }
 
 async function runFleet(plan: Plan, signal: AbortSignal): Promise<Result> {
   const { settings, lockNodes, faults, attach } = plan;
   const flights = readFlights(settings.flights);
-  const page = plan.page ? await openPage(settings) : undefined;
+  const page = plan.page === undefined ? undefined : await openPage(settings, plan.page);
   const view: View = {
     ...plan.view,
     tell(seconds, text) {
