@@ -370,12 +370,12 @@ it.each(packages)(
     const folder = join(install([name], []), "node_modules", "@x", name);
     const files = readdirSync(folder, { recursive: true, encoding: "utf8" });
     const isExpected = (file: string): boolean =>
-      /^(README\.md|SKILL\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|assets(\/page\.(css|html|js))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(
+      /^(README\.md|SKILL\.md|CHANGELOG\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|assets(\/page\.(css|html|js))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(
         file,
       );
     const foreign = files.filter((file) => !isExpected(file));
     expect(foreign).toEqual([]);
-    expect(files).toContain("LICENSE");
+    expect(files).toEqual(expect.arrayContaining(["LICENSE", "CHANGELOG.md"]));
     const code = files
       .filter((file) => file.endsWith(".js"))
       .map((file) => readFileSync(join(folder, file), "utf8"))

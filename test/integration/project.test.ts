@@ -103,6 +103,43 @@ it("names a server for each workflow that starts some, so that no other one is t
   for (const file of files) expect(read(`.github/workflows/${file}`)).toContain("REDIS_SERVER:");
 });
 
+it.each(packages)("@x/%s is published for everybody, with a proof of its origin", (name) => {
+  const { publishConfig } = JSON.parse(read(`packages/${name}/package.json`)) as { publishConfig?: unknown };
+  expect(publishConfig).toEqual({ access: "public", provenance: true });
+});
+
+it("publishes from CI alone, after all tests, with the rights that a proof of origin needs", () => {
+  const { permissions, steps, environment } = workflow("release.yml").jobs["publish"] as Job & Publishing;
+  expect(permissions).toEqual({ contents: "write", "id-token": "write" });
+  expect(environment).toBe("npm");
+  const commands = steps.map(({ run = "" }) => run);
+  const order = ["npm ci", "npm test -- --strict", "npm run build", "npx changeset publish", "git push --tags"];
+  expect(commands.filter((command) => order.includes(command))).toEqual(order);
+  const elsewhere = files.filter(
+    (file) => file !== "release.yml" && read(`.github/workflows/${file}`).includes("publish"),
+  );
+  expect(elsewhere).toEqual([]);
+});
+
+interface Publishing {
+  readonly permissions: unknown;
+  readonly environment: unknown;
+}
+
+interface Locked {
+  readonly link?: boolean;
+  readonly optional?: boolean;
+  readonly integrity?: string;
+}
+
+it("locks each dependency by its hash, except what another platform installs", () => {
+  const { packages: locked } = JSON.parse(read("package-lock.json")) as { packages: Record<string, Locked> };
+  const found = Object.entries(locked).filter(([path, { link }]) => path.includes("node_modules/") && link !== true);
+  expect(found.length).toBeGreaterThan(500);
+  const bare = found.filter(([, { integrity, optional }]) => integrity === undefined && optional !== true);
+  expect(bare.map(([path]) => path)).toEqual([]);
+});
+
 it("says how to report a vulnerability and how to release", () => {
   expect(read("SECURITY.md")).toContain("## How to report");
   expect(read("RELEASING.md")).toContain("npx changeset publish");
