@@ -639,10 +639,16 @@ describe("what cannot be done", () => {
     expect(code).toBe(2);
   });
 
+  it("does not repeat an argument too many", async () => {
+    const { code, text, errors } = await run(["locks", "inspect", "a", "\u001b[2J"]);
+    expect({ code, text }).toEqual({ code: 2, text: "" });
+    expect(errors).toContain("too many arguments");
+    expect(errors).not.toMatch(/[^\P{Cc}\n]/u);
+  });
+
   it.each([
     [["\u001b[2Jlocks"]],
     [["locks", "\u001b[2Jinspect"]],
-    [["locks", "inspect", "a", "\u001b[2J"]],
     [["--\u001b[2J", "check"]],
     [["check", "--max-ttl", "\u001b[2J"]],
     [["check", "--watch=\u001b[2J"]],
