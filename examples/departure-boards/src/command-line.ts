@@ -13,7 +13,7 @@ export interface CommandLine {
 }
 
 /** The text of `--help`. `npm start` prints the file before anything is built. */
-export const usage = readFileSync(new URL("../usage.txt", import.meta.url), "utf8").trimEnd();
+export const usage: string = readFileSync(new URL("../usage.txt", import.meta.url), "utf8").trimEnd();
 
 export const flightCount = 20_000;
 

@@ -10,8 +10,8 @@ const MOST = 10;
 
 /** How many searches are left until the next look, of all tables together. */
 export class SearchTurns {
-  forPages = MOST;
-  forRequests = MOST;
+  forPages: number = MOST;
+  forRequests: number = MOST;
 
   /** Begins a look. */
   renew(): void {
