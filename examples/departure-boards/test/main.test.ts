@@ -141,7 +141,7 @@ it("watches and judges replicas that run elsewhere", { timeout: 60_000 }, async 
   const url = (): string | undefined => /live page: (http:\S+)/.exec(run.output)?.[1];
   await expect.poll(url, { timeout: 40_000 }).toBeDefined();
   // The run may be over before the page is asked.
-  const page = await fetch(`${url() ?? ""}`).catch(() => undefined);
+  const page = await fetch(url() ?? "").catch(() => undefined);
   if (page !== undefined) expect(page.status).toBe(200);
   expect(await run.exited, run.output).toEqual({ code: 0, signal: null });
   expect(report(run.output).get("flights processed")).toMatch(/^300 of 300 in /);

@@ -66,7 +66,7 @@ it("leaves other errors, and what is not HTTP, to Nest", async () => {
     elapsedMs: 0,
     quorum: 1,
     nodeCount: 1,
-  } as never);
+  });
   const rpc = { getType: () => "rpc" } as never;
   expect(() => new LockErrorFilter().catch(error, rpc)).toThrow(error);
 });

@@ -23,6 +23,7 @@ export class LockErrorFilter extends BaseExceptionFilter {
     if (answer === undefined || host.getType() !== "http") throw error;
     const adapter = this.applicationRef ?? this.httpAdapterHost?.httpAdapter;
     adapter?.setHeader(host.switchToHttp().getResponse(), "Retry-After", RETRY_AFTER_SECONDS);
+    // oxlint-disable-next-line promise/valid-params, promise/no-promise-in-callback -- it is a filter, not a promise
     super.catch(answer, host);
   }
 }
