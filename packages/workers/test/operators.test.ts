@@ -7,31 +7,34 @@ import { parseExplanation, parseKeys } from "../src/operators/rules/replies.ts";
 import { type Data, finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {
-  const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 1, rank, 3, paused];
+  const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 0, rank, 3, paused, 0];
+
+  /** No job's worker is gone, and one was heard of just now. */
+  const ALIVE = [0, 0] as const;
 
   it.each([
-    ["completed", ["a", 0, "", 1, 0, 0, position("", -1)], "finished"],
-    ["waiting", ["", 0, "", 0, 0, 0], "no-key"],
-    ["active", ["", 0, "", 0, 0, 0], "runs"],
-    ["waiting-children", ["", 0, "", 0, 0, 0], "waits-for-children"],
-    ["waiting", ["\u001eis empty", 0, "", 0, 0, 0], "unusable-key"],
-    ["waiting", [null, 0, "", 0, 0, 0], "not-judged"],
-    ["waiting", ["a", 0, "", 0, 0, 0, position("3", -1)], "not-judged"],
-    ["active", ["a", 0, "", 0, 0, 0, position("7", -1)], "runs"],
-    ["waiting-children", ["a", 0, "", 0, 0, 0, position("3", -1)], "waits-for-children"],
-    ["waiting", ["a", 0, "", 0, 0, 0, position("7", -1)], "chosen"],
-    ["delayed", ["a", 0, "5000", 0, 0, 0, position("7", -1)], "waits-for-retry"],
-    ["delayed", ["a", 0, "5000", 0, 1, 0, position("7", -1)], "waits-for-lock"],
+    ["completed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("", -1)], "finished"],
+    ["waiting", ["", 0, "", 0, 0, 0, ...ALIVE], "no-key"],
+    ["active", ["", 0, "", 0, 0, 0, ...ALIVE], "runs"],
+    ["waiting-children", ["", 0, "", 0, 0, 0, ...ALIVE], "waits-for-children"],
+    ["waiting", ["\u001eis empty", 0, "", 0, 0, 0, ...ALIVE], "unusable-key"],
+    ["waiting", [null, 0, "", 0, 0, 0, ...ALIVE], "not-judged"],
+    ["waiting", ["a", 0, "", 0, 0, 0, ...ALIVE, position("3", -1)], "not-judged"],
+    ["active", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "runs"],
+    ["waiting-children", ["a", 0, "", 0, 0, 0, ...ALIVE, position("3", -1)], "waits-for-children"],
+    ["waiting", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "chosen"],
+    ["delayed", ["a", 0, "5000", 0, 0, 0, ...ALIVE, position("7", -1)], "waits-for-retry"],
+    ["delayed", ["a", 0, "5000", 0, 1, 0, ...ALIVE, position("7", -1)], "waits-for-lock"],
     // It was chosen between the two requests.
-    ["delayed", ["a", 0, "", 0, 0, 0, position("7", -1)], "chosen"],
-    ["delayed", ["a", 1, "5000", 0, 0, 0, position("3", 1)], "parked"],
+    ["delayed", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "chosen"],
+    ["delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, position("3", 1)], "parked"],
   ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
     expect(parseExplanation("7", state, raw)?.verdict).toBe(verdict);
   });
 
   it("says in words behind whom a job stands, and why nothing moves", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
-      parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, 0, ...positions])?.message;
+      parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
     expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it, due at 1970-01-01T00:00:05.000Z');
@@ -45,9 +48,36 @@ describe("the meaning of a reply", () => {
     );
   });
 
+  it("says that a worker is gone, and that none runs", () => {
+    const explained = (state: string, isStalled: number, heardAgo: number | "", holder = "7", rank = -1) =>
+      parseExplanation("7", state, [
+        "a",
+        rank < 0 ? 0 : 1,
+        "",
+        state === "completed" ? 1 : 0,
+        0,
+        0,
+        isStalled,
+        heardAgo,
+        ["a", holder, "", 0, rank, 3, "", holder === "3" ? 1 : 0],
+      ]);
+    expect(explained("active", 0, 500)).toMatchObject({ verdict: "runs", message: "is running" });
+    const gone = "had started, and its worker is gone: a worker that runs moves it on within its stalledInterval";
+    expect(explained("active", 1, 10)).toMatchObject({ verdict: "stalled", message: gone });
+    expect(explained("active", 1, "")?.message).toBe(`${gone}; no worker with keys runs`);
+    const chosen = "is next on its key, and waits for a free slot";
+    expect(explained("waiting", 0, 90)?.message).toBe(chosen);
+    expect(explained("waiting", 0, 91)?.message).toBe(`${chosen}; no worker with keys was heard of for 91 s`);
+    expect(explained("delayed", 0, "", "3", 1)).toMatchObject({
+      message: 'key "a": behind 1 other job, job 3 has it, and the worker of job 3 is gone; no worker with keys runs',
+      keys: [{ isStalled: true, isHolderRemoved: false }],
+    });
+    expect(explained("completed", 0, "")?.message).not.toContain("no worker");
+  });
+
   it("says what holds up a job that has no key, or whose queue is paused", () => {
     const words = (state: string, pin: string, isPaused = 0): string | undefined =>
-      parseExplanation("7", state, [pin, 0, "", 0, 0, isPaused])?.message;
+      parseExplanation("7", state, [pin, 0, "", 0, 0, isPaused, ...ALIVE])?.message;
     expect(words("waiting", "")).toBe("has no key, and waits only for a free slot");
     expect(words("delayed", "")).toBe("has no key, and waits for its time");
     expect(words("waiting", "", 1)).toBe("has no key, and waits only for a free slot; the queue is paused");
@@ -56,7 +86,7 @@ describe("the meaning of a reply", () => {
 
   it("says of a failed job what it stopped, and how to go on", () => {
     const words = (paused: string): string | undefined =>
-      parseExplanation("7", "failed", ["a", 0, "", 1, 0, 0, position("!:paused", -1, paused)])?.message;
+      parseExplanation("7", "failed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("!:paused", -1, paused)])?.message;
     expect(words("")).toBe("has failed");
     expect(words('{"reason":"failed","since":1,"jobId":"7"}')).toBe(
       'has failed, and stopped key "a": retry the job, then resume the key; or only resume it',
@@ -100,6 +130,30 @@ describe("a running queue", () => {
     expect(counted).toEqual(counted.map(() => 2_000));
   });
 
+  it("tells a job whose worker was killed from one that runs, and a queue without workers from a busy one", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.addBulk(jobs(2, () => "a"));
+    const asker = lab.asker();
+    expect((await asker.explain("2"))?.message).toBe(
+      "stands in no line: it waits for a free slot, its delay or its retry; no worker with keys runs",
+    );
+    const running = gate();
+    lab.worker(async () => await running.passed, { skipStalledCheck: true, skipLockRenewal: true });
+    await until(async () => (await asker.counts()).parked === 1);
+    expect(await asker.explain("1")).toMatchObject({ verdict: "runs", message: "is running" });
+    expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: false }]);
+    // What is left of a worker that was killed: its lock of the job ends, and it is not heard of any more.
+    await lab.redis.del("bull:q:1:lock", "bull:q:lane:workers");
+    expect(await asker.explain("1")).toMatchObject({ verdict: "stalled", state: "active" });
+    expect(await asker.explain("2")).toMatchObject({
+      message: 'key "a": first in line, job 1 has it, and the worker of job 1 is gone; no worker with keys runs',
+      keys: [{ isStalled: true, isHolderRemoved: false }],
+    });
+    expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: true }]);
+    running.open();
+  });
+
   it("lists keys, counts jobs and explains why one waits", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -111,8 +165,17 @@ describe("a running queue", () => {
     const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
     const added = (await queue.getJob("2"))?.timestamp;
     expect(keys.map(({ sinceMs, ...key }) => ({ ...key, isRunning: sinceMs !== undefined }))).toEqual([
-      { key: "a", holder: "1", holders: ["1"], parked: 3, slots: 1, isRunning: true, waitingSinceMs: added },
-      { key: "b", holder: "5", holders: ["5"], parked: 0, slots: 1, isRunning: true },
+      {
+        key: "a",
+        holder: "1",
+        holders: ["1"],
+        parked: 3,
+        slots: 1,
+        isStalled: false,
+        isRunning: true,
+        waitingSinceMs: added,
+      },
+      { key: "b", holder: "5", holders: ["5"], parked: 0, slots: 1, isStalled: false, isRunning: true },
     ]);
     const { oldestWaitingMs, ...counts } = await worker.counts();
     expect(counts).toEqual({

@@ -15,8 +15,8 @@ function queueOf({ connections }: Command, { name, opts }: ExclusiveWorker): Que
   return queue;
 }
 
-function why({ paused }: BusyKey): string {
-  if (paused === undefined) return "";
+function why({ paused, isStalled }: BusyKey): string {
+  if (paused === undefined) return isStalled ? "its worker is gone" : "";
   return paused.jobId === undefined ? `paused: ${paused.reason}` : `paused: ${paused.reason} (job ${paused.jobId})`;
 }
 
@@ -57,7 +57,7 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
           String(key.parked),
           key.holder ?? "",
           key.sinceMs === undefined ? "" : durationText(now - key.sinceMs),
-          key.paused === undefined ? "" : { text: why(key), tone: "warn" as const },
+          { text: why(key), tone: "warn" as const },
         ]),
       );
     });

@@ -45,6 +45,31 @@ local function limitsOf(key)
 end
 `;
 
+/** Tells whether the worker of a job is gone: the job is among those that run, and BullMQ's lock of it has ended. */
+const stalled = /* lua */ `
+local function isStalled(id)
+  return call('EXISTS', P .. id .. ':lock') == 0 and call('LPOS', P .. 'active', id) and true or false
+end
+`;
+
+/**
+ * Tells when a worker with keys was last heard of, in seconds: '' if none is registered, 0 if one of the jobs that run
+ * has its lock.
+ */
+const heard = /* lua */ `
+local function heardAgo()
+  for _, id in ipairs(call('LRANGE', P .. 'active', 0, 99)) do
+    if call('EXISTS', P .. id .. ':lock') == 1 then return 0 end
+  end
+  local newest
+  for _, said in ipairs(call('HVALS', P .. 'lane:workers')) do
+    local seen = tonumber(string.match(said, '^%d+'))
+    if seen and (not newest or seen > newest) then newest = seen end
+  end
+  return newest and math.max(0, tonumber(call('TIME')[1]) - newest) or ''
+end
+`;
+
 /**
  * Pins keys. ARGV has (id, keys | BAD .. why) pairs from the third on. Keys that are known stay, whatever the function
  * of another worker says. The job in the middle gets `la`: when it is taken, the next keys are computed.
@@ -177,13 +202,14 @@ return reply
 
 /**
  * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holders | '', parked, processedOn of
- * the first, paused, and its limits}, …}.
+ * the first, paused, isStalled of the first, and its limits}, …}.
  *
  * Keys whose holder is gone are passed on: if none of their jobs is left, nobody else would do it.
  */
 export const list: string = /* lua */ `
 ${AT}
 ${limits}
+${stalled}
 local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
@@ -200,7 +226,7 @@ for i = 1, #page[2], 2 do
     local paused = call('HGET', P .. 'lane:paused', key) or ''
     -- Of some, there is only what operators have said.
     if not POLICIES[key] or holders[1] ~= '' or parked > 0 or paused ~= '' then
-      reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', paused, limitsOf(key)}
+      reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', paused, holders[1] ~= '' and isStalled(holders[1]) and 1 or 0, limitsOf(key)}
     end
   end
 end
@@ -209,20 +235,22 @@ return reply
 
 /**
  * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
- * isFinished, waitsForLock, isQueuePaused, …}.
+ * isFinished, waitsForLock, isQueuePaused, isStalled, seconds since a worker was heard of | '', …}.
  *
- * For each key, (key, holders | '', processedOn of the first, isHolderAlive, rank | -1, parked, paused | '', and its
- * limits) follows.
+ * For each key, (key, holders | '', processedOn of the first, isHolderRemoved, rank | -1, parked, paused | '', isStalled
+ * of the first, and its limits) follows.
  */
 export const explain: string = /* lua */ `
 ${AT}
 ${limits}
+${stalled}
+${heard}
 local id = ARGV[3]
 local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name', 'lo')
 if not facts[4] and not facts[5] then return {} end
 local pin = facts[1] or (facts[4] and pinOfData(facts[4])) or false
 local due = call('ZSCORE', P .. 'delayed', id)
-local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0, call('HEXISTS', P .. 'meta', 'paused')}
+local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0, call('HEXISTS', P .. 'meta', 'paused'), isStalled(id) and 1 or 0, heardAgo()}
 if hasKeys(pin) then
   for _, key in ipairs(contended().keysOf(pin)) do
     local paused = contended().pausedFor(key)
@@ -231,9 +259,9 @@ if hasKeys(pin) then
     local isReal = holder ~= ''
     local rank = call('ZRANK', line(key), id)
     reply[#reply + 1] = {
-      key, table.concat(holders, '\\31'), isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and contended().holds(holder, key) and 1 or 0,
+      key, table.concat(holders, '\\31'), isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and not contended().holds(holder, key) and 1 or 0,
       rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
-      call('HGET', P .. 'lane:paused', key) or '', limitsOf(key)
+      call('HGET', P .. 'lane:paused', key) or '', isReal and isStalled(holder) and 1 or 0, limitsOf(key)
     }
   end
 end

@@ -48,6 +48,8 @@ export interface BusyKey extends Holders, KeyLimits {
   /** The number of jobs that wait in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
+  /** Whether the worker of `holder` is gone: the job had started, and BullMQ's lock of it has ended. */
+  readonly isStalled: boolean;
 }
 
 /** The ids of a key's jobs, by where they are. */
@@ -103,6 +105,8 @@ export type Verdict =
   /** The job waits for its children, without a key. */
   | "waits-for-children"
   | "runs"
+  /** The job had started, and its worker is gone. A worker that runs moves it on within its `stalledInterval`. */
+  | "stalled"
   /** The job has its keys, and waits for a slot. */
   | "chosen"
   /** The job has its keys, and waits in `delayed` for its retry. */
@@ -114,8 +118,8 @@ export type Verdict =
 
 /** A key, as a job sees it that has it or waits for it. */
 export interface KeyPosition extends BusyKey {
-  /** It is false if the holder was removed; the key is passed on when it is next asked for. */
-  readonly isHolderAlive: boolean;
+  /** Whether the holder was removed from the queue. The key is passed on when it is next asked for. */
+  readonly isHolderRemoved: boolean;
   /** The number of jobs in front of it in line, besides the holder. It is undefined if the job stands in no line. */
   readonly ahead: number | undefined;
 }
@@ -166,14 +170,15 @@ export function parseInLine(raw: unknown): InLine[] {
 
 /** Returns the explanation in a reply, or undefined if there is no such job. */
 export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
-  const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, ...rest] = raw as readonly unknown[];
+  const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, isStalled, heardAgo, ...rest] =
+    raw as readonly unknown[];
   if (isParked === undefined) return undefined;
   const keys = (rest as readonly (readonly Fact[])[]).map(parsePosition);
   const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
   const holdsAll = keys.length > 0 && keys.every(({ holders }) => holders.includes(jobId));
   const verdict = ((): Verdict => {
     if (isFinished === 1) return "finished";
-    if (state === "active") return "runs";
+    if (state === "active") return isStalled === 1 ? "stalled" : "runs";
     if (state === "waiting-children") return "waits-for-children";
     if (pin?.kind === "none") return "no-key";
     if (pin?.kind === "fault") return "unusable-key";
@@ -191,10 +196,23 @@ export function parseExplanation(jobId: string, state: string, raw: unknown): Ex
     verdict,
     message:
       inWords(verdict, { jobId, state, keys, fault, dueAtMs }) +
-      (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : ""),
+      (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : "") +
+      (NEED_NO_WORKER.has(verdict) ? "" : workersInWords(heardAgo)),
     keys,
     dueAtMs,
   };
+}
+
+/** Jobs of these verdicts run, or wait for no worker. */
+const NEED_NO_WORKER: ReadonlySet<Verdict> = new Set(["finished", "runs", "waits-for-children"]);
+
+/** A worker that runs is heard of every minute. */
+const SILENT_SECONDS = 90;
+
+/** Says that no worker runs. Empty if one was heard of. */
+function workersInWords(heardAgo: unknown): string {
+  if (heardAgo === "") return "; no worker with keys runs";
+  return Number(heardAgo) > SILENT_SECONDS ? `; no worker with keys was heard of for ${Number(heardAgo)} s` : "";
 }
 
 type Fact = string | number;
@@ -203,16 +221,16 @@ type Fact = string | number;
 type StoredPause = Pick<KeyPause, "reason" | "jobId"> & { readonly since: number; readonly until?: number };
 
 function parsePosition(raw: readonly Fact[]): KeyPosition {
-  const [key = "", holders = "", since = "", isAlive, rank, parked = 0, ...facts] = raw;
+  const [key = "", holders = "", since = "", isRemoved, rank, parked = 0, ...facts] = raw;
   return {
     ...busyKey([key, holders, parked, since, ...facts]),
-    isHolderAlive: isAlive === 1,
+    isHolderRemoved: isRemoved === 1,
     ahead: Number(rank) < 0 ? undefined : Number(rank),
   };
 }
 
 function busyKey(raw: readonly Fact[]): BusyKey {
-  const [key, holders, parked, since, paused = "", ...limits] = raw;
+  const [key, holders, parked, since, paused = "", isStalled, ...limits] = raw;
   const [limited, slots = 1, rate = "", policy = "", waiting, keysAhead] = limits;
   const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
   return {
@@ -221,6 +239,7 @@ function busyKey(raw: readonly Fact[]): BusyKey {
     sinceMs: timeOf(since),
     parked: Number(parked),
     paused: paused === "" ? undefined : pauseIn(String(paused)),
+    isStalled: isStalled === 1,
     limitedUntilMs: timeOf(limited),
     slots: Number(slots),
     rate: rate === "" ? undefined : { counted, max, duration },
@@ -273,6 +292,8 @@ function inWords(
       return "waits for its children, and keeps no key meanwhile";
     case "runs":
       return "is running";
+    case "stalled":
+      return "had started, and its worker is gone: a worker that runs moves it on within its stalledInterval";
     case "chosen":
       return `is next on its key, and waits ${paused === "" ? "for a free slot" : `while ${paused}`}`;
     case "waits-for-retry":
@@ -285,14 +306,14 @@ function inWords(
 }
 
 function positionInWords(position: KeyPosition, dueAtMs?: number): string {
-  const { key, holder, holders, ahead, paused, limitedUntilMs, slots, keysAhead } = position;
+  const { key, holder, holders, ahead, paused, limitedUntilMs, slots, keysAhead, isStalled } = position;
   if (paused !== undefined) return `key "${key}" is ${pauseInWords(paused)}`;
   const isFirst = ahead === undefined || ahead === 0;
   const line = isFirst ? "first in line" : `behind ${ahead} other ${ahead === 1 ? "job" : "jobs"}`;
   const taken =
     slots > 1 || holders.length > 1 ? ` (${holders.length} of ${slots} slots${sourceOf(position, "concurrency")})` : "";
   const isFull = holders.length >= slots;
-  const who = `${holders.length > 1 ? `jobs ${holders.join(", ")} have` : `job ${holder} has`} it${taken}`;
+  const who = `${holders.length > 1 ? `jobs ${holders.join(", ")} have` : `job ${holder} has`} it${taken}${isStalled ? `, and the worker of job ${holder} is gone` : ""}`;
   const limit = limitedUntilMs === undefined ? "" : `limited until ${timeText(limitedUntilMs)}${rateInWords(position)}`;
   if (holder !== undefined) return `key "${key}": ${line}, ${who}${isFull || limit === "" ? "" : `, ${limit}`}`;
   if (keysAhead !== undefined) {
