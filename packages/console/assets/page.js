@@ -46,6 +46,11 @@ function duration(ms) {
   return hours < 48 ? `${sign}${hours} h ${minutes % 60} min` : `${sign}${Math.floor(hours / 24)} days`;
 }
 
+/** @param {number} value */
+function count(value) {
+  return value.toLocaleString("en-US");
+}
+
 /** @param {number} ms */
 function clock(ms) {
   return new Date(ms).toLocaleTimeString();
@@ -560,17 +565,30 @@ function showLocks({ locks, now, actions }) {
 function showKeys({ queues, keys, now, actions }) {
   table(
     "#queues",
-    ["Queue", "Busy keys", "Waiting jobs", "Longest line", "Paused keys", "As of"],
-    queues.map(({ name, busyKeys, parked, longestLine, pausedKeys, error, at }) => ({
+    [
+      "Queue",
+      "Run",
+      "Can run",
+      "Wait for their key",
+      "Of limited keys",
+      "Longest line",
+      "Busy keys",
+      "Paused keys",
+      "As of",
+    ],
+    queues.map(({ name, active, runnable, parked, limited, longestLine, busyKeys, pausedKeys, error, at }) => ({
       key: name,
       cells: [
         {
           text: "",
           buttons: [{ label: name, about: `Show the keys of ${name}`, run: () => want({ queue: name, keys: 0 }) }],
         },
-        { text: String(busyKeys) },
-        { text: String(parked) },
-        { text: String(longestLine) },
+        { text: count(active) },
+        { text: count(runnable) },
+        { text: count(parked) },
+        { text: limited === 0 ? "" : count(limited), tone: "warn" },
+        { text: count(longestLine) },
+        { text: count(busyKeys) },
         { text: pausedKeys === 0 ? "" : String(pausedKeys), tone: "warn" },
         error === undefined
           ? { text: at === undefined ? "no answer yet" : moment(at, now + 1) }
@@ -590,14 +608,14 @@ function showKeys({ queues, keys, now, actions }) {
   table(
     "#keys",
     ["Key", "Waiting", "Runs", "Since", "Why it waits", "Policy", "Actions"],
-    (keys?.keys ?? []).map(({ key, parked, holder, holders, sinceMs, paused, limitedUntilMs, policy }) => ({
+    (keys?.keys ?? []).map(({ key, parked, holder, holders, sinceMs, paused, isStalled, limitedUntilMs, policy }) => ({
       key,
       cells: [
         { text: key },
         { text: String(parked) },
         { text: holders.map((id) => `job ${id}`).join(", ") },
         { text: sinceMs === undefined ? "" : moment(sinceMs, now + 1) },
-        why({ parked, holder, sinceMs, paused, limitedUntilMs, now }),
+        why({ parked, holder, sinceMs, paused, isStalled, limitedUntilMs, now }),
         { text: policyText(policy) },
         {
           text: "",
@@ -656,10 +674,10 @@ function policyText(policy) {
 }
 
 /**
- * @param {Pick<import("@x/workers").BusyKey, "parked" | "holder" | "sinceMs" | "paused" | "limitedUntilMs"> & { now: number }} key
+ * @param {Pick<import("@x/workers").BusyKey, "parked" | "holder" | "sinceMs" | "paused" | "isStalled" | "limitedUntilMs"> & { now: number }} key
  * @returns {Cell}
  */
-function why({ parked, holder, sinceMs, paused, limitedUntilMs, now }) {
+function why({ parked, holder, sinceMs, paused, isStalled, limitedUntilMs, now }) {
   if (paused !== undefined) {
     const until = paused.untilMs === undefined ? "" : ` ${moment(paused.untilMs, now)}`;
     const by = paused.jobId === undefined ? "" : ` (job ${paused.jobId} failed)`;
@@ -667,6 +685,7 @@ function why({ parked, holder, sinceMs, paused, limitedUntilMs, now }) {
   }
   if (limitedUntilMs !== undefined && limitedUntilMs > now)
     return { text: `limited, next ${moment(limitedUntilMs, now)}`, tone: "warn" };
+  if (isStalled) return { text: `the worker of job ${holder} is gone`, tone: "bad" };
   if (parked === 0) return { text: "" };
   if (holder === undefined) return { text: "its turn comes" };
   return { text: sinceMs === undefined ? `job ${holder} has it and waits for a slot` : `job ${holder} runs` };

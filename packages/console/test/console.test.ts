@@ -199,6 +199,20 @@ describe("leader", () => {
   });
 });
 
+it("names the leader whose lock is inspected, long after its election", async () => {
+  const election = new LeaderElection(connected(), { name: "inspected", id: "host-7" });
+  onTestFinished(() => election.stop({ drainTimeout: 0 }));
+  const term = await election.campaign();
+  // The note of the grant ends with the first lease.
+  await Promise.all(servers.map(async (server) => await server.call("DEL", "{leader:inspected}:note")));
+  const { text } = await run(["locks", "inspect", "leader:inspected"]);
+  expect(text).toMatch(/^leader:inspected: held by host-7, for /);
+  const json = await run(["locks", "inspect", "leader:inspected", "--json"]);
+  expect(JSON.parse(json.text)).toMatchObject({ verdict: "held", holder: "host-7" });
+  await term.resign();
+  expect((await run(["locks", "inspect", "leader:inspected"])).text).toContain("leader:inspected: free");
+});
+
 describe("schedules", () => {
   const YEAR_MS = 365 * 86_400_000;
 
@@ -269,6 +283,34 @@ describe("schedules", () => {
 });
 
 describe("keys", () => {
+  it("tells a job whose worker is gone from one that runs", async () => {
+    const [url = ""] = urls();
+    const connection = { url, maxRetriesPerRequest: null };
+    const queue = new Queue("gone", { connection });
+    let end = (): void => undefined;
+    const worker = new ExclusiveWorker("gone", () => new Promise<void>((resolve) => (end = resolve)), {
+      connection,
+      key: "account",
+      skipLockRenewal: true,
+      skipStalledCheck: true,
+    });
+    worker.on("error", () => undefined);
+    onTestFinished(async () => {
+      end();
+      await worker.close();
+      await queue.close();
+    });
+    await queue.addBulk([1, 2].map(() => ({ name: "charge", data: { account: "42" } })));
+    await expect.poll(async () => (await worker.counts()).active).toBe(1);
+    expect((await run(["keys", "top", "gone"])).text).not.toContain("its worker is gone");
+    // What is left of a worker that was killed.
+    for (const key of ["bull:gone:1:lock", "bull:gone:lane:workers"]) await servers[0]?.call("DEL", key);
+    expect((await run(["keys", "top", "gone"])).text).toContain("its worker is gone");
+    const { text } = await run(["keys", "explain", "gone", "1"]);
+    expect(text).toContain("job 1 (active): had started, and its worker is gone");
+    expect(text).toContain("no worker with keys runs");
+  });
+
   it("lists the longest lines, explains a job, pauses and resumes a key", async () => {
     const [url = ""] = urls();
     const connection = { url, maxRetriesPerRequest: null };

@@ -167,6 +167,11 @@ describe("what it shows", () => {
     const term = await first.campaign();
     await expect.poll(() => election()?.leader).toMatchObject({ id: "host-a", term: term.term, value: "10.0.0.1" });
     expect(election()?.leader?.id).toBe((await second.leader())?.id);
+    // The note of the grant ends with the first lease: the lock is named by the record of the term.
+    await Promise.all(servers.map(async (server) => await server.call("DEL", "{leader:page}:note")));
+    const owner = async (): Promise<unknown> =>
+      (await stateAt(url, "?findLock=leader:page")).locks.value?.locks.map((lock) => lock.owner);
+    await expect.poll(owner).toEqual(["host-a"]);
     await term.resign();
     await expect.poll(() => election()?.leader).toBeUndefined();
     const next = await second.campaign();
@@ -296,7 +301,9 @@ describe("what it shows", () => {
     ]);
     const listed = await worker.listKeys();
     expect(keys?.keys[0]?.holder).toBe(listed.find(({ key }) => key === "42")?.holder);
-    expect(queues).toMatchObject([{ name: "page", busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 }]);
+    expect(queues).toMatchObject([
+      { name: "page", active: 2, runnable: 0, limited: 0, busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 },
+    ]);
     const { text } = await ask(`${url}key?queue=page&key=42`);
     const line = JSON.parse(text) as { holder: string; parked: string[]; reasons: { job: string; why: string }[] };
     expect(line).toMatchObject(await worker.jobsOf("42"));
@@ -373,6 +380,28 @@ describe("a Redis that is lost", () => {
     await redis.start();
     await expect.poll(() => latest()?.queues[0]?.error, { timeout: 20_000 }).toBeUndefined();
   });
+});
+
+it("counts the jobs that a free slot would take, and those of keys at the limit of their rate", async () => {
+  const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
+  const queue = new Queue("backlog", { connection });
+  const perKey = { rate: { max: 1, duration: 3_600_000 } };
+  const worker = new ExclusiveWorker("backlog", () => Promise.resolve(), {
+    connection,
+    key: "account",
+    autorun: false,
+    perKey,
+  });
+  onTestFinished(async () => {
+    await worker.close();
+    await queue.close();
+  });
+  const { url } = await serve({ queues: [worker] });
+  await queue.addBulk(["42", "42", "42", "7"].map((account) => ({ name: "charge", data: { account } })));
+  const shown = async (): Promise<unknown> => (await stateAt(url)).queues[0];
+  await expect.poll(shown).toMatchObject({ runnable: 4, active: 0, parked: 0, limited: 0 });
+  void worker.run();
+  await expect.poll(shown).toMatchObject({ runnable: 0, active: 0, parked: 2, limited: 2 });
 });
 
 it("asks Redis nothing while nobody looks, and no more for many browsers than for one", async () => {

@@ -2,6 +2,7 @@ import type { Inspection, NodeInspection } from "@x/redlock-core";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { type Cell, durationText, type Tone } from "../output.ts";
+import { electionOf } from "./leader.ts";
 
 const TONES: Readonly<Record<Inspection["verdict"], Tone>> = {
   held: "warn",
@@ -14,14 +15,21 @@ const TONES: Readonly<Record<Inspection["verdict"], Tone>> = {
 export async function inspectLock(command: Command, resource: string): Promise<IsGood> {
   const { output } = command;
   const redlock = await command.connections.redlock();
+  // A leader's lock does not name its holder for longer than a lease. The record of the term does.
+  const [, name = ""] = /^leader:(.+)$/s.exec(resource) ?? [];
+  const election = name === "" ? undefined : await electionOf(command, name);
   return await looking(command, async () => {
-    const inspection = await redlock.inspect(resource);
+    const inspected = await redlock.inspect(resource);
+    // If no quorum answers, the inspection says so.
+    const leader = await election?.leader().catch(() => null);
+    const inspection = { ...inspected, ...(leader ? { holder: leader.id } : {}) };
     output.answer(inspection, () => {
       const { verdict, remainingMs, holder, fencingToken, nodes } = inspection;
       const by = holder === undefined ? "" : ` by ${holder}`;
       const left = verdict === "held" ? `${by}, for ${durationText(remainingMs)} unless it is extended` : "";
       output.line(`${resource}: ${verdict}${left}`, TONES[verdict]);
-      if (fencingToken !== undefined) output.line(`greatest fencing token: ${fencingToken}`, "dim");
+      if (fencingToken !== undefined)
+        output.line(`greatest fencing token of any lock on these nodes: ${fencingToken}`, "dim");
       output.table(["node", "state", "expires", "waiters", "quarantine"], nodes.map(rowOf));
       if (nodes.some(({ error = "" }) => /^(CROSSSLOT|MOVED)\b/.test(error)))
         output.line("A member of a Redis Cluster answered: add --cluster.", "warn");

@@ -43,6 +43,11 @@ local function lockAt(key)
     local token, text = string.match(call('GET', said), '^(%S+) %d+ %d+ (.*)$')
     if token == value then claim = text end
   end
+  -- The note of a leader ends with its first lease. From then on the record of its term names it.
+  if claim == '' and call('TYPE', side(key, 'leader')).ok == 'hash' then
+    local record = call('HMGET', side(key, 'leader'), 'token', 'record')
+    if record[1] == value then claim = record[2] or '' end
+  end
   return {
     key, isReserved and 'reserved' or string.sub(redis.sha1hex(value), 1, 8), call('PTTL', key),
     sizeOf(side(key, 'waiters'), 'zset', 'ZCARD'), claim, isReserved and '' or string.sub(value, 2, 13)

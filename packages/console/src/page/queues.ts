@@ -1,9 +1,9 @@
 /**
- * The keys of the queues. All keys of a queue are listed in one go, which costs a command for 500 keys. So the more
- * there are, the rarer that is: on average one command a look and queue.
+ * The keys of the queues. All keys of a queue are listed and counted in one go, which costs two commands for 500 keys.
+ * So the more there are, the rarer that is: on average two commands a look and queue.
  */
 import type { Clock } from "@x/redlock-core";
-import type { BusyKey } from "@x/workers";
+import type { BusyKey, JobCounts } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
 import { type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
@@ -21,12 +21,15 @@ interface Listed {
   readonly busyKeys: number;
   readonly pausedKeys: number;
   readonly parked: number;
+  readonly limited: number;
+  readonly active: number;
+  readonly runnable: number;
 }
 
 /** What is asked for the keys of a queue: an `ExclusiveWorker`, or one of all partitions. */
 export type Asked = Pick<
   PartitionedWorker,
-  "name" | "listKeys" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
+  "name" | "counts" | "listKeys" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
 >;
 
 interface Watching {
@@ -46,7 +49,9 @@ export class Queues {
         throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
     }
     this.#watching = workers.map((worker) => {
-      const watched = new Watched(clock, async () => listed(await worker.listKeys({ limit: MOST_KEYS })));
+      const watched = new Watched(clock, async () =>
+        listed(await worker.listKeys({ limit: MOST_KEYS }), await worker.counts(), clock.wallMs()),
+      );
       return { worker, watched, searches: new Searches<BusyKey>(turns, ({ key }) => key), pause: 0 };
     });
   }
@@ -65,6 +70,9 @@ export class Queues {
       const { value, error, at } = watched.section;
       return {
         name: worker.name,
+        active: value?.active ?? 0,
+        runnable: value?.runnable ?? 0,
+        limited: value?.limited ?? 0,
         busyKeys: value?.busyKeys ?? 0,
         pausedKeys: value?.pausedKeys ?? 0,
         parked: value?.parked ?? 0,
@@ -111,13 +119,21 @@ export class Queues {
 }
 
 /** The longest lines first; of these, the jobs that were started first. */
-function listed(keys: readonly BusyKey[]): Listed {
+function listed(
+  keys: readonly BusyKey[],
+  { active, runnable }: Pick<JobCounts, "active" | "runnable">,
+  now: number,
+): Listed {
+  const sumOf = (some: readonly BusyKey[]): number => some.reduce((sum, { parked }) => sum + parked, 0);
   return {
     keys: keys.toSorted(
       (a, b) => b.parked - a.parked || (a.sinceMs ?? 0) - (b.sinceMs ?? 0) || (a.key < b.key ? -1 : 1),
     ),
     busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
     pausedKeys: keys.filter(({ paused }) => paused !== undefined).length,
-    parked: keys.reduce((sum, { parked }) => sum + parked, 0),
+    parked: sumOf(keys),
+    limited: sumOf(keys.filter(({ limitedUntilMs = 0 }) => limitedUntilMs > now)),
+    active,
+    runnable,
   };
 }

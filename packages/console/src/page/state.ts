@@ -121,10 +121,16 @@ export interface TickView {
 
 export interface QueueView {
   readonly name: string;
-  readonly busyKeys: number;
-  readonly pausedKeys: number;
+  /** Jobs that run. */
+  readonly active: number;
+  /** Jobs that a free slot would take now. */
+  readonly runnable: number;
   /** Jobs that wait for their key. */
   readonly parked: number;
+  /** Jobs among them whose keys are at the limit of their rate. */
+  readonly limited: number;
+  readonly busyKeys: number;
+  readonly pausedKeys: number;
   readonly longestLine: number;
   readonly error: string | undefined;
   readonly at: number | undefined;
