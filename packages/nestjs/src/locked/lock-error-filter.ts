@@ -7,8 +7,8 @@ import { LockHeldError, QuorumUnreachableError } from "@x/redlock-core";
 const RETRY_AFTER_SECONDS = "1";
 
 /**
- * Answers `LockHeldError` with 409 and `QuorumUnreachableError` with 503, both with `Retry-After`. Nothing ran in either
- * case, so the client may repeat the request. The answer names neither the resource nor its holder.
+ * Answers `LockHeldError` with 409 and `QuorumUnreachableError` with 503, both with `Retry-After`. Nothing ran in
+ * either case, so the client may repeat the request. The answer names neither the resource nor its holder.
  *
  * Other errors, and errors outside of HTTP, are left to Nest.
  */

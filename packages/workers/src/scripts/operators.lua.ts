@@ -53,8 +53,8 @@ end
 `;
 
 /**
- * Tells when a worker with keys was last heard of, in seconds: '' if none is registered, 0 if one of the jobs that run
- * has its lock.
+ * Returns the seconds since a worker with keys was last heard of. Empty if none is registered. 0 if one of the jobs
+ * that run has its lock.
  */
 const heard = /* lua */ `
 local function heardAgo()
@@ -237,8 +237,8 @@ return reply
  * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
  * isFinished, waitsForLock, isQueuePaused, isStalled, seconds since a worker was heard of | '', …}.
  *
- * For each key, (key, holders | '', processedOn of the first, isHolderRemoved, rank | -1, parked, paused | '', isStalled
- * of the first, and its limits) follows.
+ * For each key, (key, holders | '', processedOn of the first, isHolderRemoved, rank | -1, parked, paused | '',
+ * isStalled of the first, and its limits) follows.
  */
 export const explain: string = /* lua */ `
 ${AT}
