@@ -208,6 +208,7 @@ export function wire(
     lane,
     rules: isByHand ? undefined : rules,
     setups: async () => await registry.setups(),
+    onError,
   });
   void scriptLocks?.prove((mark) => lane.operate("mark", mark));
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };

@@ -192,6 +192,27 @@ describe.concurrent("the policy of a key", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
+  it("is left out of a list when it is damaged, in an error that names the key, and can be set again", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(() => undefined, rules);
+    await worker.setKeyPolicy("a", { concurrency: 2 });
+    await worker.setKeyPolicy("b", { concurrency: 3 });
+    for (const damaged of ["{", "[]", "null", "5"]) {
+      lab.errors.length = 0;
+      await lab.redis.hset("bull:q:lane:holders", "a\u001f", damaged);
+      expect([...(await worker.listKeyPolicies())]).toEqual([["b", { concurrency: 3 }]]);
+      const message = `the stored policy is damaged, set or remove it: ${JSON.stringify(damaged)}`;
+      expect(lab.errors.map(String)).toEqual([`TypeError: key "a": ${message}`]);
+      await expect(worker.getKeyPolicy("a")).rejects.toThrow(message);
+    }
+    await lab.redis.hset("bull:q:lane:holders", "a\u001f", "{");
+    await queue.addBulk(jobs(1, () => "a"));
+    await finished(queue, 1);
+    await worker.setKeyPolicy("a", { concurrency: 4 });
+    expect(await worker.getKeyPolicy("a")).toEqual({ concurrency: 4 });
+  });
+
   it("refuses what would have no effect, here or in another worker", async () => {
     await using lab = await Lab.start();
     lab.queue();

@@ -124,12 +124,21 @@ export class Elections {
     for (const reply of replies) {
       if (!reply.ok || !Array.isArray(reply.value)) continue;
       for (const text of reply.value as readonly string[]) {
-        const { term, id, sinceMs } = JSON.parse(text) as Record<string, unknown>;
+        const { term, id, sinceMs } = recordIn(text);
         if (typeof term === "number" && typeof id === "string" && typeof sinceMs === "number")
           records.set(term, { id, since: sinceMs });
       }
     }
     const sorted = [...records].toSorted(([a], [b]) => a - b);
     return sorted.map(([term, { id, since }], at) => ({ term, id, since, until: sorted[at + 1]?.[1].since }));
+  }
+}
+
+/** Returns the record in a text from a node, or an empty one if the text is damaged. */
+function recordIn(text: string): Readonly<Record<string, unknown>> {
+  try {
+    return { ...(JSON.parse(text) as Record<string, unknown>) };
+  } catch {
+    return {};
   }
 }

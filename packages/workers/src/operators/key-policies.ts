@@ -1,4 +1,5 @@
 /** What operators say of single keys, kept by the lane. Each method is described at that of `ExclusiveWorker`. */
+import { messageOf, quote } from "@x/redlock-core/protocol";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";
@@ -14,6 +15,8 @@ interface KeyPoliciesParts {
   readonly rules: ResolvedExclusiveOptions["rules"] | undefined;
   /** How the workers that run are set up. */
   readonly setups: () => Promise<readonly WorkerSetup[]>;
+  /** Called with the error of each damaged policy that a list leaves out. */
+  readonly onError: (error: Error) => void;
 }
 
 export class KeyPolicies {
@@ -50,11 +53,20 @@ export class KeyPolicies {
       const page = await this.#parts.lane.operate("policies", cursor, LIST_PAGE);
       const [next, ...said] = page as readonly [string, ...(readonly [string, string])[]];
       for (const [key, text] of said) {
-        const policy = parsePolicy(text);
+        const policy = this.#parse(key, text);
         if (policy !== undefined && found.size < limit) found.set(key, policy);
       }
       cursor = next;
     } while (cursor !== "0" && found.size < limit);
     return found;
+  }
+
+  #parse(key: string, text: string): KeyPolicy | undefined {
+    try {
+      return parsePolicy(text);
+    } catch (error) {
+      this.#parts.onError(new TypeError(`key ${quote(key)}: ${messageOf(error)}`));
+      return undefined;
+    }
   }
 }

@@ -12,6 +12,7 @@ import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import { repeat } from "@x/redlock-core/protocol";
 import type { WorkerFinding } from "../errors.ts";
+import { storedObject } from "./rules/key-policy.ts";
 import { type Difference, differencesOf, nameOf, type WorkerSetup } from "./rules/worker-setup.ts";
 
 interface WorkerRegistryParts {
@@ -67,7 +68,7 @@ export class WorkerRegistry {
   async #exchange(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
     const [setups, jobs] = (await this.#parts.exchange(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
-    return { setups: setups.map((setup) => JSON.parse(setup) as WorkerSetup), jobs };
+    return { setups: setups.flatMap((setup) => (storedObject(setup) as WorkerSetup | undefined) ?? []), jobs };
   }
 
   /** Takes this worker off the registry without waiting. If Redis is down, its entry expires. */

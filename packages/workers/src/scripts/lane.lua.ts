@@ -119,13 +119,14 @@ local function quietly(step, ...)
   return ok and result, more
 end
 
--- What operators have said of the keys whose first slot this script has read; false: nothing.
+-- What operators have said of the keys whose first slot this script has read. False: nothing, or a damaged policy, which
+-- must not stop every job of the key.
 local POLICIES = {}
 
 -- Who stands in the key's first slot.
 local function firstSlot(key)
   local both = call('HMGET', HOLDERS, key, key .. '\\31')
-  POLICIES[key] = both[2] and cjson.decode(both[2])
+  POLICIES[key] = both[2] and quietly(cjson.decode, both[2])
   return both[1]
 end
 

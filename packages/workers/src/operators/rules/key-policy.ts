@@ -58,18 +58,39 @@ export function checkPolicy(
   }
 }
 
+/** The most characters of a damaged policy that a message shows. */
+const LONGEST_SHOWN = 100;
+
 interface Whose {
   readonly whose: string;
 }
 
 /** Returns the rules of a worker, as it has told the others. */
 export function rulesOf({ at, onFailure, perKey }: WorkerSetup): Rules & Whose {
-  const told = JSON.parse(perKey ?? "{}") as Pick<Rules, "line" | "merge" | "rotate">;
+  const told: Partial<Pick<Rules, "line" | "merge" | "rotate">> = storedObject(perKey ?? "{}") ?? {};
   return { onFailure, line: told.line, merge: told.merge, rotate: told.rotate, whose: at };
 }
 
-/** Returns what is stored, or undefined if nothing is, or what was is only kept until further slots are free. */
+/**
+ * Returns the stored policy of a key. Undefined if there is none, or if the entry is only kept until further slots are
+ * free.
+ * @throws TypeError if the text is not that of a policy: the entry was damaged, or was written by hand
+ */
 export function parsePolicy(text: string): KeyPolicy | undefined {
-  const policy = JSON.parse(text === "" ? "{}" : text) as KeyPolicy;
+  const policy = storedObject(text === "" ? "{}" : text);
+  if (policy === undefined) {
+    const shown = JSON.stringify(text.slice(0, LONGEST_SHOWN));
+    throw new TypeError(`the stored policy is damaged, set or remove it: ${shown}`);
+  }
   return Object.keys(policy).length === 0 ? undefined : policy;
+}
+
+/** Returns the object that a stored text is in JSON, or undefined. */
+export function storedObject(text: string): object | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -1,7 +1,7 @@
 /** Pure: what the lane's scripts reply to operators, and what it means. */
 import { bullFieldsOf } from "../../bullmq/rules/parked-hash.ts";
 import { parsePin } from "../../rules/entity-key.ts";
-import { type KeyPolicy, parsePolicy } from "./key-policy.ts";
+import { type KeyPolicy, parsePolicy, storedObject } from "./key-policy.ts";
 
 export interface KeyPause {
   /** What the operator said, also if a job has failed since. It is `failed` if nobody had paused the key before. */
@@ -249,10 +249,11 @@ function busyKey(raw: readonly Fact[]): BusyKey {
   };
 }
 
-/** Returns the pause that the lane has kept. */
+/** Returns the pause that the lane has kept. A damaged pause still holds up the key, so the reason says that. */
 function pauseIn(json: string): KeyPause {
-  const { since, until, ...said } = JSON.parse(json) as StoredPause;
-  return { ...said, sinceMs: since, ...(until === undefined ? {} : { untilMs: until }) };
+  const stored: Partial<StoredPause> = storedObject(json) ?? {};
+  const { since = 0, until, reason = "damaged", ...said } = stored;
+  return { ...said, reason, sinceMs: since, ...(until === undefined ? {} : { untilMs: until }) };
 }
 
 function timeOf(text: Fact | undefined): number | undefined {
