@@ -39,7 +39,7 @@ const semaphore = (file: string, find: string, replace: string): SourcePatch => 
 
 const ALL_CLOCKS = "return Math.max(ranMs, now.wallMs - from.wallMs);";
 
-const GAP = "fits = string.find(ARGV[5], here .. ':' .. (seen[2] or '0') .. '.' .. (seen[3] or '0') .. ';', 1, true)";
+const GAP = "fits = string.find(ARGV[5], here .. ':' .. asText(hereTerm) .. '.' .. asText(hereStep) .. ';', 1, true)";
 
 export const MUTATIONS: readonly Mutation[] = [
   {
@@ -423,13 +423,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "whoever writes is heard",
     directed: "late step",
     subject: "elections",
-    patches: [
-      leader(
-        "scheduler/scripts/write-register.lua.ts",
-        "if (tonumber(seen[1] or nil) or 0) > term then",
-        "if false then",
-      ),
-    ],
+    patches: [leader("scheduler/scripts/write-register.lua.ts", "if promised > term then", "if false then")],
   },
   {
     protection: "register: everything is for the process and the version that it answers to",

@@ -65,6 +65,7 @@ export { slotOf } from "./rules/keys.ts";
 export {
   acquisitionOutcome,
   emptyTally,
+  median,
   quorumFreeMs,
   quorumLargest,
   type Refusal,

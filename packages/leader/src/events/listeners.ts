@@ -62,10 +62,13 @@ export class Listeners<Events extends object> {
   }
 }
 
+/** The most characters of an error's message, and of its stack, in a warning. */
+const [LONGEST_MESSAGE, LONGEST_STACK] = [500, 4_000];
+
 function warnOf(subject: string, event: string, { text, error, hasStack }: Failure): void {
-  const detail = hasStack === true && error instanceof Error ? error.stack : undefined;
+  const detail = hasStack === true && error instanceof Error ? error.stack?.slice(0, LONGEST_STACK) : undefined;
   process.emitWarning(
-    `${subject}: ${text}: ${messageOf(error)}. This warning comes once: add a listener for "${event}", which reports each failure`,
+    `${subject}: ${text}: ${messageOf(error).slice(0, LONGEST_MESSAGE)}. This warning comes once: add a listener for "${event}", which reports each failure`,
     { type: "LeaderWarning", code: "X_LEADER_UNHEARD", ...(detail === undefined ? {} : { detail }) },
   );
 }

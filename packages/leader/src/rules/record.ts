@@ -1,4 +1,5 @@
 /** Pure: what the nodes know of an election, read by majority. */
+import { isTime } from "./values.ts";
 
 /** The plain facts about who leads. */
 export interface LeaderInfo {
@@ -66,8 +67,8 @@ export function parseView(reply: unknown): NodeView {
   return {
     lockValue: String(lockValue),
     pttlMs: Number(pttl),
-    term: Number(term ?? 0),
-    revision: Number(revision ?? 0),
+    term: countOf(term),
+    revision: countOf(revision),
     token: token ?? "",
     record: parseRecord(record ?? ""),
     ended: ended === "1",
@@ -115,6 +116,12 @@ export function newestTerm(views: readonly NodeView[]): number {
   return Math.max(0, ...views.map((view) => view.term));
 }
 
+/** Returns a number that a leader has written. 0 for a missing one, and for one that cannot be from a leader. */
+function countOf(text: string | undefined): number {
+  const count = Number(text ?? 0);
+  return Number.isSafeInteger(count) && count > 0 ? count : 0;
+}
+
 function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
@@ -134,7 +141,8 @@ function parseRecord(json: string, facts: Partial<TermRecord> = {}): TermRecord 
   try {
     const parsed = JSON.parse(json) as Record<string, unknown>;
     const { term, id, instance, value, sinceMs }: Record<string, unknown> = { ...parsed, ...facts };
-    if (typeof term !== "number" || typeof id !== "string" || typeof sinceMs !== "number") return undefined;
+    if (typeof id !== "string" || !isTime(sinceMs)) return undefined;
+    if (typeof term !== "number" || !Number.isSafeInteger(term)) return undefined;
     return { term, id, instance: String(instance), sinceMs, ...(typeof value === "string" ? { value } : {}) };
   } catch {
     return undefined;

@@ -28,3 +28,11 @@ export function dateOf(ms: number): Date {
   // oxlint-disable-next-line eslint/no-restricted-globals -- a value for the caller; the time in it is an argument
   return new Date(ms);
 }
+
+/** The greatest time that a `Date` can hold, in ms. */
+const GREATEST_TIME_MS = 8_640_000_000_000_000;
+
+/** Reports whether a value from a node is a time in ms that a `Date` can hold. */
+export function isTime(value: unknown): value is number {
+  return typeof value === "number" && Math.abs(value) <= GREATEST_TIME_MS;
+}

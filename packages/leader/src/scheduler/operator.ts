@@ -4,14 +4,25 @@
  * What it tells is what a quorum of nodes knew a moment ago. An order is on a quorum of nodes when the call resolves;
  * the leader that has the schedule carries it out.
  */
-import { boolean, type Check, integer, protocolOf, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
+import { boolean, type Check, integer, protocolOf, quote, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { Slice } from "../kit/slice.ts";
 import type { LeaderInfo } from "../rules/record.ts";
 import { dateOf } from "../rules/values.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./rules/history.ts";
-import { isLater, NOTE, notedTick, PAUSE, pauseLine, pauseOf, stateOf, TRIGGER, triggerLine } from "./rules/lines.ts";
+import {
+  isLater,
+  isValidLine,
+  NOTE,
+  notedTick,
+  PAUSE,
+  pauseLine,
+  pauseOf,
+  stateOf,
+  TRIGGER,
+  triggerLine,
+} from "./rules/lines.ts";
 import { type Answer, newestOf, type Store } from "./store.ts";
 import type { Entry } from "./timetable.ts";
 
@@ -118,7 +129,10 @@ export class Operator {
     const { isPaused: wasPaused = isPausedAtFirst, resumedMs = 0 } = pauseOf(known) ?? {};
     const pause = { isPaused, resumedMs: wasPaused && !isPaused ? nowMs : resumedMs };
     for (;;) {
-      const line = pauseLine({ ...pause, version: Math.max(nowMs, (pauseOf(known)?.version ?? 0) + 1) });
+      const version = Math.max(nowMs, (pauseOf(known)?.version ?? 0) + 1);
+      if (!Number.isSafeInteger(version))
+        throw new RangeError(`the pause of ${quote(name)} has a version that cannot be raised: ${quote(known)}`);
+      const line = pauseLine({ ...pause, version });
       known = await tell(line);
       if (known === line) return;
     }
@@ -213,7 +227,7 @@ async function knownFrom(answers: readonly Answer[], slice: Slice): Promise<Know
     for (const [field, line] of list) {
       if (slice.isOver) await slice.another();
       if (isLater(line, lines.get(field))) lines.set(field, line);
-      if (!field.startsWith(NOTE)) continue;
+      if (!field.startsWith(NOTE) || !isValidLine(field, line)) continue;
       const { name } = notedTick(field);
       running.set(name, (running.get(name) ?? 0) + 1);
     }

@@ -23,6 +23,7 @@
  *    higher number stays. An order is taken out of the mailboxes once a quorum's register has it, and again wherever it
  *    comes back.
  */
+import { median } from "@x/redlock-core/protocol";
 import type { Slice } from "../kit/slice.ts";
 import { isLater } from "./rules/lines.ts";
 import { type Answer, type Enough, isNewer, newestOf, type Store, type Version } from "./store.ts";
@@ -30,12 +31,17 @@ import { type Answer, type Enough, isNewer, newestOf, type Store, type Version }
 interface RegisterParts {
   readonly store: Store;
   readonly term: { readonly term: number; isCurrent(): boolean };
-  /** Is called when the register relies on a quorum that may have forgotten. */
+  /**
+   * Called when the register relies on a quorum that may have forgotten, ignores a value that cannot be right, or finds
+   * that this process's clock is wrong. The register continues in each case.
+   */
   readonly onDoubt: (error: Error) => void;
 }
 
 /** A new leader waits so long for the nodes that have forgotten nothing. */
 const WAIT_MS = 5_000;
+/** Clocks that differ by up to this are as good as synchronized ones are. */
+const CLOCK_TOLERANCE_MS = 1_000;
 
 export class Register {
   readonly #parts: RegisterParts;
@@ -51,6 +57,11 @@ export class Register {
   /** Orders that a node has shown since they were last taken out. */
   readonly #shown = new Map<string, string>();
   #askedSinceMs: number | undefined;
+  /** The wrong values that were reported, by node. */
+  readonly #reported = new Map<string, string>();
+  #isClockWrong = false;
+  /** The newest term that a node has promised, if it is newer than this one. */
+  newerTerm: number | undefined;
   /** Whether a node did not take a step, or may not have taken it. */
   hasGap = false;
 
@@ -186,6 +197,28 @@ export class Register {
   #hear(answers: readonly Answer[]): boolean {
     for (const [field, line] of answers.flatMap(({ mail }) => mail))
       if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);
-    return answers.every(({ isStale }) => !isStale);
+    this.#checkValues(answers);
+    const newer = answers.filter(({ isStale }) => isStale);
+    if (newer.length > 0) this.newerTerm = Math.max(...newer.map(({ promised }) => promised));
+    return newer.length === 0;
+  }
+
+  /** Reports the wrong values of each node once, and a wrong clock of this process once until the clock is right. */
+  #checkValues(answers: readonly Answer[]): void {
+    for (const { node, wrong } of answers) {
+      if (wrong === "" || this.#reported.get(node) === wrong) continue;
+      this.#reported.set(node, wrong);
+      this.#parts.onDoubt(new Error(`node ${node}: the register of schedules has a value that is ignored: ${wrong}`));
+    }
+    const clocks = answers.filter(({ isStale }) => !isStale).map(({ aheadMs }) => aheadMs);
+    if (clocks.length === 0) return;
+    const aheadMs = median(clocks);
+    const isWrong = Math.abs(aheadMs) > CLOCK_TOLERANCE_MS;
+    if (isWrong && !this.#isClockWrong) {
+      const by = `${Math.round(Math.abs(aheadMs))} ms ${aheadMs > 0 ? "ahead of" : "behind"}`;
+      const effect = aheadMs > 0 ? "early, and the next leader does not run them again" : "late";
+      this.#parts.onDoubt(new Error(`this process's clock is ${by} the clocks of the lock nodes: ticks run ${effect}`));
+    }
+    this.#isClockWrong = isWrong;
   }
 }

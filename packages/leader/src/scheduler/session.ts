@@ -9,20 +9,23 @@
  */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
-import { DAY_MS, onAbort, sleep } from "@x/redlock-core/protocol";
+import { abortable, DAY_MS, onAbort, quote, sleep } from "@x/redlock-core/protocol";
 import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
 import { Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../leader-term.ts";
+import { dateOf } from "../rules/values.ts";
 import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import { Outage } from "./outage.ts";
 import { Register } from "./register.ts";
 import {
+  isValidLine,
   NOTE,
   notedTick,
   noteOf,
   PAUSE,
   pauseOf,
+  type ScheduleState,
   stateLine,
   stateOf,
   TRIGGER,
@@ -67,6 +70,16 @@ const LONGEST_TRIGGER_MS = DAY_MS;
  */
 const KNOWN_TRIGGER_MS = LONGEST_TRIGGER_MS + 3_600_000;
 
+/** A leader that still leads this long after a node refused it for a newer term reports that. */
+const NEWER_TERM_MS = 5_000;
+/** A schedule that is dealt with this far ahead of the clock was run by a leader whose clock was wrong. */
+const AHEAD_TOLERANCE_MS = 1_000;
+/** A clock is never this far ahead. Such a state was not written by a leader. */
+const LONGEST_AHEAD_MS = 366 * DAY_MS;
+
+/** The most characters of a damaged field or line that a message shows, and the most messages that are remembered. */
+const [LONGEST_SHOWN, MOST_INVALID_TOLD] = [100, 100];
+
 /** What the register is to have, and what is done when it has. */
 class Step {
   readonly changes = new Map<string, string>();
@@ -91,6 +104,12 @@ export class Session {
   readonly #begun = new Map<string, number>();
   /** The triggers that were reported, since there is no such schedule here. */
   readonly #unknown = new Set<string>();
+  /** Fields of the register whose line cannot be right. The next step removes them. */
+  #invalid: string[] = [];
+  /** The messages about such lines that were reported. */
+  readonly #invalidTold = new Set<string>();
+  /** Whether it was reported that a schedule is dealt with ahead of the clock. */
+  #isAheadTold = false;
   /** The notes of ticks that have ended. */
   #ended: string[] = [];
   /** At-least-once ticks, and what was triggered, that do not begin in this term any more. */
@@ -226,11 +245,15 @@ export class Session {
     const slice = new Slice(clock);
     for (const [field, line] of this.#register.fields) {
       if (slice.isOver) await slice.another();
-      if (field.startsWith(NOTE)) {
+      if (!isValidLine(field, line)) {
+        this.#invalid.push(field);
+        this.#reportInvalid("register", field, line);
+      } else if (field.startsWith(NOTE)) {
         const { name } = notedTick(field);
         this.#inherited.set(name, [...(this.#inherited.get(name) ?? []), field]);
       } else if (field.startsWith(TRIGGER)) {
         const trigger = triggerOf(field, line);
+        if (trigger === undefined) continue;
         if (trigger.isTaken) begun.push([field, trigger.atMs]);
         else this.#triggers.set(field, trigger);
       }
@@ -240,6 +263,7 @@ export class Session {
   }
 
   #compose(step: Step): void {
+    for (const field of this.#invalid.splice(0)) step.changes.set(field, "");
     this.#addOrders(step);
     this.#addTracks(step);
     this.#addTriggers(step);
@@ -251,13 +275,17 @@ export class Session {
   #addOrders({ changes, expired, confirmed }: Step): void {
     this.#hearPauses();
     for (const [field, line] of this.#register.orders) {
-      if (!field.startsWith(TRIGGER)) changes.set(field, line);
-      else if (this.#isTooOld(triggerOf(field, line))) {
+      const trigger = field.startsWith(TRIGGER) ? triggerOf(field, line) : undefined;
+      if (!isValidLine(field, line)) {
         expired.push(field);
-        confirmed.push(() => tellSkipped(this.#parts.events, triggerOf(field, line), "expired"));
+        this.#reportInvalid("mailbox", field, line);
+      } else if (trigger === undefined) changes.set(field, line);
+      else if (this.#isTooOld(trigger)) {
+        expired.push(field);
+        confirmed.push(() => tellSkipped(this.#parts.events, trigger, "expired"));
       } else {
         changes.set(field, line);
-        this.#triggers.set(field, triggerOf(field, line));
+        this.#triggers.set(field, trigger);
       }
     }
   }
@@ -271,7 +299,7 @@ export class Session {
     for (const [name, entry] of entries) {
       if (this.#timetable.get(name) !== undefined) continue;
       if (slice.isOver || step.changes.size >= MOST_CLAIMS) return;
-      const stored = stateOf(this.#register.fields.get(name));
+      const stored = this.#storedState(name, nowMs);
       const track = this.#timetable.add(entry, stored ?? { accountedMs: nowMs, lastMs: 0, missed: 0 });
       if (stored === undefined) step.changes.set(name, stateLine(track));
       this.#setPause(track);
@@ -279,6 +307,35 @@ export class Session {
       for (const tick of ticks.toSorted((a, b) => a.atMs - b.atMs)) this.#runAgain(step, track, tick);
       this.#inherited.delete(name);
     }
+  }
+
+  /** Returns the state of a schedule as earlier leaders left it. Undefined if there is none that can be right. */
+  #storedState(name: string, nowMs: number): ScheduleState | undefined {
+    const line = this.#register.fields.get(name);
+    const state = stateOf(line);
+    const aheadMs = (state?.accountedMs ?? nowMs) - nowMs;
+    if (aheadMs > LONGEST_AHEAD_MS) {
+      this.#reportInvalid("register", name, line ?? "");
+      return undefined;
+    }
+    if (aheadMs > AHEAD_TOLERANCE_MS && !this.#isAheadTold) {
+      this.#isAheadTold = true;
+      const until = dateOf(state?.accountedMs ?? nowMs).toISOString();
+      const cause = "an earlier leader's clock was ahead, or this process's clock is behind";
+      const what = `the ticks of ${quote(name)} until ${until} were already run or left out, and do not run again`;
+      this.#parts.events.emit("error", new Error(`${what}: ${cause} (by ${aheadMs} ms; other schedules may be alike)`));
+    }
+    return state;
+  }
+
+  /** Reports a line that is removed because it cannot be right. A node may show the line again until it is removed. */
+  #reportInvalid(where: "register" | "mailbox", field: string, line: string): void {
+    const [name, value] = [field, line].map((text) => JSON.stringify(text.slice(0, LONGEST_SHOWN)));
+    const message = `${name} of the ${where} of schedules contains ${value}, which is not valid: it is removed`;
+    if (this.#invalidTold.has(message)) return;
+    if (this.#invalidTold.size >= MOST_INVALID_TOLD) this.#invalidTold.clear();
+    this.#invalidTold.add(message);
+    this.#parts.events.emit("error", new Error(message));
   }
 
   #runAgain({ changes, confirmed }: Step, track: Track, tick: NamedTick): void {
@@ -459,10 +516,19 @@ export class Session {
     };
   }
 
-  /** Waits for the end of a term that a newer one has followed. Its deadline ends it at the latest. */
+  /**
+   * Waits for the end of a term that a newer one has followed. Its deadline ends it at the latest. While renewals move
+   * the deadline, no newer leader can be there, so what the node knows is wrong, and that is reported.
+   */
   async #untilOver(): Promise<number> {
-    const { over } = this.#parts;
-    if (!over.aborted) await new Promise<void>((resolve) => onAbort(over, resolve));
+    const { clock, events, over, term } = this.#parts;
+    const ended = new Promise<void>((resolve) => (over.aborted ? resolve() : onAbort(over, resolve)));
+    await abortable(sleep(clock, NEWER_TERM_MS), over).catch(() => undefined);
+    if (!over.aborted && term.isCurrent()) {
+      const what = `a lock node has promised the schedules to term ${this.#register.newerTerm}, but term ${term.term} leads`;
+      events.emit("error", new Error(`${what}: no tick runs in this term (the register's :promised is wrong)`));
+    }
+    await ended;
     return 0;
   }
 }

@@ -23,11 +23,20 @@ export interface Answer {
   readonly node: string;
   /** Whether the node knows a newer term. */
   readonly isStale: boolean;
+  /** The newer term that the node has promised, if `isStale`; else 0. */
+  readonly promised: number;
   readonly version: Version;
   /** The `run_id` of the process that answered. */
   readonly process: string;
   /** Whether all it has was given to this very process, which then has forgotten nothing. */
   readonly isWhole: boolean;
+  /** The own fields of the register that had a value which cannot be right, and the value. Empty if there are none. */
+  readonly wrong: string;
+  /**
+   * Milliseconds by which this process's wall clock is ahead of the node's, negative if behind. 0 if the node's time is
+   * between request and reply.
+   */
+  readonly aheadMs: number;
   readonly mail: readonly (readonly [field: string, line: string])[];
   /** The fields are found as they are asked for, once. */
   readonly fields: Iterable<readonly [field: string, line: string]>;
@@ -163,21 +172,29 @@ export class Store {
   }
 
   #ask(what: string, script: NodeScript, args: readonly string[], enough: Enough): Promise<readonly Answer[]> {
-    return this.ledger.ask(what, script, this.#keys, args, parseAnswer, enough);
+    const { clock } = this.ledger;
+    const askedMs = clock.wallMs();
+    const parse = (value: unknown, node: string): Answer => parseAnswer(value, node, [askedMs, clock.wallMs()]);
+    return this.ledger.ask(what, script, this.#keys, args, parse, enough);
   }
 }
 
-function parseAnswer(value: unknown, node: string): Answer {
-  const [outcome, term, step, process, isWhole, mail, fields] = Array.isArray(value)
+function parseAnswer(value: unknown, node: string, [askedMs, repliedMs]: readonly [number, number]): Answer {
+  const [outcome, term, step, process, isWhole, mail, nodeMs, wrong, fields] = Array.isArray(value)
     ? (value as readonly unknown[])
     : [];
   if (outcome !== "ok" && outcome !== "stale") throw new TypeError("unexpected reply about a register");
+  const isStale = outcome === "stale";
+  const timeMs = Number(nodeMs ?? askedMs);
   return {
     node,
-    isStale: outcome === "stale",
-    version: { term: Number(term ?? 0), step: Number(step ?? 0) },
+    isStale,
+    promised: isStale ? Number(term ?? 0) : 0,
+    version: isStale ? { term: 0, step: 0 } : { term: Number(term ?? 0), step: Number(step ?? 0) },
     process: String(process),
     isWhole: isWhole === 1,
+    wrong: typeof wrong === "string" ? wrong.trim() : "",
+    aheadMs: Math.max(askedMs - timeMs, 0) || Math.min(repliedMs - timeMs, 0),
     mail: pairs(mail),
     fields: linesIn(typeof fields === "string" ? fields : ""),
   };

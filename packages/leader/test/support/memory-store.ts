@@ -68,6 +68,9 @@ export class MemoryStore {
     return {
       node: "n",
       isStale: term < this.promised,
+      promised: this.promised,
+      wrong: "",
+      aheadMs: 0,
       version: this.version,
       process: "1",
       isWhole: true,

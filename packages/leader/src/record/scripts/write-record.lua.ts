@@ -12,19 +12,24 @@ import { defineScript } from "@x/redlock-core/protocol";
  * - ARGV[7] is how many records are kept in `terms`.
  * - ARGV[8] is the channel.
  *
- * It replies {'stale'} if a newer term was here, else {'ok', 0|1}. 1 says that the term was asked to resign.
+ * It replies {'stale'} if a newer term was here, else {'ok', 0|1}. 1 says that the term was asked to resign. A stored term
+ * or revision that a double cannot hold exactly is not from a leader, and counts as 0.
  */
 export const WRITE_RECORD: NodeScript = defineScript(
   "leader-write-record",
   /* lua */ `
 local call = redis.call
 local stored = call('HMGET', KEYS[1], 'term', 'revision', 'ended')
-local storedTerm, term = tonumber(stored[1]) or 0, tonumber(ARGV[1])
+local function countOf(text)
+  local count = tonumber(string.match(text or '', '^%d+$') or nil) or 0
+  return count <= 9007199254740991 and count or 0
+end
+local storedTerm, term = countOf(stored[1]), tonumber(ARGV[1])
 if storedTerm > term then return {'stale'} end
 local ended = ARGV[5]
 local same = storedTerm == term
 if same and stored[3] == '1' then ended = '1' end
-local newer = not same or tonumber(stored[2]) < tonumber(ARGV[2])
+local newer = not same or countOf(stored[2]) < tonumber(ARGV[2])
 if newer then
   call('HSET', KEYS[1], 'term', ARGV[1], 'revision', ARGV[2], 'token', ARGV[3], 'record', ARGV[4])
   call('ZREMRANGEBYSCORE', KEYS[2], ARGV[1], ARGV[1])

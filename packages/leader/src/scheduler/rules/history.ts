@@ -1,6 +1,6 @@
 /** Pure: what became of ticks, as lines that the nodes keep, the newest first, and as records made of them. */
 import { messageOf } from "@x/redlock-core/protocol";
-import { dateOf } from "../../rules/values.ts";
+import { dateOf, isTime } from "../../rules/values.ts";
 import type { SkipReason } from "../events.ts";
 import { tickId } from "../tick.ts";
 
@@ -89,28 +89,60 @@ export function lineOf(happening: Happening, nextMs: number | undefined): string
   return `${JSON.stringify([outcome, term, nextMs, ...rest.filter((fact) => fact !== undefined)])}\n`;
 }
 
-function happeningOf(key: string, json: string): { readonly happening: Happening; readonly nextMs: number | null } {
-  const [outcome, term, nextMs, lateMs, tookMs, error] = JSON.parse(json) as Facts;
+const CALLED: ReadonlySet<unknown> = new Set(["running", "run", "failed"]);
+
+interface Found {
+  readonly happening: Happening;
+  readonly nextMs: number | null;
+}
+
+/** Returns what a line says. Undefined if the line is damaged: one such line must not hide the others. */
+function happeningOf(key: string, json: string): Found | undefined {
+  const [outcome, term, nextMs, lateMs, tookMs, error] = factsOf(json) ?? [];
   const [first = "", second, suffix = ""] = key.split("/");
-  if (outcome === "missed") return { nextMs, happening: { outcome, term, scheduledAtMs: lateMs, count: tookMs ?? 0 } };
-  if (outcome === "skipped") {
+  if (!Number.isSafeInteger(term) || !isTime(nextMs ?? 0) || term === undefined || nextMs === undefined)
+    return undefined;
+  if (outcome === "missed" && isTime(lateMs))
+    return { nextMs, happening: { outcome, term, scheduledAtMs: lateMs, count: tookMs ?? 0 } };
+  if (outcome === "skipped" && isTime(lateMs))
     return { nextMs, happening: { outcome, term, scheduledAtMs: lateMs, reason: second as SkipReason } };
+  const scheduledAtMs = Number(first);
+  if (!isCalled(outcome) || !isTime(scheduledAtMs) || !isTime(lateMs)) return undefined;
+  const ended = {
+    ...(typeof tookMs === "number" ? { tookMs } : {}),
+    ...(error === undefined ? {} : { error }),
+  };
+  return { nextMs, happening: { outcome, term, scheduledAtMs, attempt: Number(second), suffix, lateMs, ...ended } };
+}
+
+function isCalled(outcome: unknown): outcome is "running" | "run" | "failed" {
+  return CALLED.has(outcome);
+}
+
+function factsOf(json: string): Partial<Facts> | undefined {
+  const facts = parsed(json);
+  return Array.isArray(facts) ? (facts as unknown as Partial<Facts>) : undefined;
+}
+
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json) as unknown;
+  } catch {
+    return undefined;
   }
-  const ended = { ...(typeof tookMs === "number" ? { tookMs } : {}), ...(error === undefined ? {} : { error }) };
-  const called = { scheduledAtMs: Number(first), attempt: Number(second), suffix, lateMs };
-  return { nextMs, happening: { outcome, term, ...called, ...ended } };
 }
 
 /** What the nodes keep of one schedule, of each its lines. */
 export function pastOf(texts: readonly string[]): Past {
   const newest = new Map<string, Happening>();
-  let last: ReturnType<typeof happeningOf> | undefined;
+  let last: Found | undefined;
   for (const text of texts) {
     const ofNode = new Set<string>();
     for (const line of text.split("\n")) {
       const split = line.indexOf(" ");
       if (split < 0) continue;
       const found = happeningOf(line.slice(0, split), line.slice(split + 1));
+      if (found === undefined) continue;
       const { happening } = found;
       const key = `${keyOf(happening)} ${happening.scheduledAtMs}`;
       // The first of a key is its newest.
@@ -130,7 +162,10 @@ export function pastOf(texts: readonly string[]): Past {
 /** Name and newest line of each schedule, of what a node replies about all. */
 export function* newestIn(text: string): Generator<readonly [name: string, line: string]> {
   const lines = text.split("\n");
-  for (let at = 0; at + 1 < lines.length; at += 2) yield [JSON.parse(lines[at] ?? "") as string, lines[at + 1] ?? ""];
+  for (let at = 0; at + 1 < lines.length; at += 2) {
+    const name = parsed(lines[at] ?? "");
+    if (typeof name === "string") yield [name, lines[at + 1] ?? ""];
+  }
 }
 
 /** A node that missed the end of a tick still says that it runs. */

@@ -2,6 +2,7 @@
  * Pure: the fields of a scheduler's register, and the lines in them. The scheduler's own fields contain ":", which no
  * schedule's name does.
  */
+import { isTime } from "../../rules/values.ts";
 import type { NamedTick } from "../tick.ts";
 
 /** The state of a schedule says how far it is dealt with; its field is its name. */
@@ -45,15 +46,41 @@ export function* linesIn(text: string): Generator<readonly [string, string]> {
   }
 }
 
+/** Returns the integer that a text is in decimal digits, or undefined. A greater one would not be exact. */
+function integerOf(text: string | undefined): number | undefined {
+  const value = text !== undefined && /^-?\d+$/.test(text) ? Number(text) : Number.NaN;
+  return Number.isSafeInteger(value) ? value : undefined;
+}
+
+function timeOf(text: string | undefined): number | undefined {
+  const timeMs = integerOf(text);
+  return isTime(timeMs) ? timeMs : undefined;
+}
+
+/**
+ * Reports whether a line can be from a scheduler. Another line was damaged, or was written by hand. A leader drops such
+ * a line and reports it, because a time that is not a number would keep all schedules from running.
+ */
+export function isValidLine(field: string, line: string): boolean {
+  if (field.startsWith(NOTE)) {
+    const split = field.lastIndexOf("@");
+    return split > NOTE.length && timeOf(field.slice(split + 1)) !== undefined && (integerOf(line) ?? -1) >= 0;
+  }
+  if (field.startsWith(PAUSE)) return pauseOf(line) !== undefined;
+  if (field.startsWith(TRIGGER)) return triggerOf(field, line) !== undefined;
+  return stateOf(line) !== undefined;
+}
+
 export function stateLine({ accountedMs, lastMs, missed }: ScheduleState): string {
   return `${accountedMs} ${lastMs} ${missed}`;
 }
 
+/** Returns the state in a line. Undefined if the line is not that of a state. */
 export function stateOf(line: string | undefined): ScheduleState | undefined {
-  const [accountedMs, lastMs, missed] = (line ?? "").split(" ").map(Number);
-  return accountedMs === undefined || lastMs === undefined || missed === undefined
-    ? undefined
-    : { accountedMs, lastMs, missed };
+  const [accounted, last, given, ...more] = (line ?? "").split(" ");
+  const [accountedMs, lastMs, missed] = [timeOf(accounted), timeOf(last), integerOf(given)];
+  if (accountedMs === undefined || lastMs === undefined || missed === undefined || more.length > 0) return undefined;
+  return { accountedMs, lastMs, missed };
 }
 
 /**
@@ -73,10 +100,12 @@ export function pauseLine({ version, isPaused, resumedMs }: Pause): string {
   return `${version} ${isPaused ? 1 : 0} ${resumedMs}`;
 }
 
+/** Returns the order in a line. Undefined if the line is not that of a pause. */
 export function pauseOf(line: string | undefined): Pause | undefined {
-  const [version, isPaused, resumedMs] = (line ?? "").split(" ");
-  if (resumedMs === undefined) return undefined;
-  return { version: Number(version), isPaused: isPaused === "1", resumedMs: Number(resumedMs) };
+  const [given, isPaused = "", resumed] = (line ?? "").split(" ");
+  const [version, resumedMs] = [integerOf(given), timeOf(resumed)];
+  if (version === undefined || resumedMs === undefined || !/^[01]$/.test(isPaused)) return undefined;
+  return { version, isPaused: isPaused === "1", resumedMs };
 }
 
 /**
@@ -87,14 +116,25 @@ export function triggerLine({ name, atMs }: NamedTick, isTaken: boolean): string
   return `${atMs} ${isTaken ? 1 : 0} ${name}`;
 }
 
-export function triggerOf(field: string, line: string): Trigger & { readonly isTaken: boolean } {
-  const [at, taken, ...name] = line.split(" ");
-  return { id: field.slice(TRIGGER.length), name: name.join(" "), atMs: Number(at), isTaken: taken === "1" };
+/** Returns the order in a line. Undefined if the line is not that of a trigger. */
+export function triggerOf(field: string, line: string): (Trigger & { readonly isTaken: boolean }) | undefined {
+  const [at, taken = "", ...words] = line.split(" ");
+  const [atMs, name] = [timeOf(at), words.join(" ")];
+  if (atMs === undefined || name === "" || !/^[01]$/.test(taken)) return undefined;
+  return { id: field.slice(TRIGGER.length), name, atMs, isTaken: taken === "1" };
 }
 
-/** The number at the beginning counts, then the text, as in order.lua.ts. Every line is later than none. */
+/**
+ * Reports whether a line replaces another: the greater number at the beginning wins, then the greater text, as in
+ * order.lua.ts. Any line replaces none. A number that is not exact loses against each other number.
+ */
 export function isLater(line: string, than: string | undefined): boolean {
   if (than === undefined || than === "") return line !== "";
-  const [a, b] = [Number.parseInt(line, 10), Number.parseInt(than, 10)];
+  const [a, b] = [versionOf(line), versionOf(than)];
   return a > b || (a === b && line > than);
+}
+
+function versionOf(line: string): number {
+  const version = Number(/^\d+/.exec(line)?.[0] ?? -1);
+  return Number.isSafeInteger(version) ? version : -1;
 }

@@ -3,7 +3,8 @@ import { defineScript } from "@x/redlock-core/protocol";
 
 /**
  * Puts an operator's order into the mailbox: to pause or resume a schedule, or to run it now. A line begins with a
- * number. The line with the highest stays, here and in the register, and of two with one number the greater.
+ * number. The line with the highest stays, here and in the register, and of two with one number the greater. A number
+ * that a double cannot hold exactly loses against each other number.
  *
  * KEYS 1 register (hash) · 2 mailbox (hash)
  * ARGV 1 field · 2 line, '' to ask only · 3 keep in ms · 4 channel
@@ -14,8 +15,12 @@ export const ORDER: NodeScript = defineScript(
   "leader-order",
   /* lua */ `
 local call = redis.call
+local function versionOf(line)
+  local version = tonumber(string.match(line, '^%d+') or -1)
+  return version <= 9007199254740991 and version or -1
+end
 local function isLater(a, b)
-  local x, y = tonumber(string.match(a, '^%d+') or -1), tonumber(string.match(b, '^%d+') or -1)
+  local x, y = versionOf(a), versionOf(b)
   return x > y or (x == y and a > b)
 end
 local known, done = call('HGET', KEYS[2], ARGV[1]) or '', call('HGET', KEYS[1], ARGV[1]) or ''

@@ -1,5 +1,6 @@
 import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
+import { REGISTER_FACTS } from "./register-facts.lua.ts";
 
 /**
  * Reads a node's register and mailbox. For a leader that takes office this is the promise, too: from now on no older
@@ -14,16 +15,14 @@ import { defineScript } from "@x/redlock-core/protocol";
  */
 export const READ_REGISTER: NodeScript = defineScript(
   "leader-read-register",
-  /* lua */ `
-local call = redis.call
-local seen = call('HMGET', KEYS[1], ':promised', ':term', ':step', ':run')
-if ARGV[1] ~= '' and (tonumber(seen[1] or nil) or 0) > tonumber(ARGV[1]) then return {'stale'} end
+  /* lua */ `${REGISTER_FACTS}
+if ARGV[1] ~= '' and promised > tonumber(ARGV[1]) then return {'stale', seen[1]} end
 if ARGV[2] == '1' then
   call('HSET', KEYS[1], ':promised', ARGV[1])
   call('PEXPIRE', KEYS[1], ARGV[4])
 end
 local here = string.match(call('INFO', 'server'), 'run_id:(%x+)')
-return {'ok', seen[2] or '0', seen[3] or '0', here, seen[4] == here and 1 or 0, call('HGETALL', KEYS[2]),
-  ARGV[3] == '1' and table.concat(call('HGETALL', KEYS[1]), '::') or ''}
+return {'ok', asText(hereTerm), asText(hereStep), here, seen[4] == here and 1 or 0, call('HGETALL', KEYS[2]), nowMs(),
+  wrong, ARGV[3] == '1' and table.concat(call('HGETALL', KEYS[1]), '::') or ''}
 `,
 );

@@ -1,5 +1,6 @@
 import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
+import { REGISTER_FACTS } from "./register-facts.lua.ts";
 
 /**
  * Writes a step, or everything, to a node's register: see register.ts. It is idempotent, and what is older than what is
@@ -20,18 +21,15 @@ import { defineScript } from "@x/redlock-core/protocol";
  * - then the fields and lines to write. The line '' takes a field out.
  *
  * Replies
- * - {'stale'}: a newer term was here.
- * - {'ok', term, step, process, whole, mailbox}: the version that is here now. Whole is 1 if all of it is from this
- *   very process.
+ * - {'stale', promised}: the node has promised to accept no term below this one.
+ * - {'ok', term, step, process, whole, mailbox, time, wrong}: the version that is here now. Whole is 1 if all of it is
+ *   from this very process. Time is the node's clock in ms. Wrong names the own fields whose value cannot be right.
  */
 export const WRITE_REGISTER: NodeScript = defineScript(
   "leader-write-register",
-  /* lua */ `
-local call = redis.call
-local seen = call('HMGET', KEYS[1], ':promised', ':term', ':step', ':run')
+  /* lua */ `${REGISTER_FACTS}
 local term, step = tonumber(ARGV[1]), tonumber(ARGV[2])
-if (tonumber(seen[1] or nil) or 0) > term then return {'stale'} end
-local hereTerm, hereStep = tonumber(seen[2] or nil) or 0, tonumber(seen[3] or nil) or 0
+if promised > term then return {'stale', seen[1]} end
 local here = string.match(call('INFO', 'server'), 'run_id:(%x+)')
 local isNewer = hereTerm < term or (hereTerm == term and hereStep < step)
 local first = 8 + 2 * tonumber(ARGV[7])
@@ -40,7 +38,7 @@ for i = 8, first - 1, 2 do
 end
 local fits
 if ARGV[5] ~= '' then
-  fits = string.find(ARGV[5], here .. ':' .. (seen[2] or '0') .. '.' .. (seen[3] or '0') .. ';', 1, true)
+  fits = string.find(ARGV[5], here .. ':' .. asText(hereTerm) .. '.' .. asText(hereStep) .. ';', 1, true)
   if fits and isNewer then call('DEL', KEYS[1]) end
 else
   fits = seen[4] == here and hereTerm == tonumber(ARGV[3]) and hereStep == tonumber(ARGV[4])
@@ -56,6 +54,6 @@ elseif fits then
   seen[4] = here
 end
 call('PEXPIRE', KEYS[1], ARGV[6])
-return {'ok', string.format('%.0f', hereTerm), string.format('%.0f', hereStep), here, seen[4] == here and 1 or 0, call('HGETALL', KEYS[2])}
+return {'ok', asText(hereTerm), asText(hereStep), here, seen[4] == here and 1 or 0, call('HGETALL', KEYS[2]), nowMs(), wrong}
 `,
 );
