@@ -39,6 +39,27 @@ function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
   return new Run({ ...facts, controller: undefined }, clock, () => lost.push(token));
 }
 
+describe("a run whose lease is over by the wall clock alone", () => {
+  it("is looked at once, though its processor goes on while fake timers jump a day", () => {
+    let wallMs = 0;
+    const clock = new ManualClock();
+    clock.wallMs = () => wallMs;
+    const watchdog = new Watchdog(clock, () => undefined);
+    const lost: string[] = [];
+    watchdog.add(runOf(clock, "first", lost));
+    wallMs = 86_400_000;
+    let callbacks = 0;
+    for (let { due } = clock; due !== undefined && callbacks < 100; { due } = clock, callbacks += 1) {
+      clock.due = undefined;
+      due();
+    }
+    expect({ lost, callbacks }).toEqual({ lost: ["first"], callbacks: 1 });
+    // A later run is looked after again.
+    watchdog.add(runOf(clock, "second", lost, clock.nowMs));
+    expect(clock.due).toBeDefined();
+  });
+});
+
 describe("runs of one job in a worker that lost it and took it again", () => {
   it("are found by their tokens, until each has ended", () => {
     const clock = new ManualClock();
