@@ -1,27 +1,27 @@
 /**
  * The scheduler's state is one register, with a copy on each lock node. The leader of the term is its only writer.
  *
- * What is confirmed is on a quorum, and every later leader begins with it. That holds as long as a majority of the
- * nodes keeps its data and leases are honest. These rules make it so:
+ * A confirmed version is on a quorum, and every later leader begins with this version or a newer one. The following
+ * rules guarantee this as long as a majority of the nodes keeps its data and leases are honest:
  *
- * 1. *Promise*. A leader that takes office stores its term on the nodes as it reads them. From then on a node refuses
- *    what an older term writes.
- * 2. *Reading*. It adopts the newest version that any node shows, once a quorum of whole nodes has answered, or all
- *    nodes. A node is whole if its present process was given everything. One that has restarted since may have
- *    forgotten, with whatever data it came back and however long ago that is. Where no such quorum answers for
- *    `WAIT_MS`, a quorum is believed as it is, and that is told.
- * 3. *Writing back*. It acts on nothing before a quorum has its first step, which makes what was adopted its own
- *    version.
- * 4. *Steps*. A version names one state. A step changes one version to the next. A node that has another version, or is
- *    not whole, does not take it. There is one step at a time, which is repeated as it is until a quorum has it. What
- *    it allows is done after that, and only while the term is current. Who freezes in between has lost the term when it
- *    wakes, and the next leader knows what it was about to do.
- * 5. *Gaps*. A node that did not take a step is given everything. That names the process and the version which the node
- *    has answered with. So what was sent before a restart or a loss of data is not taken after it. A term that is over
- *    gives nothing, since it may not know what a newer one has written.
- * 6. *Orders*. What is in any mailbox is taken over into the register. By the rule of order.lua.ts the line with the
- *    higher number stays. An order is taken out of the mailboxes once a quorum's register has it, and again wherever it
- *    comes back.
+ * 1. *Promise*. A new leader stores its term on the nodes while it reads the register. A node with this promise refuses
+ *    all writes of older terms.
+ * 2. *Reading*. The new leader adopts the newest version of any node, once a quorum of whole nodes has answered, or all
+ *    nodes. A node is whole if its current process has received the whole register. A node that has restarted since
+ *    then may have lost data. If no quorum of whole nodes answers for `WAIT_MS`, the leader uses any quorum and reports
+ *    that.
+ * 3. *Writing back*. The first step of the leader turns the adopted version into the leader's own version. The leader
+ *    runs nothing until a quorum has the first step.
+ * 4. *Steps*. A version names one state. A step changes one version to the next. A node with another version, or a node
+ *    that is not whole, refuses the step. One step at a time is sent, and repeated unchanged until a quorum has the
+ *    step. The leader then performs the step's effects, but only while the term is current. A leader that freezes at
+ *    this point and loses its term does nothing when it resumes. The next leader finds the step in the register.
+ * 5. *Gaps*. A node that did not take a step receives the whole register. This full write names the process and version
+ *    that the node last answered with. So the node ignores the write if it has restarted or lost data since. A term
+ *    that is over sends no full write, because a newer term may have written more.
+ * 6. *Orders*. The leader copies the orders of all mailboxes into the register. The line with the higher number wins,
+ *    by the rule of order.lua.ts. An order is removed from the mailboxes once the registers of a quorum contain the
+ *    order, and again if the order reappears.
  */
 import { median } from "@x/redlock-core/protocol";
 import type { Slice } from "../kit/slice.ts";
@@ -32,44 +32,44 @@ interface RegisterParts {
   readonly store: Store;
   readonly term: { readonly term: number; isCurrent(): boolean };
   /**
-   * Called when the register relies on a quorum that may have forgotten, ignores a value that cannot be right, or finds
-   * that this process's clock is wrong. The register continues in each case.
+   * Called when the register relies on a quorum that may have lost data, or ignores a value that cannot be right. Also
+   * called when this process's clock is wrong. The register continues in each case.
    */
   readonly onDoubt: (error: Error) => void;
 }
 
-/** A new leader waits so long for the nodes that have forgotten nothing. */
+/** Longest wait of a new leader for a quorum of whole nodes. */
 const WAIT_MS = 5_000;
-/** Clocks that differ by up to this are as good as synchronized ones are. */
+/** Differences up to this value are normal between synchronized clocks. */
 const CLOCK_TOLERANCE_MS = 1_000;
 
 export class Register {
   readonly #parts: RegisterParts;
   readonly #fields = new Map<string, string>();
-  /** The version of the fields: that of the last step, confirmed or not, or the one that was adopted. */
+  /** Version of the fields: the version of the last step, confirmed or not, or the adopted version. */
   #version: Version | undefined;
   #nextStep = 1;
-  /** Whether a quorum has what this term has written. */
+  /** Whether a quorum has a step of this term. */
   #isOurs = false;
   #flight:
     | { readonly from: Version; readonly fields: readonly string[]; readonly drops: readonly string[] }
     | undefined;
-  /** Orders that a node has shown since they were last taken out. */
+  /** Orders that a mailbox contained since the order was last removed. */
   readonly #shown = new Map<string, string>();
   #askedSinceMs: number | undefined;
-  /** The wrong values that were reported, by node. */
+  /** Wrong values that were reported, by node. */
   readonly #reported = new Map<string, string>();
   #isClockWrong = false;
-  /** The newest term that a node has promised, if it is newer than this one. */
+  /** Newest term that a node has promised. Undefined if no node has promised a newer term than this one. */
   newerTerm: number | undefined;
-  /** Whether a node did not take a step, or may not have taken it. */
+  /** Whether a node did not take a step, or may not have taken the step. */
   hasGap = false;
 
   constructor(parts: RegisterParts) {
     this.#parts = parts;
   }
 
-  /** The fields as of the last step, confirmed or not. */
+  /** Fields after the last step, confirmed or not. */
   get fields(): ReadonlyMap<string, string> {
     return this.#fields;
   }
@@ -78,7 +78,7 @@ export class Register {
     return this.#version !== undefined;
   }
 
-  /** Follows rules 1 and 2. Resolves false if a newer term was seen. @throws QuorumUnreachableError */
+  /** Follows rules 1 and 2. Resolves with false if a newer term was seen. @throws QuorumUnreachableError */
   async take(slice: Slice): Promise<boolean> {
     const { store, term, onDoubt } = this.#parts;
     const { quorum, nodeCount, clock } = store.ledger;
@@ -99,29 +99,31 @@ export class Register {
       if (slice.isOver) await slice.another();
       if (!field.startsWith(":")) this.#fields.set(field, line);
     }
-    // What an earlier scheduler of this term did not see confirmed may still arrive, as the step after that.
+    // An unconfirmed step of an earlier scheduler in this term may still arrive. It has the next step number.
     if (version.term === term.term) this.#nextStep = version.step + 2;
     this.#version = version;
     return true;
   }
 
-  /** Returns the later of what the register and the mailboxes say. */
+  /** Returns the later of the lines in the register and in the mailboxes. */
   newest(field: string): string | undefined {
     const [stored, shown] = [this.#fields.get(field), this.#shown.get(field)];
     return shown !== undefined && isLater(shown, stored) ? shown : stored;
   }
 
-  /** The orders that the register lacks, as field and line. */
+  /** Orders that are not yet in the register, as field and line. */
   get orders(): readonly (readonly [string, string])[] {
     return [...this.#shown].filter(([field, line]) => isLater(line, this.#fields.get(field)));
   }
 
-  /** Whether there is a step to make, though nothing has changed. */
+  /** Whether a step is needed even without changes: the first of a term, or one that removes orders. */
   get isDue(): boolean {
     return !this.#isOurs || this.#shown.size > 0;
   }
 
-  /** Begins the next step. A line "" takes its field out, and the orders in `expired` leave no trace. */
+  /**
+   * Begins the next step. The line "" removes its field. The orders in `expired` are only removed from the mailboxes.
+   */
   begin(changes: ReadonlyMap<string, string>, expired: readonly string[] = []): void {
     const from = this.#version;
     if (from === undefined || this.#flight !== undefined) throw new Error("a step before the last was confirmed");
@@ -141,8 +143,8 @@ export class Register {
   }
 
   /**
-   * Resolves when a quorum has the step (rules 3 and 4), false if a newer term was seen. To be called again if it
-   * rejects.
+   * Resolves with true when a quorum has the step (rules 3 and 4), and with false if a newer term was seen. Call the
+   * method again if it rejects.
    * @throws QuorumUnreachableError
    */
   async confirm(): Promise<boolean> {
@@ -150,7 +152,7 @@ export class Register {
     const [flight, version] = [this.#flight, this.#version];
     if (flight === undefined || version === undefined) return true;
     const isConfirmed = (all: readonly Answer[]): boolean => this.#having(version, all).length >= store.ledger.quorum;
-    // Of whichever nodes answer first: one that does not answer is not waited for where another has a gap.
+    // Any quorum of answers is enough. A node that does not answer must not delay a full write to another node.
     let answers = await store.write({ ...flight, version, gaps: [] }, () => true);
     if (!this.#hear(answers)) return false;
     if (!isConfirmed(answers)) {
@@ -166,7 +168,7 @@ export class Register {
   }
 
   /**
-   * Looks for orders and gaps on all nodes, beside the steps. Resolves false if a newer term was seen.
+   * Looks for orders and gaps on all nodes, independently of the steps. Resolves with false if a newer term was seen.
    * @throws QuorumUnreachableError
    */
   async poll(): Promise<boolean> {
@@ -178,13 +180,13 @@ export class Register {
     return this.#hear(await this.#giveAll(version, answers, (all) => all.length === store.ledger.nodeCount));
   }
 
-  /** Rule 5, for the nodes that lack `version`. Resolves with what the nodes answer then. */
+  /** Follows rule 5 for the nodes without `version`. Resolves with the answers after the full write. */
   async #giveAll(version: Version, answers: readonly Answer[], enough: Enough): Promise<readonly Answer[]> {
     const { store, term } = this.#parts;
     const having = this.#having(version, answers);
     const gaps = answers.filter((answer) => !having.includes(answer));
     if (gaps.length === 0 || !term.isCurrent()) return answers;
-    // In one turn of the event loop with the version that names it.
+    // Version and fields must be read in the same turn of the event loop.
     const whole = { version: this.#version ?? version, fields: [...this.#fields].flat() };
     return await store.write({ ...whole, from: undefined, gaps, drops: [] }, enough);
   }
@@ -193,7 +195,7 @@ export class Register {
     return answers.filter((each) => !each.isStale && each.isWhole && !isNewer(version, each.version));
   }
 
-  /** Notes the orders of the answers. Returns false if a newer term was seen. */
+  /** Records the orders of the answers, and reports wrong values. Returns false if a newer term was seen. */
   #hear(answers: readonly Answer[]): boolean {
     for (const [field, line] of answers.flatMap(({ mail }) => mail))
       if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);
