@@ -1,32 +1,33 @@
 /**
- * Pure: what can go wrong. There is one class per decision that a caller can make, with a stable `code` and plain data.
+ * Pure: the errors of this package. Each decision that a caller can make has one class, with a stable `code` and plain
+ * data.
  */
 
 /** The reason why a term ended, or is about to end. */
 export type TermEndReason =
   /** No renewal succeeded for `renewDeadline`. */
   | "renew-deadline"
-  /** No renewal succeeded for `renewDeadline`, as only the clocks saw that run through a suspend: the machine slept. */
+  /** The machine was suspended past the deadline. Only the clocks that run during a suspend saw the deadline pass. */
   | "suspended"
   /**
-   * No renewal succeeded for `renewDeadline`, as only the wall clock saw, which was set forward. It is believed,
-   * because the process may have stood still before.
+   * The wall clock was set forward past the deadline. The other clocks did not see the deadline pass. The term still
+   * ends, because the process may have been frozen before.
    */
   | "clock-jumped"
-  /** A quorum said that the lock is another's or gone, or a newer term was seen. */
+  /** A quorum of nodes answered that the lock is gone or held by another process, or a node knows a newer term. */
   | "taken"
-  /** An operator took the lock away, by `forceRelease()` of a `Redlock`. */
+  /** An operator released the lock by `forceRelease()` of a `Redlock`. */
   | "forced"
   /**
-   * The election's `Redlock` was closed, so nothing renews the lease any more. The lease runs out and is not handed
-   * over, because work may still go on.
+   * The election's `Redlock` was closed, so the lease is not renewed any more. The lease expires and is not handed
+   * over, because work may still be running.
    */
   | "closed"
   /** `term.resign()` was called. */
   | "resigned"
-  /** Somebody called `requestResign()`. */
+  /** `requestResign()` was called, in any process. */
   | "resign-requested"
-  /** `eligible()` said no. */
+  /** `eligible()` returned false or failed. */
   | "ineligible"
   /** `election.stop()` was called, or the signal of `run()` aborted. */
   | "stopping"
@@ -44,7 +45,7 @@ const FAILURES: ReadonlySet<TermEndReason> = new Set([
   "closed",
 ]);
 
-/** Tells whether somebody asked for the end; every other end is a failure. */
+/** Reports whether the end was requested. Each other end is a failure. */
 export function wasAskedFor(reason: TermEndReason): boolean {
   return !FAILURES.has(reason);
 }
@@ -67,7 +68,7 @@ export abstract class LeaderError extends Error {
 }
 
 /**
- * The term is over, or was asked to end. It is the reason of `term.signal`, and what `assertCurrent()` throws.
+ * The term is over, or was asked to end. `term.signal` aborts with this error, and `assertCurrent()` throws it.
  */
 export class LeadershipLostError extends LeaderError {
   readonly code = "LEADERSHIP_LOST" as const;
@@ -81,7 +82,7 @@ export class LeadershipLostError extends LeaderError {
   }
 }
 
-/** `stop()` was called, so this election does not campaign any more. */
+/** `stop()` was called, so this election never campaigns again. */
 export class ElectionStoppedError extends LeaderError {
   readonly code = "ELECTION_STOPPED" as const;
 
@@ -91,8 +92,8 @@ export class ElectionStoppedError extends LeaderError {
 }
 
 /**
- * The election object already takes part: it campaigns, or leads, once at a time. Make a second object for a second
- * candidate.
+ * The election object already campaigns or leads. One object has one campaign or term at a time. Create a second object
+ * for a second candidate.
  */
 export class ElectionBusyError extends LeaderError {
   readonly code = "ELECTION_BUSY" as const;
@@ -102,7 +103,9 @@ export class ElectionBusyError extends LeaderError {
   }
 }
 
-/** No schedule of this name was added to this scheduler. If a call throws this, the lock nodes know none, either. */
+/**
+ * No schedule of this name was added to this scheduler. If a call throws this error, the lock nodes know none either.
+ */
 export class UnknownScheduleError extends LeaderError {
   readonly code = "UNKNOWN_SCHEDULE" as const;
   readonly schedule: string;

@@ -1,12 +1,12 @@
 /**
- * Answers the probes of an orchestrator. It asks nobody: a lock node that is down is no reason to restart a process, or
- * to take it out of service.
+ * Answers the probes of an orchestrator without a request to the lock nodes. A lock node that is down must not restart
+ * a process or take it out of service.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { listOf, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
 import type { LeaderElection, LeaderHealth } from "./election/election.ts";
 
-/** What a worker of BullMQ, and so an `ExclusiveWorker`, can be asked. */
+/** The part of a BullMQ worker, including `ExclusiveWorker`, that the handler reads. */
 export interface Running {
   readonly name: string;
   isRunning(): boolean;
@@ -34,12 +34,12 @@ const OPTIONS = new Schema({
 } satisfies ShapeOf<HealthHandlerOptions>);
 
 /**
- * Makes a listener for `createServer` of `node:http`. It answers in JSON, with 200 or 503, without any error's text.
- * `problems` says in words what is wrong.
+ * Returns a listener for `createServer` of `node:http`. The listener answers in JSON with 200 or 503, without the text
+ * of errors. `problems` in the answer says in words what is wrong.
  *
- * - `/livez` is good unless a task runs on without its lease, or an election was stopped: then restart the process.
- * - `/readyz` is good while, besides, each election campaigns or leads, and each worker runs. It does not depend on who
- *   leads.
+ * - `/livez` answers 503 if a task runs on without its lease, or if an election was stopped: restart the process.
+ * - `/readyz` also answers 503 unless each election campaigns or leads and each worker runs. Which process leads does
+ *   not matter.
  *
  * Other paths are answered with 404.
  * @throws TypeError naming option, rule and value

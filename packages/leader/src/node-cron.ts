@@ -1,36 +1,36 @@
 /**
- * Each tick of node-cron runs on one replica: the one that claims it on a quorum of the lock nodes.
+ * Each tick of node-cron runs on one replica: the replica that claims the tick on a quorum of the lock nodes.
  *
- * Guaranteed: while a claim lasts, no other replica is told to run the same tick. A claim is never given back, because
- * a replica whose clock is behind asks for a tick when the others have already ended it.
+ * Guaranteed: while a claim lasts, no other replica runs the same tick. A claim is never released, because a replica
+ * whose clock is behind asks for a tick after the other replicas have ended it.
  *
- * Not guaranteed: that a tick runs. The replica that claimed it may crash, and without a quorum nobody runs it. Ticks
- * that must run belong into `@x/leader/scheduler`.
+ * Not guaranteed: that a tick runs. The replica that claimed the tick may crash, and without a quorum no replica runs
+ * the tick. Ticks that must run belong in `@x/leader/scheduler`.
  */
 import { LockHeldError, type Redlock } from "@x/redlock-core";
 import { integer, protocolOf, redlock, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
 
 export interface CoordinatorOptions {
   /**
-   * How long a claim is kept, in ms. Default: the `maxTtl` of the `Redlock` (60000); 3000 or more, at most that. It
-   * must be more than the clocks of the replicas differ, and than any of them is late. A task's `distributedLease`
-   * counts instead where it is longer, up to `maxTtl`.
+   * Lifetime of a claim in ms. Default: the `maxTtl` of the `Redlock` (60000). Range 3000 to `maxTtl`. A claim must
+   * last longer than the clocks of the replicas differ, and longer than any replica is late. If a task's
+   * `distributedLease` is longer, it replaces this option, up to `maxTtl`.
    */
   readonly claimFor?: number | undefined;
-  /** What the names of the claims begin with. Default "node-cron:". */
+  /** Beginning of the claims' names. Default "node-cron:". */
   readonly prefix?: string | undefined;
 }
 
-/** The coordinator is what `setRunCoordinator` of node-cron 4.5 and later takes. */
+/** The argument of `setRunCoordinator` of node-cron 4.5 and later. */
 export interface RunCoordinator {
-  /** Resolves to true in the one replica that has claimed the tick. */
+  /** Resolves with true in the replica that has claimed the tick. */
   readonly shouldRun: (key: string, ttlMs: number) => Promise<boolean>;
 }
 
-/** The claims of some replicas met, so that nobody has a quorum. They settle it within this time. */
+/** If claims of several replicas collide, so that no claim has a quorum, the replicas decide within this time. */
 const SETTLE_MS = 2_000;
 
-/** More than `SETTLE_MS`: nobody may be granted a claim that another has had and that has ended meanwhile. */
+/** Longer than `SETTLE_MS`, so that a claim cannot end while another replica still tries to get it. */
 const SHORTEST_CLAIM_MS = 3_000;
 
 const KEY = text({ min: 1 });
@@ -40,8 +40,8 @@ const DURATION = integer({ min: 1 });
  * Returns a coordinator for node-cron's `setRunCoordinator`, or for the option `runCoordinator` of one task. The tasks
  * need `distributed: true` and a `name` of their own.
  *
- * Its `shouldRun` rejects with a `QuorumUnreachableError` when no quorum of nodes answers. node-cron then logs the
- * error and skips the tick.
+ * `shouldRun` rejects with a `QuorumUnreachableError` if no quorum of nodes answers. node-cron then logs the error and
+ * skips the tick.
  * @throws TypeError or RangeError for a wrong option, and for a `Redlock` whose `maxTtl` is below 3000.
  */
 export function coordinator(locks: Redlock, options: CoordinatorOptions = {}): RunCoordinator {
@@ -66,7 +66,7 @@ export function coordinator(locks: Redlock, options: CoordinatorOptions = {}): R
   return Object.freeze(claims);
 }
 
-/** Waits for a quorum to agree on who has the claim. */
+/** Waits until a quorum agrees on the owner of the claim. Null if another replica owns the claim. */
 async function settle(locks: Redlock, resource: string, ttl: number): ReturnType<Redlock["tryAcquire"]> {
   const { verdict } = await locks.inspect(resource);
   if (verdict === "held") return null;

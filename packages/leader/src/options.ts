@@ -1,5 +1,6 @@
 /**
- * Pure: options, defaults, and the relations between them. They are resolved once, into a frozen and complete object.
+ * Pure: options, defaults, and the relations between options. Options are resolved once, into a frozen and complete
+ * object.
  */
 import {
   type Complete,
@@ -25,13 +26,13 @@ export interface LeaderElectionOptions {
   /**
    * The name of this candidate, which observers see. Default `<hostname>/<pid>`.
    *
-   * Two candidates with the same id are harmless, because ownership rests on a random token per grant.
+   * Two candidates may have the same ID, because a random token of each grant decides the ownership.
    */
   readonly id?: string | undefined;
-  /** A text for observers, for instance an address. Change it with `term.proclaim()`. Default: none. */
+  /** A text for observers, such as an address. `term.proclaim()` changes the text. Default: none. */
   readonly value?: string | undefined;
   /**
-   * The lease on the lock nodes, within which a crashed leader is replaced. Range 100 to the `Redlock`'s `maxTtl`.
+   * The lease on the lock nodes. A crashed leader is replaced within this time. Range 100 to the `Redlock`'s `maxTtl`.
    * Default 15,000.
    */
   readonly leaseDuration?: number | undefined;
@@ -39,62 +40,61 @@ export interface LeaderElectionOptions {
    * The term ends when this has passed since the *start* of the last successful renewal. Default two thirds of the
    * lease.
    *
-   * It must leave the clocks their drift: `renewDeadline + drift < leaseDuration`. The rest is what a task has to stop
-   * in.
+   * The clocks' drift must fit: `renewDeadline + drift < leaseDuration`. A task must stop within the rest of the lease.
    */
   readonly renewDeadline?: number | undefined;
   /**
-   * The time from the beginning of a renewal to that of the next, also of one that failed. Default 2/15 of the lease.
-   * At least two tries must fit before the deadline.
+   * The time from the beginning of a renewal, successful or not, to the beginning of the next renewal. Default 2/15 of
+   * the lease. At least two attempts must fit before the deadline.
    */
   readonly retryPeriod?: number | undefined;
-  /** The spread of the pauses between tries and of cooldowns, 0 to 1. Default 0.2. */
+  /** The random spread of the pauses between attempts and of cooldowns, 0 to 1. Default 0.2. */
   readonly jitter?: number | undefined;
   /**
-   * The winner holds the lease this long before it leads, after a term that did not end with a clean resignation. The
-   * work of a frozen predecessor can run out meanwhile. Range 0 to 600,000. Default 0.
+   * After a term that did not end with a clean resignation, the winner holds the lease this long before it leads. The
+   * work of a frozen predecessor can end in this time. Range 0 to 600,000. Default 0.
    */
   readonly lockDelay?: number | undefined;
   /**
-   * This function is asked before each campaign and with each renewal. If it returns false or fails, the process does
-   * not campaign, or resigns. Default: always eligible.
+   * Called before each campaign and with each renewal. If the function returns false or fails, the process does not
+   * campaign, or resigns. Default: always eligible.
    */
   readonly eligible?: (() => boolean | Promise<boolean>) | undefined;
   /**
    * The thread that renews the lease.
    *
-   * - `main` (default): that of this event loop.
-   * - `worker`: a worker thread, which keeps the lease through a blocked event loop, for `maxBlock` and no longer.
+   * - `main` (default): the thread of this event loop.
+   * - `worker`: a worker thread, which keeps the lease of a blocked event loop for up to `maxBlock`.
    */
   readonly renewal?: "main" | { readonly worker: WorkerRenewal } | undefined;
   /**
-   * How long this candidate stays out after a failed task or a resignation. The time doubles with each failure in a
-   * row. Default 1,000 to 60,000.
+   * The pause of this candidate after a failed task or a resignation. The pause doubles with each failure in a row.
+   * Default 1,000 to 60,000.
    */
   readonly cooldown?: CooldownOptions | undefined;
   /**
-   * The logger gets a line for each change of leadership and each error. A pino logger fits. Without a logger, a failure
-   * that has no listener is a process warning, once for each event.
+   * The logger gets a line for each change of leadership and each error. A pino logger fits. Without a logger, a
+   * failure that has no listener is a process warning, once for each event.
    */
   readonly logger?: LeaderLogger | undefined;
 }
 
 export interface CooldownOptions {
-  /** The time after the first failure, in ms. Default 1,000. */
+  /** The pause after the first failure, in ms. Default 1,000. */
   readonly initial?: number | undefined;
-  /** The longest time, in ms. Default 60,000, or `initial` if that is longer. */
+  /** The longest pause, in ms. Default 60,000, or `initial` if `initial` is longer. */
   readonly max?: number | undefined;
 }
 
 export interface WorkerRenewal {
   /**
-   * The URL of a module whose default export is a function that returns a `Redlock` for the same nodes, or a promise of
-   * one. Clients cannot be sent to a thread.
+   * The URL of a module. Its default export is a function that returns a `Redlock` for the same nodes, or a promise of
+   * the `Redlock`. Clients cannot be sent to a thread.
    */
   readonly redlock: URL | string;
   /**
-   * How long a blocked event loop keeps the lease, in ms, from 100. Choose as long as you would let a process hang
-   * before it is restarted.
+   * The longest block of the event loop during which the lease is renewed, in ms, from 100. Choose the time after which
+   * you would restart a process that hangs.
    */
   readonly maxBlock: number;
 }
@@ -124,7 +124,7 @@ const COOLDOWN = new Schema({
   max: durationOrNoneMs.optional(),
 } satisfies ShapeOf<CooldownOptions>);
 
-/** Only these URLs come as far as the messages of the thread; another one might have a password in it. */
+/** Only URLs of these schemes appear in messages of the thread. Other URLs might contain a password. */
 const MODULE = textLike("the URL of a module", isModule);
 
 function isModule(url: string): boolean {

@@ -10,35 +10,37 @@ export interface LeaderEvents {
   /** A term ended, once for each that was elected. `heldMs` counts from its election. */
   ended: { readonly term: number; readonly reason: TermEndReason; readonly heldMs: number };
   /**
-   * The leader of now, then each change of the leader or its value, as `observe()` sees it; null: nobody leads.
+   * The current leader, then each change of the leader or its value, as in `observe()`. Null if there is no leader.
    * Observing starts with the first listener and ends with `stop()`.
    */
   leaderChange: LeaderInfo | null;
-  /** A renewal succeeded. `remainingMs` is what is left until the deadline, which it has moved. */
+  /** A renewal succeeded. `remainingMs` is the time until the new deadline. */
   renewed: { readonly term: number; readonly tookMs: number; readonly remainingMs: number };
   renewFailed: { readonly term: number; readonly error: unknown; readonly remainingMs: number };
   /**
-   * The task still runs though its term is over. The event comes once more when the task has ended, with the final
-   * figure. A term that ends unasked ends under its task, so it comes at once.
+   * The task still runs although its term is over. Emitted immediately when a term ends without a request, and again
+   * with the final figure when the task has ended.
    */
   overrun: { readonly term: number; readonly overrunMs: number };
   drainTimeout: { readonly term: number };
   /**
-   * A lock node could not be reached, or failed so that no quorum was left. The event comes once until the node answers
-   * again, and only while this object campaigns or runs.
+   * A lock node could not be reached, or failed so that no quorum was left. Emitted once until the node answers again,
+   * and only while this object campaigns or runs.
    */
   nodeDown: { readonly node: string; readonly error: Error };
   /**
-   * A quorum of nodes casts no vote for `quarantineLeftMs`, so nobody is elected: the nodes are new, restarted, or lost
-   * their data. The event comes once each time.
+   * A quorum of nodes casts no vote for `quarantineLeftMs`, so no candidate is elected: the nodes are new, restarted,
+   * or lost their data. Emitted once for each quarantine.
    */
   quarantined: { readonly quarantineLeftMs: number };
   taskError: { readonly term: number; readonly error: unknown };
-  /** Something failed and is tried again, or a listener threw. If nobody listens, nothing happens. */
+  /**
+   * A request failed and is repeated, or a listener threw. Without a listener, the first error is a process warning.
+   */
   error: unknown;
 }
 
-/** Ends what the call that returned it has begun. */
+/** Ends the subscription that returned this function. */
 export type Unsubscribe = () => void;
 
 export const LEADER_EVENTS: Known<LeaderEvents> = {
@@ -56,8 +58,8 @@ export const LEADER_EVENTS: Known<LeaderEvents> = {
 };
 
 /**
- * Publishes what the events have to tell. The messages of a term's begin and end, and of an observed change, have more,
- * and are published where that happens.
+ * Publishes the payloads of events. The messages about a term's beginning and end and about an observed leader have
+ * more fields. The code that emits these events publishes them.
  */
 export function publishEvents(events: Emitter<LeaderEvents>, own: AboutCandidate, deadlineMs: number): void {
   events.on("renewed", (facts) => publish("x.leader.renewed", () => ({ ...own, ...facts, deadlineMs })));

@@ -1,4 +1,4 @@
-/** The logger of an election gets one line for each change and each failure. */
+/** Writes one line to the election's logger for each change and each failure. */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
 import { wasAskedFor } from "../errors.ts";
@@ -40,7 +40,7 @@ export function logEvents(
   });
 }
 
-/** An overrun that is longer is logged while it lasts, too. A shorter one is logged when it has ended. */
+/** A longer overrun is also logged while it lasts. A shorter overrun is logged only after its end. */
 const LONG_MS = 1_000;
 
 export function mayVoteAgain(afterMs: number): string {

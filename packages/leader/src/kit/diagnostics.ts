@@ -1,19 +1,19 @@
 /**
- * This package publishes messages on `node:diagnostics_channel`, and writes lines to a logger if one was given. It
- * emits a process warning when an `error` listener fails, and for failures that have no listener (listeners.ts). It
+ * This package publishes messages on `node:diagnostics_channel`, and writes lines to the `logger` option. A process
+ * warning is emitted when an `error` listener fails, and for failures without a listener (listeners.ts). The package
  * writes nothing else.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
 import { Traced } from "@x/redlock-core/protocol";
 
-/** The part of a pino logger that is used. */
+/** The methods of a pino logger that this package calls. */
 export interface LeaderLogger {
   info(facts: object, message: string): void;
   warn(facts: object, message: string): void;
   error(facts: object, message: string): void;
 }
 
-/** What all messages about a tick have. `lateMs` is by the wall clock, when its handler was called. */
+/** Fields of each message about a tick. `lateMs` is the delay of the handler's call, by the wall clock. */
 export interface AboutTick {
   readonly election: string;
   readonly schedule: string;
@@ -25,35 +25,37 @@ export interface AboutTick {
   readonly attempt: number;
 }
 
-/** What all messages about a candidate have. */
+/** Fields of each message about a candidate. */
 export interface AboutCandidate {
   readonly election: string;
   readonly id: string;
 }
 
-/** What all messages about a term have. */
+/** Fields of each message about a term. */
 interface AboutTerm extends AboutCandidate {
   readonly term: number;
 }
 
 /**
- * The messages, by channel. A channel is named as the event of an election or a scheduler that it tells of. Durations
- * are in milliseconds.
+ * The messages, by channel. The name of a channel ends with the name of the event that it publishes. Durations are in
+ * milliseconds.
  */
 export interface LeaderMessages {
-  /** A term began. `vacancyMs` counts from the end of the last leader, if this process saw that. */
+  /**
+   * A term began. `vacancyMs` counts from the end of the previous term. Undefined if this process did not see the end.
+   */
   "x.leader.elected": AboutTerm & { waitMs: number; vacancyMs: number | undefined };
   /** A term ended. `drainMs` counts from the request to end until the task had ended. */
   "x.leader.ended": AboutTerm & { reason: string; heldMs: number; drainMs: number | undefined };
   /**
-   * A renewal succeeded. `remainingMs` is what is left until the deadline, which it has moved. It is a share of
-   * `deadlineMs`, the option `renewDeadline`.
+   * A renewal succeeded. `remainingMs` is the time until the new deadline. `deadlineMs` is the option `renewDeadline`,
+   * the greatest possible `remainingMs`.
    */
   "x.leader.renewed": AboutTerm & { tookMs: number; remainingMs: number; deadlineMs: number };
   "x.leader.renewFailed": AboutTerm & { error: unknown; remainingMs: number; deadlineMs: number };
-  /** The task still runs though its term is over, so another process may soon lead beside it. */
+  /** The task still runs although its term is over, so another process may lead while the task runs. */
   "x.leader.overrun": AboutTerm & { overrunMs: number };
-  /** An observer saw the leader change. `vacancyMs` is how long there was none, as seen from here. */
+  /** An observer saw a new leader. `vacancyMs` is the time without a leader, as this observer saw it. */
   "x.leader.leaderChange": {
     election: string;
     leader: string | undefined;
@@ -62,9 +64,9 @@ export interface LeaderMessages {
   };
   /** The task did not end in time. */
   "x.leader.drainTimeout": AboutTerm;
-  /** A lock node is down. It is told once until the node answers again. */
+  /** A lock node is down. Published once until the node answers again. */
   "x.leader.nodeDown": AboutCandidate & { node: string; error: Error };
-  /** Nobody is elected, since a quorum of nodes casts no vote. */
+  /** A quorum of nodes casts no vote, so no candidate is elected. */
   "x.leader.quarantined": AboutCandidate & { quarantineLeftMs: number };
   "x.leader.taskError": AboutTerm & { error: unknown };
   /** An election or a scheduler failed and tries again, or one of its listeners threw. */
@@ -77,7 +79,7 @@ export interface LeaderMessages {
   "x.leader.missed": { election: string; schedule: string; count: number };
 }
 
-/** What the messages of the tracing channels have, by the call: `x.leader:term` and `x.leader:tick`. */
+/** Fields of the messages of the tracing channels, by call: `x.leader:term` and `x.leader:tick`. */
 export interface LeaderTraces {
   /** The task of a term, from its call to its end. */
   term: AboutTerm & { readonly fencingToken: number };
@@ -92,7 +94,7 @@ export const traces: { readonly [Call in keyof LeaderTraces]: Traced<LeaderTrace
 
 const channels = new Map<string, Channel>();
 
-/** Publishes a message, which is only built if somebody listens. */
+/** Publishes a message. Builds the message only if the channel has subscribers. */
 export function publish<Name extends keyof LeaderMessages>(name: Name, message: () => LeaderMessages[Name]): void {
   const target = channelOf(name);
   if (target.hasSubscribers) target.publish(message());

@@ -3,8 +3,8 @@ import type { Clock } from "@x/redlock-core";
 const HOUR_MS = 3_600_000;
 
 /**
- * Keeps the process alive until the function that it returns is called. Nothing else does, neither the connections nor
- * any timer, and a replica that waits for its turn must not end for want of work.
+ * Keeps the process alive until the returned function is called. Connections and other timers do not keep the process
+ * alive, but a replica that waits to lead must not exit.
  */
 export function keepAlive(clock: Clock): () => void {
   let cancel: () => void = () => undefined;

@@ -1,7 +1,7 @@
 import type { Clock } from "@x/redlock-core";
 import { linkSignals, sleep } from "@x/redlock-core/protocol";
 
-/** The pauses of a loop, which others may cut short, also before they begin. */
+/** Pauses of a loop. `wake()` ends a pause early, even before the pause begins. */
 export class Naps {
   readonly #clock: Clock;
   #woken = new AbortController();
@@ -10,12 +10,12 @@ export class Naps {
     this.#clock = clock;
   }
 
-  /** Ends the nap that is under way, or else the next one. */
+  /** Ends the current nap. Without a current nap, ends the next nap. */
   wake(): void {
     this.#woken.abort();
   }
 
-  /** Waits for `ms`, but not longer than until `wake()` is called or the signal aborts. */
+  /** Waits for `ms`, or until `wake()` is called or the signal aborts. */
   async nap(ms: number, signal: AbortSignal): Promise<void> {
     const linked = linkSignals(signal, this.#woken.signal);
     await sleep(this.#clock, ms, linked.signal).catch(() => undefined);

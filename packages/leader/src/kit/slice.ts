@@ -1,10 +1,10 @@
-/** Long work on the event loop is done in slices, so that others are not held up. */
+/** Splits long work on the event loop into slices, so that other work can run in between. */
 import type { Clock } from "@x/redlock-core";
 import { sleep } from "@x/redlock-core/protocol";
 
 /**
- * A slice is a tenth of what a block of the loop may take. Two slices, what is begun at their ends, and a collection of
- * garbage meet in one turn of the event loop.
+ * A tenth of the longest tolerated block of the event loop. One turn of the event loop may contain two slices, the work
+ * that starts at their ends, and a garbage collection.
  */
 const SLICE_MS = 5;
 
@@ -23,7 +23,7 @@ export class Slice {
     return this.#clock.monotonicMs() >= this.#endMs;
   }
 
-  /** Begins another slice, in a later turn of the event loop. The process is kept alive until then. */
+  /** Begins another slice in a later turn of the event loop. Keeps the process alive until then. */
   async another(): Promise<void> {
     await sleep(this.#clock, 0, undefined, { keepAlive: true });
     this.#endMs = this.#clock.monotonicMs() + this.#lengthMs;

@@ -2,14 +2,14 @@
 import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
 
 /**
- * What the clocks differ by without a suspend: the resolution of what the machine was suspended for, and slewing of the
- * wall clock.
+ * Greatest difference between the clocks without a suspend. Its causes are the resolution of the suspended time and the
+ * slewing of the wall clock.
  */
 const CLOCK_NOISE_MS = 100;
 
 /**
- * Tells which clock saw the limit pass, by more than the clocks' noise. It is the monotonic one, that one with what the
- * machine was suspended for, or the wall clock alone.
+ * Returns the reason of a passed deadline, by the clock that saw the limit pass. The clock is the monotonic one, the
+ * monotonic one plus the suspended time, or the wall clock alone. Differences within the clocks' noise do not count.
  */
 export function reasonOfDeadline(
   from: Instant,

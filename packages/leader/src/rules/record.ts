@@ -1,32 +1,32 @@
-/** Pure: what the nodes know of an election, read by majority. */
+/** Pure: reads the nodes' knowledge of an election by majority. */
 import { isTime } from "./values.ts";
 
-/** The plain facts about who leads. */
+/** Plain facts about the leader. */
 export interface LeaderInfo {
   readonly id: string;
   /** The fencing token of the term, which strictly increases from leader to leader. */
   readonly term: number;
   /** The text that the leader proclaimed. */
   readonly value?: string;
-  /** The time of its election, by its own wall clock. */
+  /** Time of the leader's election, by the leader's wall clock. */
   readonly acquiredAt: Date;
-  /** The milliseconds until the lease ends unless it is renewed, by the nodes' clocks. */
+  /** Milliseconds until the lease ends without a renewal, by the nodes' clocks. */
   readonly expiresInMs: number;
-  /** Whether it is this election object of this process. */
+  /** Whether this election object is the leader. */
   readonly self: boolean;
 }
 
-/** What a leader writes about its term. */
+/** The record that a leader writes about its term. */
 export interface TermRecord {
   readonly term: number;
   readonly id: string;
-  /** This text tells two objects of one id apart. */
+  /** Text that distinguishes two election objects with the same ID. */
   readonly instance: string;
   readonly value?: string;
   readonly sinceMs: number;
 }
 
-/** One node's reply to read-record. */
+/** Reply of one node to read-record. */
 export interface NodeView {
   readonly lockValue: string;
   readonly pttlMs: number;
@@ -35,9 +35,9 @@ export interface NodeView {
   readonly token: string;
   readonly record: TermRecord | undefined;
   readonly ended: boolean;
-  /** What the grant of the lock says of its holder, who may not have been granted by a quorum. */
+  /** The holder's note from the grant of the lock. A quorum may not have granted the lock to this holder. */
   readonly claim: TermRecord | undefined;
-  /** The terms, in ascending order. */
+  /** Records of terms, in ascending order of the term. */
   readonly terms: readonly TermRecord[];
 }
 
@@ -48,8 +48,8 @@ export interface Held {
 }
 
 /**
- * Returns the note of a lock that makes a leader. Each node keeps it from its grant on, so that no step lies between
- * leading and being known to lead.
+ * Returns the note for the lock of an election. A node stores the note together with its grant, so a leader is known
+ * from the moment at which it leads.
  */
 export function claimOf(claim: {
   readonly id: string;
@@ -59,7 +59,7 @@ export function claimOf(claim: {
   return JSON.stringify(claim);
 }
 
-/** Parses a node's reply, and throws `TypeError` if it is not one of ours. */
+/** Parses a node's reply. Throws `TypeError` if the reply is not from read-record. */
 export function parseView(reply: unknown): NodeView {
   if (!Array.isArray(reply) || reply.length !== 5) throw new TypeError("unexpected reply to read-record");
   const [lockValue, pttl, leader, terms, note] = reply as readonly unknown[];
@@ -80,7 +80,8 @@ export function parseView(reply: unknown): NodeView {
 }
 
 /**
- * Returns the leader whose lock token is on at least `quorum` nodes now, with the lease that a quorum still gives it.
+ * Returns the leader whose lock token at least `quorum` nodes hold now, and how long a quorum keeps the lease.
+ * Undefined if there is no such leader, or if the record says that the term has ended.
  */
 export function heldNow(views: readonly NodeView[], quorum: number): Held | undefined {
   const token = views.find((view) => view.lockValue !== "" && isHeldBy(views, view.lockValue, quorum))?.lockValue;
@@ -92,31 +93,31 @@ export function heldNow(views: readonly NodeView[], quorum: number): Held | unde
   return { record, revision: stored[0]?.revision ?? 0, expiresInMs: holding[quorum - 1]?.pttlMs ?? 0 };
 }
 
-/** Tells whether at least `quorum` nodes hold this lock token now. */
+/** Reports whether at least `quorum` nodes hold this lock token now. */
 export function isHeldBy(views: readonly NodeView[], token: string, quorum: number): boolean {
   return views.filter((view) => view.lockValue === token && view.pttlMs > 0).length >= quorum;
 }
 
-/** Returns every term above `after` that any node knows, once each, in order. */
+/** Returns each term above `after` that any node knows, without duplicates and in order. */
 export function termsAfter(views: readonly NodeView[], after: number): readonly TermRecord[] {
   const byTerm = new Map<number, TermRecord>();
   for (const record of views.flatMap((view) => view.terms)) if (record.term > after) byTerm.set(record.term, record);
   return [...byTerm.values()].toSorted((a, b) => a.term - b.term);
 }
 
-/** Tells whether the last term before `term` ended with a clean resignation. It is true, too, if there was none. */
+/** Reports whether the last term before `term` ended with a clean resignation. True if `term` is the first term. */
 export function endedCleanly(views: readonly NodeView[], term: number): boolean {
   const before = views.filter((view) => view.term > 0 && view.term < term);
   const last = Math.max(0, ...before.map((view) => view.term));
   return last === 0 || before.some((view) => view.term === last && view.ended);
 }
 
-/** Returns the highest term that any node knows, or 0 if there is none. */
+/** Returns the highest term that any node knows. 0 if no node knows a term. */
 export function newestTerm(views: readonly NodeView[]): number {
   return Math.max(0, ...views.map((view) => view.term));
 }
 
-/** Returns a number that a leader has written. 0 for a missing one, and for one that cannot be from a leader. */
+/** Returns a number that a leader has written. 0 if the number is missing or cannot be from a leader. */
 function countOf(text: string | undefined): number {
   const count = Number(text ?? 0);
   return Number.isSafeInteger(count) && count > 0 ? count : 0;
@@ -127,8 +128,8 @@ function texts(value: unknown): readonly string[] {
 }
 
 /**
- * Parses a note (see acquire.lua.ts of redlock-core). Until its record is there, a term began when the node granted it,
- * by the clock of the node.
+ * Parses a note (see acquire.lua.ts of redlock-core). The note has no time of election, so the time of the node's grant
+ * replaces it until the record is written.
  */
 function parseClaim(note: string, lockValue: string): TermRecord | undefined {
   const [, token, term, sinceUs, claim = ""] = /^(\S+) (\d+) (\d+) (.*)$/s.exec(note) ?? [];

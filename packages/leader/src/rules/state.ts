@@ -1,19 +1,19 @@
-/** Pure: what one election object of one process is doing. `nextState` is the only function that changes it. */
+/** Pure: the state of one election object. `nextState` is the only function that changes the state. */
 import type { TermEndReason } from "../errors.ts";
 
 export type ElectionState<Term = number> =
-  /** The process takes no part. */
+  /** The process does not take part. */
   | { readonly name: "idle" }
-  /** The process stays out for a while, after a failure or a resignation. */
+  /** The process pauses after a failure or a resignation. */
   | { readonly name: "cooldown" }
   /** The process waits for the lock. */
   | { readonly name: "follower" }
-  /** The process has the lock and does not lead yet: it waits out `lockDelay` and writes its record. */
+  /** The process holds the lock and does not lead yet: it waits for `lockDelay` and writes its record. */
   | { readonly name: "candidate"; readonly term: Term }
   | { readonly name: "leader"; readonly term: Term }
-  /** The term was asked to end. The process still has the lease, and renews it while the task comes to its end. */
+  /** The term was asked to end. The process renews the lease until the task has ended. */
   | { readonly name: "draining"; readonly term: Term; readonly reason: TermEndReason }
-  /** The process takes no part any more. */
+  /** The process does not take part any more. */
   | { readonly name: "stopped" };
 
 export type ElectionEvent<Term = number> =
@@ -22,13 +22,13 @@ export type ElectionEvent<Term = number> =
   | { readonly type: "won"; readonly term: Term }
   | { readonly type: "led" }
   | { readonly type: "drain"; readonly reason: TermEndReason }
-  /** The campaign was given up, or the term is over. */
+  /** The campaign was cancelled, or the term is over. */
   | { readonly type: "ended" }
   | { readonly type: "stop" };
 
 export const IDLE: { readonly name: "idle" } = Object.freeze({ name: "idle" });
 
-/** Returns the state after `event`. It is the same object if the event does not apply in it. */
+/** Returns the state after `event`. Returns the same object if the event does not apply in this state. */
 export function nextState<Term>(state: ElectionState<Term>, event: ElectionEvent<Term>): ElectionState<Term> {
   if (state.name === "stopped") return state;
   switch (event.type) {
@@ -49,7 +49,7 @@ export function nextState<Term>(state: ElectionState<Term>, event: ElectionEvent
   }
 }
 
-/** Returns the term of a process that believes that it has the lease. */
+/** Returns the term of a process that trusts its lease. Undefined in the other states. */
 export function termOf<Term>(state: ElectionState<Term>): Term | undefined {
   return "term" in state ? state.term : undefined;
 }

@@ -1,4 +1,4 @@
-/** Pure: the durations of an election, and how long a candidate stays out. */
+/** Pure: the durations of an election, and the cooldown of a candidate. */
 import { backOffMs } from "@x/redlock-core/protocol";
 
 /** The three durations of an election, in integer milliseconds. */
@@ -9,7 +9,7 @@ export interface Durations {
 }
 
 /**
- * The default of Kubernetes, whose durations are 15 s, 10 s and 2 s:
+ * Kubernetes has the same default. The durations of Kubernetes are 15 s, 10 s and 2 s:
  * https://pkg.go.dev/k8s.io/client-go/tools/leaderelection
  */
 const DEFAULT_LEASE_MS = 15_000;
@@ -25,7 +25,7 @@ export function defaultDurations(given: { readonly [Name in keyof Durations]: nu
   };
 }
 
-/** How long a candidate stays out after a failure, and before it runs its task again. */
+/** Pause of a candidate after a failure, and before it runs its task again. */
 export interface Cooldown {
   /** The time after the first failure, in ms. */
   readonly initial: number;
@@ -33,17 +33,17 @@ export interface Cooldown {
   readonly max: number;
 }
 
-/** Returns the cooldown after so many failures in a row: it doubles with each, up to `max`. */
+/** Returns the cooldown after a number of failures in a row. The cooldown doubles with each failure, up to `max`. */
 export function cooldownMs({ initial, max }: Cooldown, failures: number): number {
   return backOffMs({ failures, delayMs: initial, maxDelayMs: max });
 }
 
-/** Returns `ms` spread by ± `share`, by a random number in [0, 1). It is never negative. */
+/** Returns `ms` spread by ± `share`, by a random number in [0, 1). The result is never negative. */
 export function jitteredMs(ms: number, share: number, random: number): number {
   return Math.max(0, ms * (1 + share * (2 * random - 1)));
 }
 
-/** Tells whether a task that ran this long has recovered, so that its earlier failures are forgotten. */
+/** Reports whether a task that ran this long has recovered, so that its earlier failures do not count any more. */
 export function hasRecovered(cooldown: Cooldown, ranMs: number): boolean {
   return ranMs >= cooldown.max;
 }

@@ -1,9 +1,9 @@
-/** Pure: what the options of this package have in common, and the one place that makes `Date` objects. */
+/** Pure: checks that several options share, and the only function that makes `Date` objects. */
 import { type Check, integer, MAX_RESOURCE_BYTES, text, textLike } from "@x/redlock-core/protocol";
 
 /**
- * The limit is in UTF-16 units. Redis Pub/Sub messages and side keys carry the text; more belongs into a store of its
- * own.
+ * The limit counts UTF-16 units. Messages of Redis Pub/Sub and side keys contain the text. Longer texts belong in a
+ * separate store.
  */
 const LONGEST_TEXT = 4_096;
 
@@ -21,8 +21,8 @@ export const durationMs: Check<number> = integer({ min: 1 });
 export const durationOrNoneMs: Check<number> = integer({ min: 0 });
 
 /**
- * Returns the `Date` of a number of milliseconds since the Unix epoch. The number is one that a clock or a calendar
- * gave, never the current time.
+ * Returns the `Date` of a number of milliseconds since the Unix epoch. The number comes from a clock or a calendar. The
+ * function never reads the current time.
  */
 export function dateOf(ms: number): Date {
   // oxlint-disable-next-line eslint/no-restricted-globals -- a value for the caller; the time in it is an argument
