@@ -1,15 +1,17 @@
 /**
- * The ledger is kept beside the lock, on the lock nodes and by majority. It has the record of each term, and requests
- * to resign. Nothing here decides who leads: that is the lock's business alone.
+ * The ledger contains the record of each term and the requests to resign. The lock nodes store the ledger next to the
+ * lock, and a majority decides. The ledger does not decide which process leads: only the lock does.
  *
- * A write that resolves with `written` is on a quorum. Every later read of a quorum sees it, as long as those nodes
- * keep their data. The leader repeats its record once per lease. A node that saw a newer term refuses an older one.
+ * A write that resolves with `written` has reached a quorum. Every later read of a quorum sees the record, as long as
+ * the nodes keep their data. The leader repeats its record once per lease. A node that saw a newer term refuses the
+ * record of an older term.
  *
- * The grant of the lock has a note of its holder on each node (`claimOf`), in the same step. So a leader need not wait
- * for its record. A node may have granted an attempt that got no quorum. So whoever reads counts grants, and takes
- * nobody for the leader whose token is not on a quorum.
+ * Each node stores a note of the holder (`claimOf`) together with its grant of the lock, so a leader need not wait for
+ * its record. A node may have granted an attempt that reached no quorum. A reader therefore counts grants, and accepts
+ * a leader only if a quorum holds the leader's token.
  *
- * The record of the term follows, for the history and for those who are fenced by it. Only a leader writes one.
+ * The record of the term follows the grant. The history and the fence against older terms need the record. Only a
+ * leader writes a record.
  */
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
@@ -18,17 +20,18 @@ import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
 import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
 
-/** The record of a term, and of all earlier ones, is kept this long after the last leader's last renewal. */
+/** The nodes keep all records this long after the last renewal of the last leader. */
 const KEEP_MS = 7 * DAY_MS;
 /**
- * The reads that were begun in this turn of the event loop. A process may have hundreds of observers of one election.
+ * Reads that began in this turn of the event loop. A process may have hundreds of observers of one election, which
+ * share one read.
  */
 const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeView[]>>>();
-/** An observer who was away can still be told of so many terms. */
+/** The number of terms that an observer can miss and still receive later. */
 const KEPT_TERMS = 1_000;
 
 export interface Written {
-  /** The outcome is `stale` if a node has seen a newer term, so that ours is over. */
+  /** `stale` if a node has seen a newer term. The term of this record is then over. */
   readonly outcome: "written" | "stale";
   /** Whether an operator has asked this term to resign. */
   readonly isToResign: boolean;
@@ -65,7 +68,7 @@ export class Ledger {
   }
 
   /**
-   * Reads a quorum of nodes, or more until `enough` has what it wants.
+   * Reads a quorum of nodes, or more nodes until `enough` returns true.
    * @throws QuorumUnreachableError
    */
   async read(
@@ -79,7 +82,7 @@ export class Ledger {
   }
 
   /**
-   * Reads until a leader is seen. All who ask for the same in one turn of the event loop share one request.
+   * Reads until a leader is seen. Equal reads in one turn of the event loop share one request.
    * @throws QuorumUnreachableError
    */
   look(afterTerm: number): Promise<readonly NodeView[]> {
@@ -96,7 +99,7 @@ export class Ledger {
   }
 
   /**
-   * Asks a quorum of the nodes who leads.
+   * Asks a quorum of the nodes for the current leader.
    * @throws QuorumUnreachableError
    */
   async held(): Promise<Held | undefined> {
@@ -105,7 +108,7 @@ export class Ledger {
 
   /**
    * Writes the record of a term.
-   * @throws QuorumUnreachableError if neither a quorum stored it nor a node knows better
+   * @throws QuorumUnreachableError if no quorum stored the record and no node knows a newer term
    */
   async write(toWrite: RecordToWrite): Promise<Written> {
     const { record, revision, token, ended } = toWrite;
@@ -134,14 +137,14 @@ export class Ledger {
     await this.ask("requesting a resignation", REQUEST_RESIGN, [this.key("request")], args, () => true);
   }
 
-  /** Calls `listener` with news from any node, so up to once per node. */
+  /** Calls `listener` with each message of any node, so up to once per node for each change. */
   listen(listener: (news: string) => void): Promise<() => void> {
     return protocolOf(this.#redlock).subscribe(this.channel, (message) => listener(message));
   }
 
   /**
-   * Runs a script on every node. Resolves with the answers as soon as a quorum has answered and `enough` is satisfied,
-   * or when all have.
+   * Runs a script on every node. Resolves with the answers as soon as a quorum has answered and `enough` returns true,
+   * or when all nodes have answered or failed.
    * @throws QuorumUnreachableError if fewer than a quorum answered
    */
   async ask<Answer>(
@@ -152,7 +155,7 @@ export class Ledger {
     parse: (value: unknown, node: string) => Answer,
     enough: (answers: readonly Answer[]) => boolean = () => true,
   ): Promise<readonly Answer[]> {
-    // Asked with each reply about all of them so far.
+    // `enough` is called with each reply for all replies so far, so each reply is parsed once.
     const parsed = new Map<NodeReply, Answer>();
     const answerOf = (reply: NodeReply & { readonly ok: true }): Answer => {
       const answer = parsed.get(reply) ?? parse(reply.value, reply.node);
@@ -174,7 +177,7 @@ export class Ledger {
   }
 
   /**
-   * Returns the error of a question that fewer than a quorum of the nodes answered. A vote that is `granted` is an
+   * Returns the error for a request that fewer than a quorum of the nodes answered. A `granted` vote stands for an
    * answer.
    */
   unreachable(what: string, votes: readonly Vote[]): QuorumUnreachableError {

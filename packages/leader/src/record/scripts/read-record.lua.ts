@@ -2,12 +2,12 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Reads what one node knows of an election. Replies {lock value, pttl, {term, revision, token, record, ended}, records,
- * note}.
+ * Reads one node's knowledge of an election. Replies {lock value, pttl, {term, revision, token, record, ended},
+ * records, note}.
  *
  * - KEYS are the lock, the leader, the terms and the note of the lock.
- * - ARGV[1] asks only for terms above this one.
- * - ARGV[2] asks for at most so many of them, the newest.
+ * - ARGV[1] is a term. Only later terms are returned.
+ * - ARGV[2] is the greatest number of terms, the newest.
  */
 export const READ_RECORD: NodeScript = defineScript(
   "leader-read-record",

@@ -2,18 +2,18 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Writes the record of a term, fenced by the term: a node never goes back to an older one. The leader repeats it once
- * per lease, so a node that lost its data gets it again.
+ * Writes the record of a term. A node never replaces the record of a newer term. The leader repeats its record once per
+ * lease, so a node that lost its data receives the record again.
  *
  * - KEYS are the leader (hash), the terms (zset: record by term) and the request.
  * - ARGV[1] to ARGV[4] are the term, the revision, the lock token and the record, whose JSON is opaque here.
  * - ARGV[5] is 1 if the term ended with a clean resignation.
- * - ARGV[6] is how long to keep it, in ms.
- * - ARGV[7] is how many records are kept in `terms`.
+ * - ARGV[6] is the lifetime of the record, in ms.
+ * - ARGV[7] is the greatest number of records in `terms`.
  * - ARGV[8] is the channel.
  *
- * It replies {'stale'} if a newer term was here, else {'ok', 0|1}. 1 says that the term was asked to resign. A stored term
- * or revision that a double cannot hold exactly is not from a leader, and counts as 0.
+ * Replies {'stale'} if the node knows a newer term, otherwise {'ok', 0|1}. 1 means that the term was asked to resign. A
+ * stored term or revision that a double cannot hold exactly cannot be from a leader, and counts as 0.
  */
 export const WRITE_RECORD: NodeScript = defineScript(
   "leader-write-record",
