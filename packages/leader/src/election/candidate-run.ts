@@ -1,8 +1,7 @@
 /**
- * A candidate waits for the lock, and goes from the lock to the leadership.
+ * A candidate waits for the lock, and then becomes the leader.
  *
- * It is guaranteed that no error of a node ends a campaign, and that a term which does not become a leadership is
- * given back.
+ * Guaranteed: no error of a node ends a campaign, and a lock that does not lead to a leadership is released.
  */
 import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
 import { asError, inTime, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
@@ -20,13 +19,13 @@ interface CandidateParts {
   readonly standing: Standing<HeldTerm>;
   readonly leases: LeaseSource;
   readonly nodes: NodeWatch;
-  /** Returns how long there has been no leader, if that was seen. */
+  /** Returns the time without a leader in ms. Undefined if this process did not see the last leader's end. */
   readonly vacancyMs: () => number | undefined;
 }
 
 /**
- * Whether a candidate is known to lead from the grant on. One that may have to give the lock back is known to lead only
- * when that is settled.
+ * Reports whether the grant of the lock alone makes a candidate the leader. A candidate with `lockDelay` or `eligible`
+ * may have to release the lock instead. Observers see such a leader only after its record is written.
  */
 export function leadsOnGrant({ lockDelay, eligible }: ResolvedOptions): boolean {
   return lockDelay === 0 && eligible === undefined;
@@ -42,12 +41,12 @@ export class CandidateRun {
     this.#standing = parts.standing;
   }
 
-  /** Keeps the candidate out for so long before its next campaign. */
+  /** Starts a cooldown: the next campaign waits for `ms`. */
   cool(ms: number): void {
     this.#coolUntilMs = this.#standing.clock.monotonicMs() + ms;
   }
 
-  /** Makes one attempt. It resolves undefined if another leads. */
+  /** Makes one attempt. Resolves undefined if another candidate leads or this candidate is not eligible. */
   async tryOnce(signal: AbortSignal): Promise<HeldTerm | undefined> {
     const startedMs = this.#standing.clock.monotonicMs();
     signal.throwIfAborted();
@@ -98,7 +97,7 @@ export class CandidateRun {
     await sleep(clock, jitteredMs(ms, options.jitter, this.#standing.random()), signal);
   }
 
-  /** Asks `eligible`. A question that is not answered within a renewal's time counts as no. */
+  /** Calls `eligible`. An error, or no answer within `retryPeriod`, counts as false. */
   async #isEligible(): Promise<boolean> {
     const { eligible, retryPeriod } = this.#standing.options;
     if (eligible === undefined) return true;
@@ -113,7 +112,7 @@ export class CandidateRun {
     }
   }
 
-  /** Goes from the lock to the leadership. Resolves undefined without the lock, or if it was lost meanwhile. */
+  /** Makes the holder of the lock the leader. Resolves undefined if there is no lock, or if the lock was lost. */
   async #takeOffice(
     lease: TermLease | undefined,
     signal: AbortSignal,
@@ -156,8 +155,8 @@ export class CandidateRun {
   }
 
   /**
-   * Waits for what may keep the holder of the lock from leading. The nodes are told of the term after that: if it ends
-   * before, the next winner must see how the one before it has ended.
+   * Waits for `eligible` and `lockDelay`, either of which may keep the holder of the lock from leading. The record is
+   * written afterwards. If the term ends earlier, the next winner must still see how the previous term ended.
    */
   async #beReady(term: HeldTerm): Promise<void> {
     const { clock, ledger, options } = this.#standing;
@@ -170,7 +169,7 @@ export class CandidateRun {
 
   /**
    * Repeats `step` while too few nodes answer, as long as the term lasts.
-   * @throws what else `step` throws, or the loss of the term
+   * @throws any other error of `step`, or the reason of the term's signal
    */
   async #insist<T>(term: HeldTerm, step: () => Promise<T>): Promise<T> {
     const { clock, options } = this.#standing;

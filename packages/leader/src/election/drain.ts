@@ -1,18 +1,18 @@
-/** Work that was asked to end is waited for by the shortest time that anybody has named since. */
+/** Limits the wait for work that was asked to end, to the shortest time that any call has given. */
 import type { Clock } from "@x/redlock-core";
 
 /**
- * An election has the scheduler limit the drain of its `run()` by this symbol. It is a registered one, so that two
- * copies of this package in one program understand each other.
+ * Symbol by which a scheduler limits the drain of its election's `run()`. The symbol is registered globally, so that
+ * two copies of this package in one program work together.
  */
 export const LIMIT_DRAIN: unique symbol = Symbol.for("@x/leader/limit-drain");
 
-/** Limits how long the `run()` of an election that is under way waits for its task, as `election.stop()` does. */
+/** Limits the time for which the current `run()` of an election waits for its task, as `election.stop()` does. */
 export function limitDrain(election: object, timeoutMs: number): void {
   (election as { readonly [LIMIT_DRAIN]: (timeoutMs: number) => void })[LIMIT_DRAIN](timeoutMs);
 }
 
-/** The time that `stop()` gives, which a later call may shorten. */
+/** The drain timeout of `stop()`, which a later call may shorten. */
 export class DrainLimit {
   readonly #clock: Clock;
   readonly #listeners = new Set<() => void>();
@@ -22,15 +22,15 @@ export class DrainLimit {
     this.#clock = clock;
   }
 
-  /** Sets the time for all that drains now or later; undefined: each has its own. */
+  /** Sets the limit for each current and later drain. Undefined removes the limit, so that each drain has its own. */
   set(timeoutMs: number | undefined): void {
     this.#timeoutMs = timeoutMs;
     for (const listener of this.#listeners) listener();
   }
 
   /**
-   * Calls `onOver` when the time is over from now on: the one that was set, else `otherwiseMs`. Returns a function that
-   * ends that.
+   * Calls `onOver` after the limit that was set, counted from now, or after `otherwiseMs` without a limit. Returns a
+   * function that cancels the call.
    */
   start(otherwiseMs: number, onOver: () => void): () => void {
     let endMs = Number.POSITIVE_INFINITY;

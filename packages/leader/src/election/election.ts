@@ -1,15 +1,15 @@
 /**
  * An election has at most one leader among any number of processes, through a lock on 1 to N Redis nodes.
  *
- * It guarantees the following, as long as the lock nodes keep what redlock-core asks of them:
- * - Of all candidates at most one has a term whose `isCurrent()` is true, while clock rates differ by less than
- *   `leaseDuration / renewDeadline` allows.
+ * Guaranteed, as long as the lock nodes meet the requirements of redlock-core:
+ * - At most one candidate has a term whose `isCurrent()` is true, while clock rates differ by less than
+ *   `leaseDuration / renewDeadline`.
  * - Terms strictly increase.
- * - A candidate campaigns again after every loss, and no error of a node ends that.
- * - The task never overlaps itself in one process.
+ * - A candidate campaigns again after every loss, whatever errors the nodes return.
+ * - Two runs of the task never overlap in one process.
  * - The lock is released after the task has ended, not before.
  *
- * It does not guarantee that work under way stops in time: pass `term.fencingToken` on.
+ * Not guaranteed: that running work stops in time. Pass `term.fencingToken` to the store.
  */
 import { hostname } from "node:os";
 import type { Redlock } from "@x/redlock-core";
@@ -42,26 +42,27 @@ import { infoOf, Observer } from "./observer.ts";
 import { resolveTaskOptions, STOP, type StopOptions, type TaskOptions } from "./options.ts";
 
 export interface LeaderHealth {
-  /** It is false while the task overruns its lease by more than is tolerated, and once the election is stopped. */
+  /** False while the task overruns its lease by more than the tolerated time, and after the election was stopped. */
   readonly healthy: boolean;
   readonly state: ElectionState["name"];
   readonly term?: number;
-  /** The time until the deadline, in ms. */
+  /** Time until the deadline, in ms. */
   readonly remainingMs?: number;
-  /** The time since the last successful renewal, in ms. */
+  /** Time since the last successful renewal, in ms. */
   readonly sinceRenewalMs?: number;
-  /** The number of renewals that failed in a row. */
+  /** Number of renewals that failed in a row. */
   readonly renewFailures: number;
-  /** The time for which a task has been running without its lease, in ms. */
+  /** Time for which a task has been running without its lease, in ms. */
   readonly overrunMs: number;
   /** Whether `run()` campaigns or leads. */
   readonly running: boolean;
-  /** Why a node, an attempt or a renewal failed last, unless a quorum has answered since. */
+  /** The last error of a node, an attempt or a renewal. Undefined if a quorum has answered since. */
   readonly lastError?: Error;
 }
 
 /**
- * Nodes remember a request to resign this long. The leader sees it with its next record, which may fail for a while.
+ * Lifetime of a request to resign on the nodes. The leader sees the request with its next record, which may fail for a
+ * while.
  */
 const REQUEST_MS = 3_600_000;
 
@@ -69,7 +70,7 @@ const SIGNAL = new Schema({ signal: abortSignal.optional() });
 const TASK = callback<LeaderTask>();
 const HEALTH = new Schema({ maxTolerableExpiredLease: durationOrNoneMs.default(0) });
 
-/** What the caller has this object do. It does one thing at a time, for which `stop()` waits. */
+/** The current work of this object. An object does one work at a time, and `stop()` waits for the end of the work. */
 interface Work {
   readonly name: "campaign" | "run";
   readonly ended: Promise<void>;
@@ -89,7 +90,7 @@ export class LeaderElection implements AsyncDisposable {
   #stopped: Promise<void> | undefined;
 
   /**
-   * Makes a candidate, which does nothing before it is asked to.
+   * Creates a candidate. The candidate does nothing until a method is called.
    * @throws TypeError, RangeError naming option, rule and value
    */
   constructor(redlock: Redlock, options: LeaderElectionOptions) {
@@ -130,8 +131,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * The term of this process, by the clock of this moment, also while it is draining. It is undefined when the process
-   * does not lead.
+   * The current term of this process, even while the term is draining. Undefined if the process does not lead. Reads
+   * the clocks, and sends no request.
    */
   get current(): LeaderTerm | undefined {
     const { state } = this.#standing;
@@ -139,13 +140,13 @@ export class LeaderElection implements AsyncDisposable {
     return leads && state.term.isCurrent() ? state.term : undefined;
   }
 
-  /** Tells whether this process leads. It reads the clocks, and sends no request. */
+  /** Reports whether this process leads. Reads the clocks, and sends no request. */
   isLeader(): boolean {
     return this.current !== undefined;
   }
 
   /**
-   * Waits until elected; the process stays alive meanwhile. The caller owns the term:
+   * Waits until this candidate is elected. The process stays alive until then. The caller owns the term:
    * `await using term = await election.campaign()`, or `term.resign()`.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError
    */
@@ -162,11 +163,11 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Campaigns for ever and runs `task` in each term. There are never two runs of it at once: the call first waits for
-   * the task of an earlier one that outlasted its `drainTimeout`.
+   * Campaigns forever and runs `task` in each term. Two runs of a task never overlap. If the task of an earlier call
+   * outlasted its `drainTimeout`, this call first waits for the end of that task.
    *
    * The process stays alive until the call resolves: after `stop()`, after `signal` aborted, or by `onTaskEnd: "stop"`.
-   * In each case the task has ended, unless it outlasted `drainTimeout`.
+   * The task has then ended, unless the task outlasted `drainTimeout`.
    * @throws ElectionStoppedError, ElectionBusyError, RedlockClosedError, TypeError, RangeError
    */
   async run(task: LeaderTask, options?: TaskOptions): Promise<void> {
@@ -176,7 +177,7 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Asks whoever leads to drain and resign. Resolves true if there was a leader to ask.
+   * Asks the current leader, in any process, to drain and resign. Resolves with false if there is no leader.
    * @throws QuorumUnreachableError
    */
   async requestResign(): Promise<boolean> {
@@ -188,7 +189,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Asks a quorum of the nodes who leads. It is null if nobody leads, or that is not yet known.
+   * Asks a quorum of the nodes for the current leader. Null if there is no leader, or if the nodes do not know the
+   * leader yet.
    * @throws QuorumUnreachableError
    */
   async leader(): Promise<LeaderInfo | null> {
@@ -198,12 +200,12 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Iterates over the leader of now, then every change, in order: each term once, null while nobody leads. Of the
-   * values that a leader proclaims you see the latest; earlier ones may be skipped.
+   * Iterates over the current leader, then each change, in order: each term once, null while there is no leader. If a
+   * leader proclaims several values, earlier values may be skipped.
    *
-   * It works without campaigning, while a quorum of nodes keeps its data. It ends when `signal` aborts, the election
-   * stops or its `Redlock` is closed, and keeps the process alive until then. A consumer that falls 1,000 values behind
-   * loses the oldest.
+   * Works without a campaign, while a quorum of nodes keeps its data. The iteration ends when `signal` aborts, the
+   * election stops or its `Redlock` is closed, and keeps the process alive until then. A consumer that is 1,000 values
+   * behind loses the oldest values.
    */
   async *observe(
     options: { readonly signal?: AbortSignal | undefined } = {},
@@ -219,12 +221,12 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Ends everything, and never rejects. Called again it may shorten the time. In the task of `run()` do not await it:
-   * it waits for that task.
+   * Ends all work of this object. Never rejects. A second call may shorten the time. Do not await the call in the task
+   * of `run()`, because the call waits for the task.
    *
-   * It goes in this order: no new campaign → the term's signal aborts → the task drains → the lock is handed over.
-   * Until then the lease is renewed. At `drainTimeout` (default: that of `run()`, else 30,000 ms) the lease is left to
-   * run out instead.
+   * The order is: no new campaign → the term's signal aborts → the task drains → the lock is handed over. The lease is
+   * renewed until then. If the task outlasts `drainTimeout` (default: the `drainTimeout` of `run()`, otherwise 30,000
+   * ms), the lease expires instead.
    */
   stop(options: StopOptions = {}): Promise<void> {
     const { drainTimeout } = STOP.resolve(options);
@@ -252,8 +254,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Calls `listener` with each event of that name, and returns a function that ends that. A listener that throws breaks
-   * nothing.
+   * Calls `listener` with each event of this name. Returns a function that removes the listener. An error of the
+   * listener is emitted as `error`.
    */
   on<Name extends keyof LeaderEvents>(name: Name, listener: (payload: LeaderEvents[Name]) => void): Unsubscribe {
     const off = this.#standing.listeners.on(name, listener);
@@ -268,8 +270,8 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Does one thing at a time, and keeps the process alive meanwhile. `run` waits for the end of a term whose task
-   * outlasted its run, so that it may begin before.
+   * Does one work at a time, and keeps the process alive until its end. `run` may begin while a term is left whose task
+   * outlasted an earlier `run`, because `run` waits for the end of that task.
    */
   async #do<Result>(name: Work["name"], work: () => Promise<Result>): Promise<Result> {
     if (this.#stop.signal.aborted) throw new ElectionStoppedError(this.name);

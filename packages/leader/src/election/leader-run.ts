@@ -1,8 +1,9 @@
 /**
- * A leader runs its task in each term, and drains it before the term is given back.
+ * A leader runs its task in each term, and drains the task before the lock is released.
  *
- * It is guaranteed that the lock is released only after the task has ended. If the task outlasts `drainTimeout`, the
- * lock runs out instead. The task never overlaps itself, also when it outlasts its run: the next run waits for its end.
+ * Guaranteed: the lock is released only after the task has ended. If the task outlasts `drainTimeout`, the lock expires
+ * instead. Two runs of the task never overlap, even if the first run outlasts its `run()`: the next run waits for the
+ * end of the first.
  */
 import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
 import { traces } from "../kit/diagnostics.ts";
@@ -19,15 +20,15 @@ export type LeaderTask = (term: LeaderTerm) => unknown;
 interface Assignment {
   readonly task: LeaderTask;
   readonly options: ResolvedTaskOptions;
-  /** This signal aborts when the candidate is to stop for good. */
+  /** Aborts when the candidate must stop for good. */
   readonly stop: AbortSignal;
 }
 
-/** What the task of `run()` does, also one that outlasted its run. */
+/** State of the task of `run()`, including a task that outlasted its `run()`. */
 type TaskState =
   | { readonly name: "none" }
   | { readonly name: "running"; readonly ended: Promise<void> }
-  /** It runs on though its term is over. */
+  /** The task still runs although its term is over. */
   | { readonly name: "overrun"; readonly ended: Promise<void>; readonly sinceMs: number };
 
 interface Rejection {
@@ -37,15 +38,15 @@ interface Rejection {
 
 type TaskEnd = { readonly type: "returned" } | Rejection;
 
-/** What follows a run of the task. */
+/** The step after a run of the task. */
 type Next =
-  /** The task runs again, if the term goes on. */
+  /** The task runs again, if the term continues. */
   | "restart"
-  /** The term is given back. */
+  /** The term ends and the lock is released. */
   | "resign"
-  /** The term is given back, and is the last one. */
+  /** The same, and this term is the last. */
   | "stop"
-  /** The task outlasted a stop, so the lease runs out under it. */
+  /** The task outlasted a stop, so the lease expires while the task runs. */
   | "leave";
 
 const NONE: TaskState = { name: "none" };
@@ -54,7 +55,7 @@ export class LeaderRun {
   readonly #standing: Standing<HeldTerm>;
   readonly #candidate: CandidateRun;
   readonly #drain: DrainLimit;
-  /** The failures of the task in a row, which are kept from term to term. */
+  /** Number of failures of the task in a row, over all terms. */
   #failures = 0;
   #task: TaskState = NONE;
 
@@ -69,12 +70,12 @@ export class LeaderRun {
     return this.#task.name === "overrun" ? this.#standing.clock.monotonicMs() - this.#task.sinceMs : 0;
   }
 
-  /** Limits the wait for work that was asked to end, from now on. The limit of a task ends with its `run()`. */
+  /** Limits the wait for work that was asked to end. The limit of a task ends with its `run()`. */
   limitDrain(timeoutMs: number): void {
     this.#drain.set(timeoutMs);
   }
 
-  /** Campaigns and leads, until `stop` or the caller's signal aborts, or a task has ended that is to be the last. */
+  /** Campaigns and leads until `stop` or the caller's signal aborts, or until a task ends with the policy `stop`. */
   async run(task: LeaderTask, options: ResolvedTaskOptions, stop: AbortSignal): Promise<void> {
     const linked = linkSignals(options.signal, stop);
     const open = this.#standing.whileOpen(linked.signal);
@@ -95,7 +96,7 @@ export class LeaderRun {
     }
   }
 
-  /** Drains a term from `campaign()`, which its owner is to resign. */
+  /** Asks the owner of a term from `campaign()` to end, and waits until the owner resigns. */
   async drainOwned(): Promise<void> {
     const { events, term } = this.#standing;
     if (term === undefined || !term.isCurrent()) return;
@@ -115,7 +116,10 @@ export class LeaderRun {
       await sleep(this.#standing.clock, term.remaining(), signal);
   }
 
-  /** Resolves after the task has ended, or after a stop whose drain timed out; true if the term is the last one. */
+  /**
+   * Leads for one term. Resolves after the task has ended, or after a stop whose drain timed out. True for the last
+   * term.
+   */
   async #lead(term: HeldTerm, work: Assignment): Promise<boolean> {
     const { cooldown } = this.#standing.options;
     const { stop } = work;
@@ -158,7 +162,7 @@ export class LeaderRun {
     return policy === "stop" ? "stop" : "resign";
   }
 
-  /** Runs the task, and resolves with how it ended. The promise never rejects. */
+  /** Runs the task, and resolves with its outcome. Never rejects. */
   async #start(term: HeldTerm, task: LeaderTask): Promise<TaskEnd> {
     const { clock, events } = this.#standing;
     const { election, id, fencingToken } = term;
@@ -183,8 +187,8 @@ export class LeaderRun {
   }
 
   /**
-   * Waits for the task. It waits no longer than `drainTimeout` after the task was asked to end while the lease is held,
-   * or after a stop.
+   * Waits for the task. Resolves with `timeout` if the task runs for `drainTimeout` after a stop, or after it was asked
+   * to end while the lease is held.
    */
   async #endOrTimeout(
     term: HeldTerm,
@@ -233,8 +237,8 @@ export class LeaderRun {
 }
 
 /**
- * Tells whether the task failed. It did what it was asked to if it rejected with its signal's reason, or with an
- * `AbortError` after the abort.
+ * Reports whether the task failed. After an abort, a task that rejects with its signal's reason or with an `AbortError`
+ * has not failed.
  */
 function isFailure({ signal }: HeldTerm, end: TaskEnd): end is Rejection {
   if (end.type === "returned") return false;

@@ -1,14 +1,14 @@
 /**
- * A candidate is told at once what keeps it from its nodes: a node that is down, or a quorum in quarantine.
+ * Reports immediately why a candidate gets no votes: a node that is down, or a quorum in quarantine.
  *
- * Each occurrence is told once, and a node that has answered since counts anew. It is not guaranteed that a node which
- * is told of is needed: a minority that is down keeps nobody from leading.
+ * Each occurrence is reported once. A node that answers and goes down again is reported again. A reported node may not
+ * be needed: a minority that is down does not prevent an election.
  */
 import type { RedlockEvents, Vote } from "@x/redlock-core";
 import { mayVoteAgain } from "../events/log.ts";
 import type { Standing } from "../term/standing.ts";
 
-/** The nodes of one quarantine end it one after the other, each by its own clock, within this time. */
+/** The nodes of one quarantine end their quarantines within this time, each by its own clock. */
 const SAME_QUARANTINE_MS = 1_000;
 
 export class NodeWatch {
@@ -20,12 +20,12 @@ export class NodeWatch {
     this.#standing = standing;
   }
 
-  /** Begins to listen for nodes that go down, and returns a function that ends that. */
+  /** Listens for nodes that go down. Returns a function that ends the listening. */
   start(): () => void {
     return this.#standing.redlock.on("node", (message) => this.#changed(message));
   }
 
-  /** Notes the votes of an attempt that was refused. */
+  /** Records the votes of a refused attempt, and reports the cause. */
   refused(votes: readonly Vote[]): void {
     const { redlock } = this.#standing;
     for (const { node, vote } of votes) if (vote !== "failed") this.#down.delete(node);
@@ -64,15 +64,15 @@ interface Electorate {
   readonly quorum: number;
 }
 
-/** Returns the votes that failed, if there are so many that no quorum is left. */
+/** Returns the failed votes if too few other nodes are left for a quorum. Empty otherwise. */
 export function decisiveFailures(votes: readonly Vote[], { nodeCount, quorum }: Electorate): readonly Vote[] {
   const failed = votes.filter((vote) => vote.vote === "failed");
   return nodeCount - failed.length < quorum ? failed : [];
 }
 
 /**
- * Returns the milliseconds until a quorum may vote again. The result is undefined if it is not their quarantine that
- * keeps the nodes from voting.
+ * Returns the milliseconds until a quorum may vote again. Undefined if the nodes do not vote for another reason than a
+ * quarantine.
  */
 export function quarantineLeftMs(votes: readonly Vote[], { nodeCount, quorum }: Electorate): number | undefined {
   const told = votes.map((vote) => {

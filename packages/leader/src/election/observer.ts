@@ -1,11 +1,10 @@
 /**
  * An observer sees every leader of an election, in order, from any process.
  *
- * Nobody is polled at a fixed rate. The nodes publish each change, and in between the observer reads when the lease
- * that it saw would end. Terms that came and went while it was cut off are read from the nodes' history (the last
- * 1,000).
+ * The observer does not poll at a fixed rate. The nodes publish each change, and the observer also reads when the last
+ * seen lease would end. After a lost connection, it reads the missed terms from the nodes' history (the last 1,000).
  *
- * What it sees is informational: only the leader itself can know, by its clock, who leads *now*.
+ * The result is informational: only the leader itself can know, by its clock, that it leads *now*.
  */
 import { callQuietly, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
 import { publish } from "../kit/diagnostics.ts";
@@ -20,11 +19,11 @@ type ObserverListener = (info: LeaderInfo | null) => unknown;
  * The observer reads this long after the end of a lease was due, because nodes expire keys with a resolution of 1 ms.
  */
 const PAST_EXPIRY_MS = 5;
-/** Observers that saw the same lease spread over this time, so that they do not read in the same moment. */
+/** Observers of the same lease spread their reads over this time. */
 const SPREAD_MS = 50;
-/** This pause is enough to see that there is no leader, and to read again after a failure, without asking often. */
+/** The shortest pause between two reads, including after a failure. */
 const SHORTEST_PAUSE_MS = 20;
-/** The most values that are kept for a consumer that is slower than they come. */
+/** The greatest number of values that wait for a slow consumer. */
 const MOST_WAITING = 1_000;
 
 export class Observer {
@@ -39,14 +38,14 @@ export class Observer {
     this.#standing = standing;
   }
 
-  /** How long there has been no leader, or was none before this one. It is undefined if that was not seen. */
+  /** Milliseconds since this observer saw the last leader end, while there is no leader. Undefined otherwise. */
   get vacancyMs(): number | undefined {
     return this.#vacantSinceMs === undefined ? undefined : this.#standing.clock.monotonicMs() - this.#vacantSinceMs;
   }
 
   /**
-   * Calls `listener` with the leader of now, then with each change. Returns a function that ends that. What it throws
-   * is reported.
+   * Calls `listener` with the current leader, then with each change. Returns a function that removes the listener. An
+   * error of the listener is reported.
    */
   watch(listener: ObserverListener): () => void {
     if (this.#isClosed) return () => undefined;
@@ -64,7 +63,9 @@ export class Observer {
     };
   }
 
-  /** Iterates over what `watch` tells, until the signal aborts. Beyond `MOST_WAITING`, the oldest are dropped. */
+  /**
+   * Iterates over the values of `watch` until the signal aborts. Beyond `MOST_WAITING`, the oldest values are dropped.
+   */
   async *values(signal: AbortSignal): AsyncGenerator<LeaderInfo | null, void, undefined> {
     const waiting: (LeaderInfo | null)[] = [];
     let wake: () => void = () => undefined;
@@ -90,7 +91,7 @@ export class Observer {
     }
   }
 
-  /** Ends all watching: nobody is told of anything any more. */
+  /** Removes all listeners and stops reading. */
   close(): void {
     this.#isClosed = true;
     this.#listeners.clear();
@@ -118,7 +119,7 @@ export class Observer {
       let pauseMs = options.leaseDuration / 10;
       try {
         stopListening ??= await ledger.listen(() => naps.wake());
-        // Until a node answers more than a quorum needs, a leader may look absent that the others know.
+        // A quorum may contain too few grants of a leader that other nodes know, so `look` waits for more nodes.
         const views = await ledger.look(this.#last?.term ?? Number.MAX_SAFE_INTEGER);
         if (!signal.aborted) pauseMs = this.#see(views);
       } catch (error) {
@@ -129,7 +130,7 @@ export class Observer {
     stopListening?.();
   }
 
-  /** Tells the listeners what is new, and returns for how long nothing can change without a message. */
+  /** Notifies the listeners of changes. Returns the milliseconds until the next read if no message arrives. */
   #see(views: readonly NodeView[]): number {
     const { instance, ledger, options } = this.#standing;
     const held = heldNow(views, ledger.quorum);
@@ -160,7 +161,7 @@ export class Observer {
   }
 }
 
-/** Returns what is told of a leader to the election object of this `instance`. */
+/** Returns the facts about a leader for the election object with this `instance`. */
 export function infoOf(held: Held, instance: string): LeaderInfo {
   const { record } = held;
   return {

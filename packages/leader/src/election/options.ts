@@ -1,21 +1,21 @@
-/** Pure: how `run()` treats the task. */
+/** Pure: the options of `run()` and `stop()`. */
 import { abortSignal, type Complete, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { durationOrNoneMs } from "../rules/values.ts";
 
 export interface TaskOptions {
-  /** This signal ends the campaign, or drains and resigns; `run()` then resolves. */
+  /** Aborting this signal ends the campaign, or drains the task and resigns. `run()` then resolves. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * What follows when the task rejects.
+   * The action when the task rejects.
    *
-   * - `resign` (default): the term is handed over. This candidate stays out for a cooldown that doubles with each
-   *   failure in a row. So a poison task does not walk the fleet at full speed.
-   * - `restart`: the task is run again in the same term, after that cooldown.
+   * - `resign` (default): the term is handed over. This candidate pauses for a cooldown that doubles with each failure
+   *   in a row. A task that always fails then does not move quickly through all replicas.
+   * - `restart`: the task runs again in the same term, after the same cooldown.
    * - `hold`: the leadership is kept without a task, until the term ends.
    */
   readonly onTaskError?: "resign" | "restart" | "hold" | undefined;
   /**
-   * What follows when the task returns.
+   * The action when the task returns.
    *
    * - `resign` (default): the term is handed over, and the candidate campaigns again after the cooldown.
    * - `hold`: the leadership is kept without a task, until the term ends.
@@ -23,8 +23,8 @@ export interface TaskOptions {
    */
   readonly onTaskEnd?: "resign" | "hold" | "stop" | undefined;
   /**
-   * How long a task may take to end after its signal aborted, in ms. The lease is renewed meanwhile, and then left to
-   * run out. Default 30,000.
+   * The time that a task may take to end after its signal aborted, in ms. The lease is renewed for this time, and then
+   * expires. Default 30,000.
    */
   readonly drainTimeout?: number | undefined;
 }
@@ -46,7 +46,7 @@ export function resolveTaskOptions(given: TaskOptions = {}): ResolvedTaskOptions
 
 /** The options of `stop()`, of an election and of a scheduler. */
 export interface StopOptions {
-  /** How long work may take to end from now on, in ms. Default: what was given before, else 30,000. */
+  /** The time that work may take to end from now on, in ms. Default: the last given value, otherwise 30,000. */
   readonly drainTimeout?: number | undefined;
 }
 
