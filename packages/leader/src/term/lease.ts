@@ -1,8 +1,10 @@
-/** How a candidate acquires the lock of an election, and what a term has of it. */
+/** How a candidate acquires the lock of an election, and the lease that a term uses. */
 import { type Lock, LockHeldError, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { type Lease, type LinkedSignal, linkSignals, type PlacedOptions, protocolOf } from "@x/redlock-core/protocol";
 
-/** What a term needs of its lock. The lease of a lock has it, and one that a renewal thread keeps. */
+/**
+ * The part of a lease that a term uses. The lease of a lock and the lease of a renewal thread both provide this part.
+ */
 export type TermLease = Pick<
   Lease,
   "token" | "fencingToken" | "start" | "validUntil" | "signal" | "lossReason" | "keep" | "leave" | "release"
@@ -12,10 +14,10 @@ export type Refused = (votes: readonly Vote[]) => void;
 
 export interface LeaseSource {
   /**
-   * Waits for the lock until `signal` aborts, and calls `refused` with the votes of each attempt that fails. Without
-   * `refused` it makes one attempt, and resolves undefined if another has the lock, or its turn.
+   * Waits for the lock until `signal` aborts, and calls `refused` with the votes of each failed attempt. Without
+   * `refused`, makes one attempt. Resolves undefined if another candidate holds the lock or waits in front.
    *
-   * It rejects when too few nodes have answered for a while: call it again.
+   * Rejects when too few nodes have answered for a while. Call the method again.
    */
   acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined>;
   close(): Promise<void>;
@@ -25,16 +27,16 @@ export interface LeaseOptions {
   readonly resource: string;
   readonly leaseDuration: number;
   readonly retryPeriod: number;
-  /** What the nodes say of the holder from the grant on. */
+  /** Note about the holder that the nodes store together with the grant. */
   readonly note: string;
 }
 
-/** To ask anew costs three requests, and finds out nothing while nodes answer. */
+/** A new acquisition costs three requests, and learns nothing while nodes answer. */
 const HELD_PATIENCE_MS = 120_000;
 const SHORTEST_PATIENCE_MS = 10_000;
 const SILENCE = new Error("no quorum of nodes has answered for long");
 
-/** A clock that is not known to be right gives nobody a place before others. */
+/** Place behind all other candidates, for an attempt that cannot know how wrong its clock is. */
 const BEHIND_ALL: number = Number.MAX_SAFE_INTEGER;
 
 /** Acquires leases whose renewals run on this event loop. */
@@ -67,10 +69,10 @@ export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSourc
       if (isSilent()) waiting?.abort(SILENCE);
     });
     try {
-      // By a refusal the nodes tell how far this clock is off, and so which place is the candidate's (`placeAt`).
+      // A refusal contains the nodes' time, from which `placeAt` computes the candidate's place in line.
       let lock = await askOnce(signal).catch(unlessUnreachable);
       while (lock === undefined) {
-        // By the last attempt the nodes' silence is an error, with all that is known of it.
+        // If the nodes stay silent, the last attempt rejects with an error that lists each node's failure.
         const isLast = isSilent();
         const linked = linkSignals(signal);
         waiting = isLast ? undefined : linked;
@@ -92,7 +94,7 @@ export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSourc
   };
 }
 
-/** Too few nodes answered one attempt. Those that follow wait for them. */
+/** Ignores that too few nodes answered the first attempt, because the next attempts wait for the nodes. */
 function unlessUnreachable(error: unknown): undefined {
   if (!(error instanceof QuorumUnreachableError)) throw error;
 }

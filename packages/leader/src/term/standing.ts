@@ -1,4 +1,4 @@
-/** What the parts of an election share: its means, and what it is doing. */
+/** The state, options, events and nodes that the parts of an election share. */
 import { type Clock, type Redlock, RedlockClosedError } from "@x/redlock-core";
 import { Emitter, type LinkedSignal, linkSignals, protocolOf, quote, whenAborted } from "@x/redlock-core/protocol";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
@@ -16,9 +16,9 @@ export class Standing<Term> {
   /** The listeners of the user. */
   readonly listeners: Listeners<LeaderEvents>;
   readonly ledger: Ledger;
-  /** This text tells two starts, and two objects with one id, apart. */
+  /** Text that distinguishes two starts of a process, and two election objects with the same ID. */
   readonly instance: string;
-  /** Why a node, an attempt or a renewal failed last, unless a quorum has answered since. */
+  /** The last error of a node, an attempt or a renewal. Undefined if a quorum has answered since. */
   lastError: Error | undefined;
   #state: ElectionState<Term> = IDLE;
 

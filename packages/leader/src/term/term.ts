@@ -1,12 +1,12 @@
 /**
  * One uninterrupted period of leadership.
  *
- * From the deadline on it is guaranteed that `isCurrent()` is false, whatever the network does. The deadline is
- * `renewDeadline` after the *start* of the last successful renewal, by the earliest of the clocks. Whoever asks first
- * after a freeze finds that out alone: no timer and no reply is needed. `signal` aborts at the latest then.
+ * Guaranteed: from the deadline on, `isCurrent()` is false, whatever the network does. The deadline is `renewDeadline`
+ * after the *start* of the last successful renewal, by the clock that sees it first. The first call after a freeze
+ * reads the clocks, so it needs no timer and no reply. `signal` aborts at the latest in this call.
  *
- * It is not guaranteed that code which does not ask stops. A frozen process can wake in the middle of a function; what
- * it writes is refused only by a store that checks `fencingToken`.
+ * Not guaranteed: that code without such a call stops. A frozen process can resume in the middle of a function. Only a
+ * store that checks `fencingToken` refuses the late write.
  */
 import { setMaxListeners } from "node:events";
 import { QuorumUnreachableError } from "@x/redlock-core";
@@ -35,17 +35,17 @@ import type { Standing } from "./standing.ts";
 interface TermParts {
   readonly standing: Standing<HeldTerm>;
   readonly lease: TermLease;
-  /** Is called with each renewal. */
+  /** Called with each renewal. */
   readonly isEligible: () => Promise<boolean>;
-  /** Keeps the candidate out for so long, after a resignation by the owner of the term. */
+  /** Starts the candidate's cooldown, after a resignation by the owner of the term. */
   readonly cool: (ms: number) => void;
 }
 
 type Status =
   | { readonly name: "current" }
-  /** The term was asked to end, and its lease is renewed meanwhile. */
+  /** The term was asked to end. Its lease is renewed until the task has ended. */
   | { readonly name: "ending"; readonly reason: TermEndReason }
-  /** The lease runs out, because work may still be going on under it. */
+  /** The lease expires without a release, because work of the term may still be running. */
   | { readonly name: "abandoned"; readonly reason: TermEndReason }
   | { readonly name: "over"; readonly reason: TermEndReason };
 
@@ -64,7 +64,7 @@ export class HeldTerm implements LeaderTerm {
   readonly #cool: TermParts["cool"];
   readonly #controller = new AbortController();
   readonly #startedMs: number;
-  /** They end what the term listens to as long as its lease is kept. */
+  /** Functions that remove the term's listeners when its lease is left. */
   readonly #unties: (() => void)[] = [];
   #status: Status = { name: "current" };
   #value: string | undefined;
@@ -73,13 +73,13 @@ export class HeldTerm implements LeaderTerm {
   #isAdopted = false;
   #isElected = false;
   #endingSinceMs: number | undefined;
-  /** The time for which its owner, who resigned, has the candidate stay out. */
+  /** The cooldown that the owner of the term chose when it resigned. */
   #cooldownMs: number | undefined;
   #finishing: Promise<void> | undefined;
   #cancelDeadline: () => void = () => undefined;
   #stopListening: () => void = () => undefined;
   #renewFailures = 0;
-  /** The first renewal after this repeats the record. Infinity: the nodes have not been told of the term yet. */
+  /** The first renewal after this time repeats the record. Infinity until the record was sent for the first time. */
   #recordDueMs: number = Number.POSITIVE_INFINITY;
 
   constructor({ standing, lease, isEligible, cool }: TermParts) {
@@ -94,7 +94,7 @@ export class HeldTerm implements LeaderTerm {
     this.term = lease.fencingToken;
     this.fencingToken = lease.fencingToken;
     this.signal = this.#controller.signal;
-    // Every tick that runs listens to it; a hundred of them are no leak.
+    // Each running tick adds a listener, so a hundred listeners are not a leak.
     setMaxListeners(0, this.signal);
     this.#value = options.value;
     this.acquiredAt = dateOf(Math.round(clock.wallMs()));
@@ -182,7 +182,7 @@ export class HeldTerm implements LeaderTerm {
     else if (written.isToResign) this.beginEnd("resign-requested");
   }
 
-  /** Asks the task to end; the lease is kept meanwhile. It does nothing if the term is ending or over. */
+  /** Asks the task to end. The lease is renewed until then. Does nothing if the term is ending or over. */
   beginEnd(reason: TermEndReason): void {
     if (this.#status.name !== "current" || !this.isCurrent()) return;
     this.#status = { name: "ending", reason };
@@ -192,33 +192,33 @@ export class HeldTerm implements LeaderTerm {
   }
 
   /**
-   * Work begins under this term: from now on it ends when `closed` aborts. Its lease is then left to run out, which
-   * keeps the `Redlock` that is being closed from releasing it under that work. The nodes get its record behind the
-   * grant, and before whatever the work asks them. Nobody waits for that, since the grant itself has told who leads.
+   * Marks that work under this term begins. From now on the term ends when `closed` aborts. The lease then expires, so
+   * that the closing `Redlock` does not release the lock while the work runs. The record is sent after the grant and
+   * before any request of the work. The term does not wait for the record, because the grant already names the leader.
    */
   enter(closed: AbortSignal): void {
     this.#isElected = true;
     this.#unties.push(onAbort(closed, () => this.#endNow("closed")));
     if (!this.#isAnnounced) void this.announce().catch((error: unknown) => this.#onNotWritten(error));
-    // After the task has begun, which need not wait for that: what is asked meanwhile is seen with the next record.
+    // In a later turn, so that the task does not wait. A request to resign before then is seen with the next record.
     this.#stopListening = this.#standing.clock.schedule(0, () => this.#listen());
   }
 
-  /** From now on somebody else releases the lock, when the work under this term has ended. */
+  /** Marks that `run()` releases the lock after its task has ended, so `resign()` must not. */
   adopt(): void {
     this.#isAdopted = true;
   }
 
   /**
    * Marks the term as cleanly ended, and releases the lock. Repeated calls share one release. A term that was elected
-   * and lost keeps the lock to the end of its lease, because work may be going on under it.
+   * and then lost keeps the lock until the lease ends, because its work may still be running.
    */
   finish(): Promise<void> {
     this.#finishing ??= this.#finish();
     return this.#finishing;
   }
 
-  /** Lets the lease of a term that was asked to end run out. The term is over at its deadline. */
+  /** Stops the renewals of a term that was asked to end. The term is over at its deadline. */
   abandon(): void {
     if (this.#status.name !== "ending") return;
     this.#status = { name: "abandoned", reason: this.#status.reason };
@@ -231,8 +231,8 @@ export class HeldTerm implements LeaderTerm {
     this.#endNow(this.reason ?? "resigned");
     const failed = (error: unknown): void => this.#standing.report(error);
     const marking = this.#isAnnounced ? this.#write(true).catch(failed) : undefined;
-    // On one connection the mark is there before the lock is free; a renewal thread has its own. One that is late costs
-    // the next leader its `lockDelay`.
+    // On one connection the mark arrives before the release. A renewal thread has its own connection, so the mark must
+    // be confirmed first. If the mark is late, the next leader waits for `lockDelay`.
     if (this.#standing.options.worker !== undefined) await marking;
     await Promise.all([marking, this.#lease.release()]);
   }
@@ -259,8 +259,9 @@ export class HeldTerm implements LeaderTerm {
   }
 
   /**
-   * One timer, armed again when it finds that the deadline is not yet: renewals have moved it, or it looked early. It
-   * does that because timers stand still while the machine is suspended, so none is due when it has slept through one.
+   * Arms the timer of the deadline. The timer also fires before the deadline, at least every `SUSPEND_LOOK_MS`, and is
+   * armed again if the term is still current. Timers stand still while the machine is suspended, so after a suspend
+   * past the deadline no timer would be due.
    */
   #armDeadline(): void {
     const afterMs = Math.max(0, Math.min(this.#remainingAt(readClock(this.#standing.clock)), SUSPEND_LOOK_MS));
@@ -293,11 +294,11 @@ export class HeldTerm implements LeaderTerm {
   #letGo(): void {
     this.#lease.leave();
     for (const untie of this.#unties.splice(0)) untie();
-    // After the release of the lock, which need not wait for that.
+    // In a later turn, so that the release of the lock is sent first.
     this.#standing.clock.schedule(0, () => this.#stopListening());
   }
 
-  /** Only another's claim ends the term. That the lock's own validity is over is told, and the deadline decides. */
+  /** Ends the term if another process took the lock. If only the lock's validity is over, reports a failed renewal. */
   #onLockLost(): void {
     const { lossReason, signal } = this.#lease;
     if (lossReason === "expired") this.#onRenewFailed(signal.reason);
@@ -324,7 +325,7 @@ export class HeldTerm implements LeaderTerm {
     this.#tendSoon();
   }
 
-  /** Sees to eligibility and, once per lease or when it is asked to, to the record; one at a time. */
+  /** Checks the eligibility, and writes the record if it is due. Does nothing while an earlier check runs. */
   #tendSoon(): void {
     if (this.#isTending || this.#status.name !== "current") return;
     this.#isTending = true;
@@ -333,7 +334,7 @@ export class HeldTerm implements LeaderTerm {
     });
   }
 
-  /** To write the record restores it where a node lost it, and shows requests to resign whose message was lost. */
+  /** Writing the record restores it on nodes that lost it, and finds requests to resign whose message was lost. */
   async #tend(): Promise<void> {
     try {
       if (this.#standing.clock.monotonicMs() >= this.#recordDueMs) await this.announce();
@@ -343,12 +344,12 @@ export class HeldTerm implements LeaderTerm {
     }
   }
 
-  /** Reports why the record was not written, unless too few nodes answered: the next renewal repeats it. */
+  /** Reports why the record was not written. If too few nodes answered, the next renewal repeats the write instead. */
   #onNotWritten(error: unknown): void {
     if (!(error instanceof QuorumUnreachableError)) this.#standing.report(error);
   }
 
-  /** A request to resign is seen at once if the message arrives, and with the next record if not. */
+  /** Listens for requests to resign. If a message is lost, the next write of the record finds the request. */
   #listen(): void {
     const listening = this.#standing.ledger.listen((news) => {
       if (news !== "resign") return;
