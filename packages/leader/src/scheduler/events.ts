@@ -1,4 +1,4 @@
-/** What becomes of ticks, told to listeners, and on channels of the same names. */
+/** Events of ticks, for listeners and for the channels with the same names. */
 import type { Emitter, Known } from "@x/redlock-core/protocol";
 import { type AboutCandidate, type AboutTick, publish } from "../kit/diagnostics.ts";
 import { dateOf } from "../rules/values.ts";
@@ -8,33 +8,36 @@ export type SkipReason = "overlap" | "paused" | "attempts" | "removed" | "expire
 
 /** Events of a scheduler, in the process whose election leads. */
 export interface SchedulerEvents {
-  /** A handler is about to be called. It is not (`tickSkipped`) if listeners take longer than the term lasts. */
+  /**
+   * A handler is about to be called. If listeners run past the end of the term, `tickSkipped` follows instead of the
+   * call.
+   */
   tick: Tick;
   /** The handler has ended, after `tookMs`. */
   tickDone: { readonly tick: Tick; readonly tookMs: number };
-  /** It rejected; the tick counts as run. */
+  /** The handler rejected. The tick counts as run. */
   tickError: { readonly tick: Tick; readonly tookMs: number; readonly error: unknown };
   /**
-   * The tick is claimed or dealt with, and does not run.
+   * The tick was claimed and does not run.
    *
-   * - `overlap`: an earlier one of its schedule still runs.
+   * - `overlap`: an earlier tick of its schedule still runs.
    * - `paused`: its schedule is paused, perhaps since the tick began to wait.
    * - `attempts`: `maxAttempts` leaders did not finish it.
    * - `removed`: its schedule was removed before it began.
-   * - `expired`: it was triggered more than a day ago.
-   * - `term-over`: the term was asked to end, or the scheduler was stopped, before it began. An `at-least-once`
-   *   tick, and what was triggered, is left to the next leader instead.
+   * - `expired`: the tick was triggered more than a day ago.
+   * - `term-over`: the term was asked to end, or the scheduler was stopped, before the tick began. A triggered tick and
+   *   an `at-least-once` tick are left to the next leader instead.
    */
   tickSkipped: {
     readonly schedule: string;
     readonly scheduledAt: Date;
     readonly reason: SkipReason;
   };
-  /** Ticks older than the window, or more than are caught up; counted up to 1,000 a gap. */
+  /** Ticks were older than the window, or exceeded `maxCatchup`. `count` is at most 1,000 for each gap. */
   missed: { readonly schedule: string; readonly count: number };
   /**
-   * Something failed and is tried again, or a listener threw. While nodes are away, each message comes once; it comes
-   * again in the next outage.
+   * A request failed and is repeated, a listener threw, or the stored state or a clock is wrong. While nodes are down,
+   * each message is emitted once in an outage.
    */
   error: unknown;
 }

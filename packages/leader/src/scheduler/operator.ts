@@ -1,8 +1,9 @@
 /**
- * What anybody may ask of an election's schedules, and order: from any process, also from one that does not have them.
+ * Reads an election's schedules, and sends orders to their leader, from any process, including processes without these
+ * schedules.
  *
- * What it tells is what a quorum of nodes knew a moment ago. An order is on a quorum of nodes when the call resolves;
- * the leader that has the schedule carries it out.
+ * The answers show what a quorum of nodes knew a moment ago. When the call for an order resolves, a quorum of nodes has
+ * the order. The leader that has the schedule then follows the order.
  */
 import { boolean, type Check, integer, protocolOf, quote, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
@@ -29,58 +30,57 @@ import type { Entry } from "./timetable.ts";
 export interface ScheduleInfo {
   readonly name: string;
   /**
-   * The next tick. If this process does not have the schedule, it is as its last leader saw it, if that writes a
-   * history.
+   * The next tick. If this process does not have the schedule, the value comes from the history that the last leader
+   * wrote. Null if there is no next tick, or if it is not known.
    */
   readonly next: Date | null;
-  /** The last tick that ran, or was about to. */
+  /** The last tick that ran or was claimed to run. */
   readonly last: Date | null;
-  /** What became of the newest tick in its history; null: there is none. */
+  /** Outcome of the newest tick in the history. Null if the history is empty. */
   readonly lastTick: TickRecord | null;
-  /** What became of its last ticks, the newest first, as many as `list` was asked for and the nodes keep. */
+  /** Outcomes of the last ticks, the newest first. The length is limited by `list` and by the nodes' history. */
   readonly history: readonly TickRecord[];
-  /** Ticks given up so far. */
+  /** Number of ticks that were missed so far. */
   readonly missed: number;
   readonly paused: boolean;
   /**
-   * How many runs are under way, or wait for a slot. If this process leads, they are its own, also those of a schedule
-   * of this name that was removed. Else they are those with `at-least-once`, which are recorded on the nodes.
+   * Number of runs that are active or wait for a slot. If this process leads, the number includes the runs of a removed
+   * schedule with the same name. Otherwise only `at-least-once` runs count, because the nodes record no other runs.
    */
   readonly running: number;
-  /** Who runs the ticks now. */
+  /** The current leader, which runs the ticks. Null if there is no leader. */
   readonly owner: LeaderInfo | null;
 }
 
 export interface ListOptions {
   /**
-   * Whether to list also the schedules that this process does not have, of which the nodes keep something. Default
-   * false.
+   * Whether to include schedules that only the nodes know. Default false.
    */
   readonly all?: boolean | undefined;
   /**
-   * The number of the last ticks of each schedule that are told, too, as far as they are kept. It takes one more
-   * request per node for each hundred schedules. 0 to 100, default 0.
+   * The greatest number of past ticks to return for each schedule. Each hundred schedules cost one more request per
+   * node. 0 to 100, default 0.
    */
   readonly history?: number | undefined;
 }
 
 interface OperatorParts {
   readonly election: LeaderElection;
-  /** The schedules of this process. */
+  /** Schedules of this process, by name. */
   readonly entries: ReadonlyMap<string, Entry>;
-  /** The most ticks of each schedule that are told. */
+  /** The greatest number of past ticks to return for each schedule. */
   readonly kept: number;
   readonly store: () => Store;
-  /** Returns how many runs of a schedule are under way here, if this process leads. */
+  /** Returns the number of active runs of a schedule in this process. Undefined if this process does not lead. */
   readonly runningOf: (name: string) => number | undefined;
   readonly report: (error: unknown) => void;
 }
 
-/** What the nodes know of all schedules. */
+/** The nodes' knowledge of all schedules. */
 interface Known {
-  /** The lines by field, the latest of the register and the mailboxes. */
+  /** The latest line of each field, from the register and the mailboxes. */
   readonly lines: ReadonlyMap<string, string>;
-  /** The number of runs that are recorded as begun, by the name of the schedule. */
+  /** Number of runs that are recorded as active, by the name of the schedule. */
   readonly running: ReadonlyMap<string, number>;
 }
 
@@ -106,15 +106,16 @@ export class Operator {
     const { clock, random } = protocolOf(election.redlock);
     const atMs = Math.floor(clock.wallMs());
     this.#triggerCount += 1;
-    // The time also, because a test may have its `Redlock` draw the same each time.
+    // The ID contains the time, because a test may give its `Redlock` the same random numbers each time.
     const parts = [atMs, Math.floor(random.fraction() * 2 ** 40), this.#triggerCount];
     const id = parts.map((part) => part.toString(36)).join("");
     await store().order(TRIGGER + id, triggerLine({ name, atMs }, false), election.redlock.quorum);
   }
 
   /**
-   * The order wins over every one that a node which answers in time knows, whatever clock gave that its version. Of two
-   * at once one wins, the same on all nodes. An order to resume what is not paused ends no pause.
+   * The order wins over each order that a node knows and reports in time, whatever clock the version of that order came
+   * from. If two orders are given at the same time, one wins, and the same on all nodes. An order to resume a schedule
+   * that is not paused does not count as the end of a pause.
    */
   async setPaused(name: string, isPaused: boolean): Promise<void> {
     const isPausedAtFirst = (await this.#known(name))?.options.paused ?? false;
@@ -147,7 +148,7 @@ export class Operator {
     const store = this.#parts.store();
     const [answers, newest, owner] = await Promise.all([
       store.look(),
-      // Histories have the newest, too. Their names are known once the register is read.
+      // The histories below contain the newest tick, so no extra request is needed. Their names come from the register.
       kept > 0 && toldCount === 0 ? store.newestOfAll() : [],
       election.leader(),
     ]);
@@ -193,7 +194,7 @@ export class Operator {
     const { election, kept, store } = this.#parts;
     const [[texts = []], owner] = await Promise.all([store().historiesOf([name]), election.leader()]);
     const { happenings } = pastOf(texts);
-    // What has a history is known. To look a name up is to read the whole register.
+    // A schedule with a history is known. Only a schedule without a history needs a read of the whole register.
     if (happenings.length === 0) await this.#known(name);
     return happenings.slice(0, kept).map((happening) => recordOf(name, happening, owner?.term));
   }
@@ -207,19 +208,19 @@ export class Operator {
     }
   }
 
-  /** Resolves with undefined for a schedule that only the nodes know. @throws UnknownScheduleError */
+  /** Returns the entry of a schedule. Undefined if only the nodes know the schedule. @throws UnknownScheduleError */
   async #known(name: string): Promise<Entry | undefined> {
     const { election, entries, store } = this.#parts;
     const entry = entries.get(text().of("name", name));
     if (entry !== undefined) return entry;
-    // What the register has beside schedules has a colon in its field, and no schedule has one in its name.
+    // Fields of other kinds contain a colon, which no schedule's name contains.
     const fields = name.includes(":") ? [] : newestOf(await store().look()).fields;
     for (const [field] of fields) if (field === name) return undefined;
     throw new UnknownScheduleError(election.name, name);
   }
 }
 
-/** Puts together the newest version that a node has, and what is in the mailboxes. */
+/** Combines the newest version of any node with the orders in the mailboxes. */
 async function knownFrom(answers: readonly Answer[], slice: Slice): Promise<Known> {
   const lines = new Map<string, string>();
   const running = new Map<string, number>();

@@ -1,11 +1,11 @@
-/** Failures in a row of one kind of request: what is told of them, and how long the next try waits. */
+/** Failures in a row of one kind of request: which failures are reported, and the pause before the next attempt. */
 import { backOffMs } from "@x/redlock-core/protocol";
 
 /** The pause after the first failure. */
 const RETRY_MS = 100;
-/** The longest pause. Connections are made again as often, and before that no try can succeed. */
+/** The longest pause. Connections are also opened again once a second, and no earlier attempt can succeed. */
 const LONGEST_RETRY_MS = 1_000;
-/** An outage has few causes. Beyond so many messages, an unknown text in them changes each time. */
+/** The most messages of one outage. More messages mean that an unknown part of the text changes each time. */
 const MOST_TOLD = 10;
 
 export class Outage {
@@ -17,7 +17,7 @@ export class Outage {
     this.#tell = tell;
   }
 
-  /** Notes a failure, and tells it unless it was told in this outage. Returns the milliseconds until the next try. */
+  /** Records a failure, and reports each message once in an outage. Returns the milliseconds until the next attempt. */
   failed(error: unknown): number {
     this.#failures += 1;
     const cause = causeOf(error);
@@ -28,14 +28,14 @@ export class Outage {
     return backOffMs({ failures: this.#failures, delayMs: RETRY_MS, maxDelayMs: LONGEST_RETRY_MS });
   }
 
-  /** Notes a success: the next failure begins another outage. */
+  /** Records a success: the next failure begins another outage. */
   ended(): void {
     this.#failures = 0;
     this.#told.clear();
   }
 }
 
-/** Returns the parts of a message, without how long something took, and without the order in which nodes answered. */
+/** Returns a message without durations, and with its parts sorted, because nodes answer in any order. */
 function causeOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return message

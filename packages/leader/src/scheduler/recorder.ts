@@ -1,13 +1,13 @@
 /**
- * Writes down what becomes of the ticks of one term, on the lock nodes, beside the register. The leader keeps none of
- * it: a history survives its leader, and ten thousand of them take no memory of a process.
+ * Writes the outcomes of one term's ticks to the lock nodes, next to the register. The leader keeps no history in
+ * memory, so a history survives its leader, and ten thousand histories need no memory.
  *
- * Guaranteed: nothing waits for it, and it costs each node one request a second, or one for each `MOST_LINES` ticks.
- * What is told after a quiet second is written at once. So the beginning of a rare tick is known though the process
- * dies in its handler.
+ * Guaranteed: ticks do not wait for the recorder. Each node gets one request a second, or one for each `MOST_LINES`
+ * ticks. After a second without a write, the next line is written immediately. The history therefore shows the
+ * beginning of a rare tick even if the process dies in the handler.
  *
- * Not guaranteed: that everything is written. A process that dies takes the last second with it. A term that is over
- * writes, too: what it tells has happened.
+ * Not guaranteed: that every line is written. If a process dies, the lines of its last second are lost. A term that is
+ * over still writes its lines, because they describe the past.
  */
 import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/protocol";
@@ -22,16 +22,16 @@ interface RecorderParts {
   readonly clock: Clock;
   readonly events: Emitter<SchedulerEvents>;
   readonly term: number;
-  /** The number of ticks of each schedule that are kept. */
+  /** The greatest number of ticks in the history of each schedule. */
   readonly kept: number;
-  /** Returns when a schedule is due next, as far as that is known. */
+  /** Returns the time of a schedule's next tick. Undefined if the time is not known. */
   readonly nextOf: (name: string) => number | undefined;
 }
 
 const EVERY_MS = 1_000;
-/** One request has so many lines, each of which blocks a node for about 8 µs. */
+/** The greatest number of lines in one request. Each line blocks a node for about 8 µs. */
 const MOST_LINES = 100;
-/** The most lines that wait while no quorum answers; older ones are forgotten. */
+/** The greatest number of lines that wait while no quorum answers. Older lines are dropped. */
 const MOST_PENDING = 10_000;
 
 interface Pending {
@@ -42,7 +42,7 @@ interface Pending {
 export class Recorder {
   readonly #parts: RecorderParts;
   readonly #unsubscribe: readonly (() => void)[];
-  /** The lines wait in the order in which they happened; the end of a tick replaces its beginning. */
+  /** Lines to write, in the order of the events. The end of a tick replaces its beginning. */
   #pending = new Map<string, Pending>();
   #nextMs = 0;
   #cancel: (() => void) | undefined;
@@ -83,7 +83,7 @@ export class Recorder {
     ];
   }
 
-  /** Writes what is left, once. Never rejects. */
+  /** Writes the waiting lines, with one attempt for each batch. Never rejects. */
   async end(): Promise<void> {
     for (const each of this.#unsubscribe) each();
     await this.#writing;
@@ -93,7 +93,8 @@ export class Recorder {
   }
 
   #add(name: string, happening: Happening): void {
-    // The nodes make one line of those in a row that are alike; between these here, a tick may have run.
+    // The time is part of the key here: two skipped ticks may have a run between them, which only the nodes' order
+    // shows.
     const key = `${name}:${keyOf(happening)}:${happening.scheduledAtMs}`;
     this.#pending.delete(key);
     this.#pending.set(key, { name, happening });
@@ -115,7 +116,7 @@ export class Recorder {
     });
   }
 
-  /** Resolves false if too few nodes answered, and never rejects. */
+  /** Resolves with false if too few nodes answered. Never rejects. */
   async #write(): Promise<boolean> {
     const { store, kept, nextOf } = this.#parts;
     const batch = [...this.#pending].slice(0, MOST_LINES);

@@ -1,6 +1,6 @@
 /**
- * What the lock nodes are asked about a scheduler. Each has its register, which the leader writes, and its mailbox, for
- * everybody's orders.
+ * The requests of a scheduler to the lock nodes. Each node has a register, which the leader writes, and a mailbox, to
+ * which any process may add orders.
  */
 import type { NodeScript, QuorumUnreachableError } from "@x/redlock-core";
 import type { Ledger } from "../record/ledger.ts";
@@ -12,13 +12,13 @@ import { READ_REGISTER } from "./scripts/read-register.lua.ts";
 import { WRITE_HISTORY } from "./scripts/write-history.lua.ts";
 import { WRITE_REGISTER } from "./scripts/write-register.lua.ts";
 
-/** Names one state of a register: a term has one writer, and its steps ascend. */
+/** Names one state of a register. Each term has one writer, whose steps ascend. */
 export interface Version {
   readonly term: number;
   readonly step: number;
 }
 
-/** What one node says of itself. */
+/** Reply of one node about its register. */
 export interface Answer {
   readonly node: string;
   /** Whether the node knows a newer term. */
@@ -28,7 +28,7 @@ export interface Answer {
   readonly version: Version;
   /** The `run_id` of the process that answered. */
   readonly process: string;
-  /** Whether all it has was given to this very process, which then has forgotten nothing. */
+  /** Whether the node's current process received the whole register, so that it cannot have lost data. */
   readonly isWhole: boolean;
   /** The own fields of the register that had a value which cannot be right, and the value. Empty if there are none. */
   readonly wrong: string;
@@ -38,19 +38,19 @@ export interface Answer {
    */
   readonly aheadMs: number;
   readonly mail: readonly (readonly [field: string, line: string])[];
-  /** The fields are found as they are asked for, once. */
+  /** The fields of the register. They are parsed during the iteration, which is possible once. */
   readonly fields: Iterable<readonly [field: string, line: string]>;
 }
 
 export interface Write {
   readonly version: Version;
-  /** The version that this changes. It is undefined if this is everything. */
+  /** The version that this step changes. Undefined for a full write. */
   readonly from: Version | undefined;
-  /** The answers that everything is for: a node that says something else by then may know better. */
+  /** The answers for which a full write is valid. A node whose answer has changed ignores the write. */
   readonly gaps: readonly Pick<Answer, "process" | "version">[];
-  /** The orders that the register has. */
+  /** Orders to remove from the mailboxes, because the register contains them: each field followed by its line. */
   readonly drops: readonly string[];
-  /** Each field is followed by its line. The line "" takes its field out. */
+  /** Fields to write: each field followed by its line. The line "" removes its field. */
   readonly fields: readonly string[];
 }
 
@@ -71,10 +71,12 @@ export function newestOf(answers: readonly Answer[]): Answer {
   return answers.reduce((best, each) => (isNewer(each.version, best.version) ? each : best));
 }
 
-/** A history is cut when it has become longer than so many bytes a line: counting its lines takes time. */
+/**
+ * A history is shortened when it is longer than this number of bytes per line. Counting its lines would take longer.
+ */
 const CUT_BYTES = 110;
 
-/** One request is for so many histories, of 2 kB each as a rule, and 20 kB at most. */
+/** The greatest number of histories in one request. A history usually has 2 kB, and 20 kB at most. */
 const MOST_HISTORIES = 100;
 
 export class Store {
@@ -90,23 +92,23 @@ export class Store {
     this.#keepMs = String(keepMs);
   }
 
-  /** Reads a quorum, with the fields, for somebody who does not lead. @throws QuorumUnreachableError */
+  /** Reads the registers of a quorum with their fields, without a promise. @throws QuorumUnreachableError */
   look(): Promise<readonly Answer[]> {
     return this.#ask("reading schedules", READ_REGISTER, ["", "0", "1", this.#keepMs], () => true);
   }
 
-  /** Reads and promises, with the fields, for a leader that takes office. @throws QuorumUnreachableError */
+  /** Reads the registers with their fields, and makes the nodes promise this term. @throws QuorumUnreachableError */
   promise(term: number, enough: Enough): Promise<readonly Answer[]> {
     return this.#ask("taking over schedules", READ_REGISTER, [String(term), "1", "1", this.#keepMs], enough);
   }
 
-  /** Reads all nodes that answer in time. @throws QuorumUnreachableError */
+  /** Reads all nodes that answer in time, without the fields. @throws QuorumUnreachableError */
   poll(term: number): Promise<readonly Answer[]> {
     const isFromAll: Enough = (answers) => answers.length === this.ledger.nodeCount;
     return this.#ask("looking for orders", READ_REGISTER, [String(term), "0", "0", this.#keepMs], isFromAll);
   }
 
-  /** @throws QuorumUnreachableError */
+  /** Writes a step or the whole register. @throws QuorumUnreachableError */
   write({ version, from, gaps, drops, fields }: Write, enough: Enough): Promise<readonly Answer[]> {
     const versions = [version.term, version.step, from?.term ?? 0, from?.step ?? 0].map(String);
     const named = gaps.map((gap) => `${gap.process}:${gap.version.term}.${gap.version.step};`);
@@ -115,8 +117,8 @@ export class Store {
   }
 
   /**
-   * Gives an order, or only asks with the line "". Resolves with the line that stays on each node, or "": of `awaited`
-   * nodes, unless some do not answer in time.
+   * Sends an order, or only reads with the line "". Resolves with the line that each node keeps, or "". Waits for
+   * `awaited` nodes, unless some nodes do not answer in time.
    * @throws QuorumUnreachableError
    */
   order(field: string, line: string, awaited: number): Promise<readonly string[]> {
@@ -125,7 +127,7 @@ export class Store {
     return ledger.ask("ordering", ORDER, this.#keys, args, String, (lines) => lines.length >= awaited);
   }
 
-  /** Adds to the histories of schedules, of each of which `kept` ticks stay. @throws QuorumUnreachableError */
+  /** Adds lines to the histories of schedules. Each history keeps `kept` ticks. @throws QuorumUnreachableError */
   async record(lines: readonly HistoryLine[], kept: number): Promise<void> {
     const most = kept * LINES_PER_TICK;
     const args = [`^${"[^\n]*\n".repeat(most)}`, String(most * CUT_BYTES), this.#keepMs];
@@ -134,8 +136,8 @@ export class Store {
   }
 
   /**
-   * Resolves with the histories of schedules in their order, of each node that answers in time. One request is for
-   * `MOST_HISTORIES` of them, and they are asked for one after another.
+   * Resolves with the histories of schedules, in the order of `names`: for each schedule one text from each node that
+   * answers in time. Sends one request after another, each for up to `MOST_HISTORIES` schedules.
    * @throws QuorumUnreachableError
    */
   async historiesOf(names: readonly string[]): Promise<readonly (readonly string[])[]> {
@@ -152,7 +154,8 @@ export class Store {
   }
 
   /**
-   * Resolves with the name and newest line of each history, in turn, of each node that answers in time.
+   * Resolves with one text from each node that answers in time. The text alternates the name and the newest line of
+   * each history.
    * @throws as `historiesOf`
    */
   newestOfAll(): Promise<readonly string[]> {
@@ -165,7 +168,7 @@ export class Store {
     return ledger.ask("reading ticks", READ_HISTORY, this.#ticks, fields, parse, isFromAll);
   }
 
-  /** Returns the error of a question that only these nodes answered as needed. */
+  /** Returns the error for a request that only these nodes answered as needed. */
   tooFew(answers: readonly Answer[]): QuorumUnreachableError {
     const votes = answers.map(({ node }) => ({ node, vote: "granted", tookMs: 0 }) as const);
     return this.ledger.unreachable("behind the fence of the term", votes);

@@ -4,24 +4,27 @@ import { dateOf } from "../rules/values.ts";
 /** One firing of a schedule. */
 export interface Tick {
   readonly schedule: string;
-  /** The time at which it was due. */
+  /** The time at which the tick was due. */
   readonly scheduledAt: Date;
-  /** The time at which its handler was called, by this process's wall clock. */
+  /** The time at which the handler was called, by this process's wall clock. */
   readonly firedAt: Date;
   /**
-   * It is the same for this tick in every process and after every failover. It is fit to be a BullMQ `jobId`, with
-   * which a tick that runs twice adds one job.
+   * The ID of the tick, the same in every process and after every failover. As a BullMQ `jobId`, the ID makes a tick
+   * that runs twice add one job.
    */
   readonly id: string;
-  /** More than a second late: nobody could run it when it was due. */
+  /** Whether the tick is more than a second late, because no leader could run it when it was due. */
   readonly catchup: boolean;
-  /** 1, or more if an earlier leader started it and did not finish, or died while it waited (`at-least-once`). */
+  /**
+   * 1, or more if an earlier leader started the tick and did not finish, or died while the tick waited
+   * (`at-least-once`).
+   */
   readonly attempt: number;
-  /** The tick before this one that ran, if that is known. */
+  /** The previous tick that ran. Undefined if it is not known. */
   readonly lastRunAt?: Date;
   readonly term: LeaderTerm;
   readonly fencingToken: number;
-  /** Aborts when the term ends or is asked to, after `maxRunTime`, or by `overlap: "cancelOther"`. */
+  /** Aborts when the term ends or is asked to end, after `maxRunTime`, or by `overlap: "cancelOther"`. */
   readonly signal: AbortSignal;
 }
 

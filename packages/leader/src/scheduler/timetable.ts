@@ -1,8 +1,8 @@
 /**
- * The schedules in one term: how far each is dealt with, and when its next tick is due.
+ * The schedules in one term: the ticks that each has dealt with, and the time of its next tick.
  *
- * It is guaranteed that a calendar of the user's which throws holds up its own schedule only. Of ten thousand
- * calendars, which take a second to ask, some are asked in each slice.
+ * Guaranteed: a user's calendar that throws stops only its own schedule. Ten thousand calendars take a second in total,
+ * so each slice of work calls only some of them.
  */
 import type { Clock } from "@x/redlock-core";
 import { Slice } from "../kit/slice.ts";
@@ -22,19 +22,19 @@ export interface Entry {
 /** The state of a schedule in one term. */
 export interface Track {
   readonly entry: Entry;
-  /** Every tick up to here is dealt with. */
+  /** Every tick up to this time is dealt with. */
   accountedMs: number;
-  /** The last tick that ran or was about to, or 0. */
+  /** The last tick that ran or was claimed to run, or 0. */
   lastMs: number;
   missed: number;
   isPaused: boolean;
   /** The random part of the next tick's time. */
   delayMs: number;
-  /** The time of the next tick, or null if there is none. It is undefined until the calendar is asked. */
+  /** The time of the next tick. Null if there is no next tick, undefined until the calendar was called. */
   nextMs: number | null | undefined;
-  /** The plan in the making, while its due ticks are being found. */
+  /** The unfinished plan, while its due ticks are being found. */
   planning: Planning | undefined;
-  /** The time at which a calendar that failed is asked again, by the monotonic clock. */
+  /** The time at which a failed calendar is called again, by the monotonic clock. */
   retryMs: number | undefined;
 }
 
@@ -55,11 +55,11 @@ export function trackOf(entry: Entry, { accountedMs, lastMs, missed }: ScheduleS
 interface TimetableParts {
   readonly clock: Clock;
   readonly random: () => number;
-  /** Is called with what a calendar of the user's has thrown. */
+  /** Called with the error of a user's calendar. */
   readonly failed: (error: unknown) => void;
 }
 
-/** A calendar that threw is asked again after this. */
+/** The pause before a failed calendar is called again. */
 const RETRY_MS = 30_000;
 
 export class Timetable {
@@ -89,7 +89,7 @@ export class Timetable {
     this.#tracks.delete(name);
   }
 
-  /** Moves on to `accountedMs`; which tick is next is for the calendar to say. */
+  /** Marks every tick up to `accountedMs` as dealt with. The calendar must be called for the next tick. */
   advance(track: Track, accountedMs: number): void {
     track.accountedMs = Math.max(track.accountedMs, accountedMs);
     track.nextMs = undefined;
@@ -97,7 +97,7 @@ export class Timetable {
     track.delayMs = Math.floor(this.#parts.random() * (track.entry.options.jitter + 1));
   }
 
-  /** Returns the milliseconds until the first tick; 0 while calendars are left to ask. */
+  /** Returns the milliseconds until the first tick. 0 while some calendars have not been called yet. */
   untilTickMs(): number {
     const { clock } = this.#parts;
     const slice = new Slice(clock);
@@ -116,7 +116,10 @@ export class Timetable {
     return waitMs;
   }
 
-  /** Returns the longest overdue first: what is due again at once cannot hold up the others. */
+  /**
+   * Returns the due schedules, the longest overdue first, so that a schedule with many ticks cannot delay other
+   * schedules.
+   */
   dueAt(nowMs: number): readonly Track[] {
     const dueMs = ({ nextMs, delayMs }: Track): number =>
       typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;
@@ -126,8 +129,8 @@ export class Timetable {
   }
 
   /**
-   * Plans the ticks that are due. The result is undefined if the calendar threw, or the slice was over before they were
-   * found. The next call then goes on.
+   * Plans the due ticks of a schedule. Undefined if the calendar threw, or if the slice ended before all due ticks were
+   * found. The next call then continues.
    */
   planAt(nowMs: number, track: Track, slice: Slice): Plan | undefined {
     const { accountedMs, delayMs, entry } = track;
