@@ -1,8 +1,9 @@
 /**
- * Calls the handlers of one term: a tick that was claimed waits for those before it and for a slot, then runs.
+ * Calls the handlers of one term. A claimed tick waits for earlier ticks and for a slot, then runs.
  *
- * Guaranteed: a handler is called only while the term is current by the clock. When the end has come, nothing waits any
- * more. Of the ticks whose claim is answered later, those begin that can at once, since no other leader will run them.
+ * Guaranteed: a handler is called only while the term is current by the clock. After the request to end, no tick waits.
+ * If a claim is confirmed later, its tick begins only if it can begin immediately, because no other leader will run the
+ * tick.
  *
  * Not guaranteed: that a handler which ignores its signal ends.
  */
@@ -18,32 +19,32 @@ import type { OverlapDecision } from "./rules/overlap.ts";
 import type { NamedTick, Tick } from "./tick.ts";
 import type { Entry, Track } from "./timetable.ts";
 
-/** A tick that this term has claimed, so that nobody else runs it. */
+/** A tick that this term has claimed, so that no other leader runs it. */
 export interface ClaimedTick extends NamedTick {
   readonly track: Track;
   readonly id: string;
   readonly isCatchup: boolean;
-  /** It is caught up, or fell due while others were: see overlap.ts. */
+  /** Whether the tick is caught up, or fell due during a catch-up: see overlap.ts. */
   readonly isBacklog: boolean;
   readonly attempt: number;
   readonly delivery: "at-most-once" | "at-least-once";
-  /** The order of a `trigger()`, which runs also while the schedule is paused. */
+  /** The order of a `trigger()`, whose tick runs even while the schedule is paused. Undefined for a scheduled tick. */
   readonly trigger: Trigger | undefined;
   readonly lastMs: number;
 }
 
-/** A tick has a run from when no other holds it up: it waits for a slot, then its handler is called. */
+/** A tick that waits for no earlier tick. The run waits for a slot, then calls the handler. */
 interface Run {
-  /** Until its handler is called, a later tick may replace it. */
+  /** The tick. A later tick may replace it until the handler is called. */
   claimed: ClaimedTick;
-  /** Asks the handler to end. It is undefined until that is called. */
+  /** Asks the handler to end. Undefined until the handler is called. */
   cancel: ((reason: unknown) => void) | undefined;
 }
 
-/** What runs of one name. */
+/** Runs of one schedule's name. */
 interface Runs {
   readonly running: Set<Run>;
-  /** These begin when those that run have ended. */
+  /** Ticks that begin after the running ticks have ended. */
   readonly queue: ClaimedTick[];
 }
 
@@ -52,19 +53,19 @@ interface RunnerParts {
   readonly term: LeaderTerm;
   readonly clock: Clock;
   readonly concurrency: number;
-  /** The schedules that have not been removed. */
+  /** Schedules that were not removed, by name. */
   readonly entries: ReadonlyMap<string, Entry>;
-  /** Is called with each tick that the next leader must not run again. */
+  /** Called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
-  /** Is called with each tick that has not begun and that the next leader is to run instead. */
+  /** Called with each tick that has not begun and that the next leader runs instead. */
   readonly left: (claimed: ClaimedTick) => void;
 }
 
 export class Runner {
   readonly #parts: RunnerParts;
-  /** What runs or waits, by name. A name of which nothing does is not there. */
+  /** Running and waiting ticks, by name. Contains only names with such ticks. */
   readonly #runs = new Map<string, Runs>();
-  /** Runs at most `concurrency` handlers at a time, first come first served. */
+  /** Runs at most `concurrency` handlers at a time, in the order of their arrival. */
   readonly #slots: PQueue;
   #isEnding = false;
 
@@ -73,7 +74,7 @@ export class Runner {
     this.#slots = new PQueue({ concurrency: parts.concurrency });
   }
 
-  /** A schedule that is added again has those of the one that was removed. */
+  /** Returns the runs of a name. A schedule that is removed and added again keeps the runs that have not ended. */
   runsOf(name: string): Runs {
     return this.#runs.get(name) ?? { running: new Set(), queue: [] };
   }
@@ -86,7 +87,7 @@ export class Runner {
     else queue.push(claimed);
   }
 
-  /** Leaves out those ticks that `isMeant` names, of all that wait for others or for a slot. */
+  /** Drops the waiting ticks for which `isMeant` returns true: they are skipped, or left to the next leader. */
   dropWaiting(name: string, reason: SkipReason, isMeant: (claimed: ClaimedTick) => boolean): void {
     const { running, queue } = this.runsOf(name);
     for (const run of running) {
@@ -95,26 +96,26 @@ export class Runner {
       this.#drop(run.claimed, reason);
     }
     const dropped = queue.filter(isMeant);
-    // Before anybody is told, who may drop the others.
+    // The queue must be final before listeners are called, because a listener may drop further ticks.
     queue.splice(0, queue.length, ...queue.filter((claimed) => !isMeant(claimed)));
     for (const claimed of dropped) this.#drop(claimed, reason);
     this.#startNext(name);
   }
 
-  /** No handler is to be called any more. */
+  /** Drops all waiting ticks. Later ticks begin only if they can begin immediately. */
   end(): void {
     this.#isEnding = true;
     for (const name of this.#runs.keys()) this.dropWaiting(name, "term-over", () => true);
   }
 
-  /** Resolves when no handler runs, and none waits. Never rejects. */
+  /** Resolves when no handler runs or waits. Never rejects. */
   idle(): Promise<void> {
     return this.#slots.onIdle();
   }
 
   /**
-   * A tick that waits for a slot leaves its run to the later one. Behind all that wait, ticks that are due often would
-   * never begin.
+   * A tick that waits for a slot is replaced within its run. With a new run at the end of the line, a tick that is due
+   * often would never begin.
    */
   #replace(claimed: ClaimedTick): void {
     const { running, queue } = this.runsOf(claimed.name);
@@ -134,7 +135,10 @@ export class Runner {
     return isNext && delivery === "at-most-once" && this.#slots.pending < this.#parts.concurrency;
   }
 
-  /** The next leader runs what the end of the term has kept from running, if it is at-least-once, or was triggered. */
+  /**
+   * Skips a tick. A triggered or `at-least-once` tick that the end of the term stopped is left to the next leader
+   * instead.
+   */
   #drop(claimed: ClaimedTick, reason: SkipReason): void {
     const isLeft = claimed.delivery === "at-least-once" || claimed.trigger !== undefined;
     if (reason === "term-over" && isLeft) return this.#parts.left(claimed);
@@ -160,7 +164,7 @@ export class Runner {
     const { term, entries } = this.#parts;
     const { claimed } = run;
     const { track } = claimed;
-    // The first who asks after a freeze ends the term, and so drops what waits.
+    // After a freeze, this call may end the term and so drop all waiting ticks.
     const isCurrent = term.isCurrent();
     const { running } = this.runsOf(claimed.name);
     if (!running.has(run)) return;
@@ -198,13 +202,13 @@ export class Runner {
     const startedMs = clock.monotonicMs();
     events.emit("tick", tick);
     try {
-      // Listeners ran since the last check. Between this one and the call nothing does.
+      // Listeners ran since the last check. No other code runs between this check and the call of the handler.
       if (!term.isCurrent()) return this.#drop(claimed, "term-over");
       await (traces.tick.isHeard ? traces.tick.run(aboutTick(tick), async () => await handler(tick)) : handler(tick));
       this.#ended(claimed);
       events.emit("tickDone", { tick, tookMs: clock.monotonicMs() - startedMs });
     } catch (error) {
-      // One that gave up because of the end of the term is left to the next leader.
+      // A handler that stopped because of the term's end leaves its tick to the next leader.
       if (!term.signal.aborted || linked.signal.reason !== term.signal.reason) this.#ended(claimed);
       events.emit("tickError", { tick, tookMs: clock.monotonicMs() - startedMs, error });
     } finally {
@@ -234,7 +238,7 @@ export class Runner {
   }
 }
 
-/** Whether a backlog runs or waits. With `catchup: "all"` a tick that falls due meanwhile is caught up, too. */
+/** Reports whether a backlog runs or waits. With `catchup: "all"`, a tick that falls due in this time also joins it. */
 export function isCatchingUp(runs: Runs): boolean {
   return [...Array.from(runs.running, (run) => run.claimed), ...runs.queue].some((claimed) => claimed.isBacklog);
 }

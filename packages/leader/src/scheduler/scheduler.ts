@@ -1,12 +1,12 @@
 /**
- * Schedules whose ticks run on the leader only, once each, across failovers.
+ * Schedules whose ticks run only on the leader, each tick once, across failovers.
  *
- * Guaranteed, as long as the lock nodes keep their data: with `at-most-once` the handler of a tick is called at most
- * once, whatever crashes. With `at-least-once` a tick that a leader started is run again by the next one, until it is
- * recorded as finished. A tick that nobody could run is caught up by the next leader as `catchup` says.
+ * Guaranteed, as long as the lock nodes keep their data: with `at-most-once`, the handler of a tick is called at most
+ * once, whatever crashes. With `at-least-once`, each next leader runs a started tick again until the tick is recorded
+ * as finished. If no leader could run a tick, the next leader catches up as `catchup` says.
  *
- * Not guaranteed: that a tick runs at its very moment, or that the effects of a handler happen once. For that, give
- * `tick.id` or `tick.fencingToken` to whatever it writes to.
+ * Not guaranteed: that a tick runs exactly on time, or that the effects of a handler happen once. For effects that
+ * happen once, pass `tick.id` or `tick.fencingToken` to the store.
  */
 import {
   callback,
@@ -63,35 +63,35 @@ import type { TickHandler } from "./tick.ts";
 import type { Entry } from "./timetable.ts";
 
 export interface SchedulerOptions {
-  /** Whose leader runs the ticks. */
+  /** The election. Its leader runs the ticks. */
   readonly election: LeaderElection;
-  /** Tells several schedulers of one election apart. Default "". */
+  /** Prefix that separates several schedulers of one election. Default "". */
   readonly keyPrefix?: string | undefined;
-  /** IANA zone of cron expressions. Default "UTC". */
+  /** IANA time zone of cron expressions. Default "UTC". */
   readonly timezone?: string | undefined;
-  /** Handlers that run at once, over all schedules of this process. Default 100. */
+  /** The greatest number of handlers that run at the same time, over all schedules of this process. Default 100. */
   readonly concurrency?: number | undefined;
   /**
-   * How long handlers may take to end after the term was asked to, in ms. The lease is renewed meanwhile. Default
-   * 30,000.
+   * The time that handlers may take to end after the term was asked to end, in ms. The lease is renewed for this time.
+   * Default 30,000.
    */
   readonly drainTimeout?: number | undefined;
   /**
-   * The number of ticks of each schedule that are kept on the lock nodes. Each has what became of it and what its
-   * handler rejected with, in up to 200 bytes. 0 to 100, default 10.
+   * The number of past ticks that the lock nodes keep for each schedule. A tick's entry contains its outcome and error,
+   * in up to 200 bytes. 0 to 100, default 10.
    */
   readonly history?: number | undefined;
 }
 
-/** A schedule that was added. */
+/** A schedule of a scheduler. */
 export interface Schedule {
   readonly name: string;
-  /** The first tick after `after`, or null. */
+  /** Returns the first tick after `after`. Null if there is none. */
   next(after: Date): Date | null;
   /**
-   * Takes it out of this scheduler: what runs goes on, and what waits is skipped. What is stored of it stays. To ticks
-   * that pass until it is added again, here or in a later leader, `catchup` applies. Added again, it takes what still
-   * runs for its own.
+   * Removes the schedule from this scheduler. Running handlers continue, and waiting ticks are skipped. The stored
+   * state remains. The schedule may be added again, here or in a later leader. `catchup` then applies to the ticks in
+   * between, and handlers that still run count as runs of the new schedule.
    */
   remove(): void;
 }
@@ -124,13 +124,13 @@ const NEXT = callback<NextTick>();
 const PERIOD = integer({ min: 1 });
 const EXPRESSION = text({ min: 1 });
 
-/** The key prefixes of the schedulers that lead in a term: each register has one writer. */
+/** Key prefixes of the schedulers that lead in a term. Each register has one writer. */
 const ledTerms = new WeakMap<LeaderTerm, Set<string>>();
 
 export class LeaderScheduler implements AsyncDisposable {
   readonly #options: ReturnType<typeof OPTIONS.resolve>;
   readonly #ledger: Ledger;
-  /** One object for all schedules without options, of which there may be ten thousand. */
+  /** Options of all schedules without own options. They share one object, because there may be ten thousand. */
   readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
   readonly #events: Emitter<SchedulerEvents>;
@@ -139,7 +139,7 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #operator: Operator;
   #running: Promise<void> | undefined;
   #leading: { readonly session: Session; readonly ended: Promise<void> } | undefined;
-  /** What is still written of a term that has ended. */
+  /** Writes of the last term's history. Undefined if there was no term. */
   #recording: Promise<void> | undefined;
 
   /** @throws TypeError, RangeError naming option, rule and value */
@@ -174,12 +174,13 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Runs `handler` at each time of a cron expression in `timezone`. It has 5 fields, or 6 with seconds first, or is
-   * `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
+   * Runs `handler` at each time of a cron expression in `timezone`. The expression has 5 fields, or 6 with seconds
+   * first, or is `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
    *
-   * An hour field with `*` or `?` follows real time when the zone changes its clocks. One that names its hours fires
-   * each time of the repeated hour once. Those of the skipped hour fire when it ends (on the same day), as one tick.
-   * @throws TypeError, RangeError at once for a bad expression, one that never fires, a bad zone or option, or a taken
+   * An hour field with `*` or `?` follows real time when the zone changes its clocks. An hour field with named hours
+   * fires each time of the repeated hour once. Times in the skipped hour fire as one tick when the hour ends (on the
+   * same day).
+   * @throws TypeError, RangeError for a wrong expression, zone or option, an expression that never fires, or a used
    * name
    */
   cron(name: string, expression: string, handler: TickHandler, options?: ScheduleOptions): Schedule {
@@ -189,8 +190,8 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Runs `handler` every `ms`, counted from the Unix epoch plus `offset`: a failover keeps the phase.
-   * @throws TypeError, RangeError at once, also for a `jitter` that is longer than the period
+   * Runs `handler` every `ms`, counted from the Unix epoch plus `offset`, so a failover keeps the phase.
+   * @throws TypeError, RangeError for a wrong option, including a `jitter` longer than the period
    */
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
     const { offset, options: resolved } = resolveIntervalOptions(options, this.#options.timezone);
@@ -200,7 +201,9 @@ export class LeaderScheduler implements AsyncDisposable {
     return this.#add(name, everyCalendar(periodMs, offset), handler, resolved);
   }
 
-  /** Runs `handler` by a calendar of your own, which is asked once at once. @throws what it throws then */
+  /**
+   * Runs `handler` by the user's own calendar. The calendar is called once immediately. @throws the calendar's error
+   */
   add(name: string, next: NextTick, handler: TickHandler, options?: ScheduleOptions): Schedule {
     scheduleName.of("name", name);
     NEXT.of("next", next);
@@ -211,9 +214,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Has the leader run a schedule now, also a paused one. The tick's id is its own. A leader that does not have the
-   * schedule, as while a new version is deployed, reports that (`error`). The order then waits for one that has it,
-   * and is dropped after a day.
+   * Makes the leader run a schedule now, even a paused one. The tick has its own ID. A leader without the schedule, as
+   * during a deployment, reports that (`error`). The order then waits for a leader with the schedule, and expires after
+   * a day.
    * @throws UnknownScheduleError if neither this process nor the lock nodes know it, QuorumUnreachableError
    */
   async trigger(name: string): Promise<void> {
@@ -221,10 +224,10 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Lets no leader claim a tick of this schedule until it is resumed. Ticks that pass are not caught up, also not by a
-   * leader that was not there meanwhile. What was claimed and waits is skipped when the leader hears of the pause:
-   * after a round trip, or after 5 s if the message is lost. What runs goes on, and `trigger` works. Of two calls, also
-   * of `resume`, the later one counts, whatever the clocks of their processes say.
+   * Pauses a schedule until it is resumed: no leader claims a tick. Ticks of this time are not caught up, not even by a
+   * later leader. Waiting ticks are skipped when the leader receives the order: after a round trip, or after 5 s if the
+   * message is lost. Running handlers continue, and `trigger` works. The later of two calls of `pause` or `resume`
+   * wins, whatever the clocks of their processes show.
    * @throws as `trigger`
    */
   async pause(name: string): Promise<void> {
@@ -236,14 +239,14 @@ export class LeaderScheduler implements AsyncDisposable {
     await this.#operator.setPaused(name, false);
   }
 
-  /** Resolves with this scheduler's schedules as the nodes know them, in any process. @throws QuorumUnreachableError */
+  /** Lists this scheduler's schedules with their state on the nodes, in any process. @throws QuorumUnreachableError */
   async list(options: ListOptions = {}): Promise<readonly ScheduleInfo[]> {
     return await this.#operator.list(options);
   }
 
   /**
-   * What became of the last ticks of a schedule, the newest first, from any process. It is as long as the option
-   * `history` of the leader and of this scheduler allow. What a leader did in its last second before it died may be
+   * Returns the outcomes of a schedule's last ticks, the newest first, in any process. The length is limited by the
+   * option `history` of the leader and of this scheduler. Outcomes of the last second before a leader died may be
    * missing.
    * @throws UnknownScheduleError, QuorumUnreachableError as `trigger`
    */
@@ -252,8 +255,7 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of
-   * yours.
+   * Takes part in the election, with `election.run()`. Use `lead` instead if the election runs a task of the user.
    * @throws ElectionBusyError, ElectionStoppedError
    */
   start(): void {
@@ -329,16 +331,16 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Ends the ticks here. Resolves when the handlers have ended, or `drainTimeout` (default: that of the constructor)
-   * has passed. Ticks that wait are skipped. Those with `at-least-once`, and what was triggered, are left to the next
+   * Ends the ticks in this process. Resolves when the handlers have ended, or after `drainTimeout` (default: the
+   * constructor's option). Waiting ticks are skipped. Triggered ticks and `at-least-once` ticks are left to the next
    * leader.
    *
-   * A term from `start()` is asked to end, so that `tick.signal` aborts, and then released. At `drainTimeout` it is
-   * left to run out, as by `election.stop()`. One that was given to `lead()` stays its owner's, and the handlers run to
-   * their end.
+   * A term from `start()` is asked to end, so that `tick.signal` aborts, and then released. If handlers outlast
+   * `drainTimeout`, its lease expires instead, as with `election.stop()`. A term that was passed to `lead()` still
+   * belongs to its owner, and the handlers run to their end.
    *
-   * Called again it may shorten the time. It never rejects. Do not await it in a handler, since it waits for that
-   * handler.
+   * A second call may shorten the time. Never rejects. Do not await the call in a handler, because the call waits for
+   * the handler.
    */
   async stop(options: StopOptions = {}): Promise<void> {
     const { election } = this.#options;
@@ -383,7 +385,7 @@ export class LeaderScheduler implements AsyncDisposable {
     };
   }
 
-  /** Waits for the handlers in a term that another owns, or that was left to run out. */
+  /** Waits for the handlers in a term that belongs to another owner or whose lease expires. */
   #handlersEnded(timeoutMs: number = this.#options.drainTimeout): Promise<void> {
     const { clock } = protocolOf(this.#options.election.redlock);
     const ended = this.#leading?.ended ?? Promise.resolve();
@@ -408,7 +410,7 @@ export class LeaderScheduler implements AsyncDisposable {
     return keyPrefix === undefined ? "" : `${keyPrefix}:`;
   }
 
-  /** State is kept for longer than the longest window, so that it is there when it is needed. */
+  /** The stored state lives longer than the longest catch-up window. */
   #store(): Store {
     const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
     return new Store(this.#ledger, this.#prefix, 30 * DAY_MS + 2 * longestWindowMs);

@@ -1,9 +1,9 @@
 /**
- * The scheduler in one term, with one timer for all schedules. What falls due, begins, ends and is ordered becomes one
- * step of the register. It happens when that is confirmed.
+ * The scheduler in one term, with one timer for all schedules. Due ticks, beginnings, ends and orders are collected in
+ * one step of the register. Their effects follow when the step is confirmed.
  *
- * Guaranteed: a handler is called only for a tick that this term has on a quorum as claimed. The session ends when the
- * term does, after its handlers have.
+ * Guaranteed: a handler is called only for a tick that this term has claimed on a quorum. The session ends after the
+ * term and its handlers have ended.
  *
  * Not guaranteed: that a handler which ignores its signal ends with the term.
  */
@@ -48,44 +48,44 @@ interface SessionParts {
   readonly entries: ReadonlyMap<string, Entry>;
   readonly concurrency: number;
   readonly events: Emitter<SchedulerEvents>;
-  /** This signal aborts when no tick is to begin any more: with the term, or when this scheduler stops in one. */
+  /** Aborts when no more ticks may begin: when the term ends, or when the scheduler stops. */
   readonly over: AbortSignal;
 }
 
-/** How often orders, and nodes that lost their state, are looked for if no message tells of them. */
+/** Period of the search for orders and for nodes that lost their state, if no message arrives. */
 const POLL_MS = 5_000;
-/** A node that did not take a step is given everything after this time. */
+/** A node that did not take a step receives the whole register after this time. */
 const GAP_MS = 100;
-/** What is claimed in one slice is one step. */
+/** Length of the slice whose claims make one step. */
 const CLAIM_SLICE_MS = 10;
-/** One step has so many claims, each of which blocks a node for about 5 µs. */
+/** The greatest number of claims in one step. Each claim blocks a node for about 5 µs. */
 const MOST_CLAIMS = 500;
-/** A wall clock that was stepped is noticed this late. */
+/** A step of the wall clock is noticed within this time. */
 const LONGEST_SLEEP_MS = 30_000;
-/** A trigger is dropped after this: far longer than a deployment, and than clocks differ. */
+/** Lifetime of a trigger. The time is far longer than a deployment, and longer than clocks differ. */
 const LONGEST_TRIGGER_MS = DAY_MS;
 /**
- * Triggers that were begun are known for longer than that, by more than the clocks of leaders differ. One that comes
- * late is then too old.
+ * Started triggers are remembered longer than `LONGEST_TRIGGER_MS`, by more than leaders' clocks differ. A late copy of
+ * a forgotten trigger is then too old.
  */
 const KNOWN_TRIGGER_MS = LONGEST_TRIGGER_MS + 3_600_000;
 
-/** A leader that still leads this long after a node refused it for a newer term reports that. */
+/** If a node refuses the leader for a newer term and the leader still leads after this time, that is reported. */
 const NEWER_TERM_MS = 5_000;
-/** A schedule that is dealt with this far ahead of the clock was run by a leader whose clock was wrong. */
+/** Tolerated lead of a schedule's state over the clock. A greater lead means that a leader's clock was wrong. */
 const AHEAD_TOLERANCE_MS = 1_000;
-/** A clock is never this far ahead. Such a state was not written by a leader. */
+/** Greatest plausible lead. A state with a greater lead was not written by a leader. */
 const LONGEST_AHEAD_MS = 366 * DAY_MS;
 
 /** The most characters of a damaged field or line that a message shows, and the most messages that are remembered. */
 const [LONGEST_SHOWN, MOST_INVALID_TOLD] = [100, 100];
 
-/** What the register is to have, and what is done when it has. */
+/** Changes of the register, and their effects after the confirmation. */
 class Step {
   readonly changes = new Map<string, string>();
   readonly confirmed: (() => void)[] = [];
   readonly expired: string[] = [];
-  /** The number of triggers that it takes, by the name of the schedule. They begin before what it claims, or wait. */
+  /** Number of triggers in this step, by schedule. Triggers begin or wait before the claims of the same step. */
   readonly taken = new Map<string, number>();
 }
 
@@ -94,30 +94,30 @@ export class Session {
   readonly #register: Register;
   readonly #timetable: Timetable;
   readonly #runner: Runner;
-  /** The step that is being confirmed. */
+  /** The step that waits for its confirmation. */
   #step: Step | undefined;
-  /** The notes of ticks that an earlier session has left unfinished, by name. */
+  /** Notes of ticks that earlier sessions did not finish, by schedule. */
   readonly #inherited = new Map<string, string[]>();
-  /** The triggers that have not been taken yet, by field. */
+  /** Triggers that no step contains yet, by field. */
   readonly #triggers = new Map<string, Trigger>();
-  /** The times of the triggers that were taken, by field, the oldest first. */
+  /** Times of the started triggers, by field, the oldest first. */
   readonly #begun = new Map<string, number>();
-  /** The triggers that were reported, since there is no such schedule here. */
+  /** Triggers that were reported because this process does not have their schedule. */
   readonly #unknown = new Set<string>();
-  /** Fields of the register whose line cannot be right. The next step removes them. */
+  /** Fields of the register with a damaged line. The next step removes these fields. */
   #invalid: string[] = [];
-  /** The messages about such lines that were reported. */
+  /** Messages about damaged lines that were reported. */
   readonly #invalidTold = new Set<string>();
-  /** Whether it was reported that a schedule is dealt with ahead of the clock. */
+  /** Whether a state ahead of the clock was reported. */
   #isAheadTold = false;
-  /** The notes of ticks that have ended. */
+  /** Notes of ended ticks. */
   #ended: string[] = [];
-  /** At-least-once ticks, and what was triggered, that do not begin in this term any more. */
+  /** Triggered ticks and `at-least-once` ticks that are left to the next leader. */
   #left: ClaimedTick[] = [];
   #nextPollMs = 0;
   #polling: Promise<void> | undefined;
   readonly #naps: Naps;
-  /** Steps, and polls beside them, fail each for reasons of their own. */
+  /** Steps and polls fail independently, so each has its own outage. */
   readonly #stepOutage: Outage;
   readonly #pollOutage: Outage;
 
@@ -137,18 +137,18 @@ export class Session {
     onAbort(parts.over, () => this.#runner.end());
   }
 
-  /** Looks at the schedules again, now. */
+  /** Makes the session look at the schedules immediately. */
   nudge(): void {
     this.#naps.wake();
   }
 
-  /** Looks for orders, now. */
+  /** Makes the session look for orders immediately. */
   hear(): void {
     this.#nextPollMs = 0;
     this.nudge();
   }
 
-  /** Does nothing of a schedule any more. If it is added again, what is stored of it is looked at again. */
+  /** Stops a removed schedule. If the schedule is added again, its stored state is read again. */
   forget(name: string): void {
     this.#timetable.delete(name);
     this.#runner.dropWaiting(name, "removed", () => true);
@@ -159,28 +159,28 @@ export class Session {
     return this.#runner.runsOf(name).running.size;
   }
 
-  /** Returns when a schedule is due next, as far as its calendar was asked. */
+  /** Returns the time of a schedule's next tick. Undefined if there is none, or if its calendar was not called yet. */
   nextOf(name: string): number | undefined {
     return this.#timetable.get(name)?.nextMs ?? undefined;
   }
 
-  /** Resolves when the term is over, or asked to end, and no handler runs any more. Never rejects. */
+  /** Runs the session. Resolves when the term has ended or was asked to end, and no handler runs. Never rejects. */
   async run(): Promise<void> {
     const { term, clock, over } = this.#parts;
     while (!over.aborted && term.isCurrent()) await this.#naps.nap(await this.#try(), over);
     await this.#runner.idle();
     await this.#polling;
-    // Also when the term is over: until there is a newer one, the nodes take it.
+    // At least once even after the term: the nodes accept the step until a newer term has promised.
     for (let waitMs = await this.#handOver(); waitMs > 0 && term.isCurrent(); waitMs = await this.#handOver()) {
       await sleep(clock, waitMs);
     }
   }
 
-  /** Returns the milliseconds until the next time, also if this one failed. Never rejects. */
+  /** Makes one round of work. Returns the milliseconds until the next round, even after a failure. Never rejects. */
   async #try(): Promise<number> {
     try {
       const waitMs = await this.#goOn();
-      // A step that failed is made again, so this one has reached a quorum.
+      // A failed step is repeated, so success means that the step has reached a quorum.
       this.#stepOutage.ended();
       return waitMs;
     } catch (error) {
@@ -189,8 +189,8 @@ export class Session {
   }
 
   /**
-   * Tells the next leader what has ended, and what has not begun, which was no attempt. Resolves with 0, or with the
-   * milliseconds until the next try if too few nodes answered.
+   * Writes the ended ticks, and the ticks that did not begin and do not count as attempts, for the next leader.
+   * Resolves with 0, or with the milliseconds until the next attempt if too few nodes answered.
    */
   async #handOver(): Promise<number> {
     try {
@@ -204,7 +204,10 @@ export class Session {
     }
   }
 
-  /** Returns the milliseconds until the next time. */
+  /**
+   * Takes office if needed, starts a poll if it is due, and writes a step. Returns the milliseconds until the next
+   * round.
+   */
   async #goOn(): Promise<number> {
     const { term, clock, over } = this.#parts;
     if (!this.#register.isTaken && !(await this.#takeOffice())) return await this.#untilOver();
@@ -218,7 +221,7 @@ export class Session {
   }
 
   /**
-   * Confirms the step that is under way, or makes the next one. Resolves false if a newer term was seen.
+   * Confirms the current step, or the next step from `compose`. Resolves with false if a newer term was seen.
    * @throws QuorumUnreachableError
    */
   async #write(compose: (step: Step) => void): Promise<boolean> {
@@ -231,13 +234,13 @@ export class Session {
     if (!(await this.#register.confirm())) return false;
     const { confirmed } = this.#step;
     this.#step = undefined;
-    // Before anything begins that they stop.
+    // Pauses must apply before the effects of the step, which may start ticks.
     this.#hearPauses();
     for (const each of confirmed) each();
     return true;
   }
 
-  /** Reads the register. Resolves false if a newer term was seen. @throws QuorumUnreachableError */
+  /** Reads the register. Resolves with false if a newer term was seen. @throws QuorumUnreachableError */
   async #takeOffice(): Promise<boolean> {
     const { clock } = this.#parts;
     if (!(await this.#register.take(new Slice(clock)))) return false;
@@ -271,7 +274,7 @@ export class Session {
     this.#addClaims(step);
   }
 
-  /** Adds the orders that the mailboxes have. */
+  /** Adds the orders of the mailboxes. */
   #addOrders({ changes, expired, confirmed }: Step): void {
     this.#hearPauses();
     for (const [field, line] of this.#register.orders) {
@@ -290,7 +293,7 @@ export class Session {
     }
   }
 
-  /** Adds schedules that are new here, as many as a slice has time for, with what earlier leaders left of them. */
+  /** Adds new schedules with their stored state and unfinished ticks, up to the limits of a slice and a step. */
   #addTracks(step: Step): void {
     const { entries, clock } = this.#parts;
     if (this.#isLoaded) return;
@@ -309,7 +312,7 @@ export class Session {
     }
   }
 
-  /** Returns the state of a schedule as earlier leaders left it. Undefined if there is none that can be right. */
+  /** Returns the stored state of a schedule. Undefined if there is none, or if the stored state is damaged. */
   #storedState(name: string, nowMs: number): ScheduleState | undefined {
     const line = this.#register.fields.get(name);
     const state = stateOf(line);
@@ -328,7 +331,7 @@ export class Session {
     return state;
   }
 
-  /** Reports a line that is removed because it cannot be right. A node may show the line again until it is removed. */
+  /** Reports a damaged line once. A poll may find the line again before a step has removed it. */
   #reportInvalid(where: "register" | "mailbox", field: string, line: string): void {
     const [name, value] = [field, line].map((text) => JSON.stringify(text.slice(0, LONGEST_SHOWN)));
     const message = `${name} of the ${where} of schedules contains ${value}, which is not valid: it is removed`;
@@ -352,8 +355,8 @@ export class Session {
   }
 
   /**
-   * Takes triggers for schedules that are here, and drops those that are too old. The others are left to a leader that
-   * has the schedule.
+   * Starts triggers of schedules in this process, and drops expired triggers. Other triggers wait for a leader with
+   * their schedule.
    */
   #addTriggers({ changes, confirmed, taken }: Step): void {
     const { entries, events, term } = this.#parts;
@@ -380,7 +383,7 @@ export class Session {
     }
   }
 
-  /** Adds what has ended, and what is left to the next leader. */
+  /** Adds the ended ticks, and the ticks that are left to the next leader. */
   #addEnds({ changes }: Step): void {
     const { clock } = this.#parts;
     for (const note of this.#ended.splice(0)) changes.set(note, "");
@@ -395,7 +398,7 @@ export class Session {
     }
   }
 
-  /** Claims what is due, as much as a slice has time for. */
+  /** Claims due ticks, up to the limits of a slice and a step. */
   #addClaims(step: Step): void {
     const { clock } = this.#parts;
     const nowMs = clock.wallMs();
@@ -444,13 +447,13 @@ export class Session {
     if (claimed.delivery === "at-least-once") this.#end(claimed);
   }
 
-  /** Notes that no leader is to run a tick any more. The next step tells it, with all that end in the same moment. */
+  /** Records that no leader may run a tick again. The next step contains all ticks that ended until then. */
   #end(tick: NamedTick): void {
     this.#ended.push(noteOf(tick));
     this.nudge();
   }
 
-  /** Waits for every node, also a slow one, and so beside the steps; wakes the session when it knows. Never rejects. */
+  /** Polls all nodes, including slow ones, while steps continue. Wakes the session after the answers. Never rejects. */
   #pollBeside(): void {
     this.#nextPollMs = this.#parts.clock.monotonicMs() + POLL_MS;
     this.#polling = this.#register
@@ -477,7 +480,7 @@ export class Session {
     }
   }
 
-  /** Takes over whether a schedule is paused. Ticks from before the end of a pause are dealt with. */
+  /** Applies the stored pause to a schedule. Ticks before the end of a pause count as dealt with. */
   #setPause(track: Track): void {
     const { name, options } = track.entry;
     track.isPaused = pauseOf(this.#register.newest(PAUSE + name))?.isPaused ?? options.paused;
@@ -485,7 +488,7 @@ export class Session {
     else if (this.#resumedMs(track) > track.accountedMs) this.#timetable.advance(track, this.#resumedMs(track));
   }
 
-  /** Returns when a pause has ended. One that is yet to end is 0: clocks differ, and to wait would hold it up. */
+  /** Returns the end of the last pause. 0 if the end is in the future, because another clock was ahead. */
   #resumedMs({ entry }: Track): number {
     const { resumedMs } = pauseOf(this.#register.newest(PAUSE + entry.name)) ?? { resumedMs: 0 };
     return resumedMs <= this.#parts.clock.wallMs() ? resumedMs : 0;
@@ -495,7 +498,7 @@ export class Session {
     return this.#parts.clock.wallMs() - atMs > LONGEST_TRIGGER_MS;
   }
 
-  /** What was removed has no track: so there are as many tracks as schedules, once each has one. */
+  /** Whether each schedule has a track. Removed schedules have none, so the counts can be compared. */
   get #isLoaded(): boolean {
     return this.#timetable.size === this.#parts.entries.size;
   }
@@ -517,8 +520,8 @@ export class Session {
   }
 
   /**
-   * Waits for the end of a term that a newer one has followed. Its deadline ends it at the latest. While renewals move
-   * the deadline, no newer leader can be there, so what the node knows is wrong, and that is reported.
+   * Waits for the end of a term that a newer term has replaced. The deadline ends the term at the latest. If renewals
+   * keep moving the deadline, there cannot be a newer leader. The node's value is then wrong, and is reported.
    */
   async #untilOver(): Promise<number> {
     const { clock, events, over, term } = this.#parts;
