@@ -406,8 +406,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       leader(
         "scheduler/session.ts",
-        "if (!field.startsWith(TRIGGER)) changes.set(field, line);",
-        "if (!field.startsWith(TRIGGER)) expired.push(field);",
+        "} else if (trigger === undefined) changes.set(field, line);",
+        "} else if (trigger === undefined) expired.push(field);",
       ),
     ],
   },
