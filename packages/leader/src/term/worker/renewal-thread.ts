@@ -1,7 +1,7 @@
 /**
- * This file is the entry of the renewal thread. It acquires the lock and renews it, also while the event loop of the
- * process is blocked. It does so for no longer than `maxBlock`, so that a process which hangs for ever does not lead
- * for ever.
+ * Entry of the renewal thread. The thread acquires the lock and renews it, even while the event loop of the process is
+ * blocked. After a block of `maxBlock` the thread stops renewing, so that a process that hangs forever does not lead
+ * forever.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type Redlock, systemClock, type Vote } from "@x/redlock-core";
@@ -17,7 +17,7 @@ import {
 import { localLeases, type TermLease } from "../lease.ts";
 import { beatPeriodMs, type Command, failureOf, type Report, SharedState, type ThreadData } from "./shared.ts";
 
-/** A message has so much of a URL; one with data in it may be long. */
+/** The most characters of a URL in a message. A `data:` URL may be long. */
 const LONGEST_URL = 1_000;
 
 const data = workerData as ThreadData;
@@ -35,8 +35,8 @@ interface Acquisition {
 
 let current: Acquisition | undefined;
 /**
- * The steps from this thread's clocks to the event loop's, which have other starts. They are too small by the message's
- * way, so what is converted looks older.
+ * Differences between the event loop's clocks and this thread's clocks. The differences are too small by the message's
+ * travel time, so converted readings look older than they are.
  */
 let toLoop = { monotonicMs: 0, suspendedMs: 0 };
 let beats = shared.beats;
@@ -131,7 +131,7 @@ function obey(command: Command): void {
 }
 
 /**
- * @throws Error, TypeError naming option, rule and URL, and what the module did instead; what it threw is the `cause`
+ * @throws Error, TypeError naming option, rule, URL and the module's result. An error of the module is the `cause`
  */
 async function loadRedlock(url: string): Promise<Redlock> {
   const rule = `renewal.worker.redlock must be the URL of a module whose default export makes a Redlock (of @x/redlock-core), got ${JSON.stringify(url.slice(0, LONGEST_URL))}`;

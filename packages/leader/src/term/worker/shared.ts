@@ -1,9 +1,10 @@
 /**
- * What the event loop and the renewal thread tell each other: messages, and memory that both read without waiting.
+ * Messages between the event loop and the renewal thread, and memory that both read without waiting.
  *
- * The memory holds the clocks' reading from before the last successful renewal. An event loop that was blocked so knows
- * its deadline the moment it runs again. The memory also holds a beat that the event loop changes, so that the thread
- * knows when it is blocked. A reader that sees an old cell beside a new one believes less, never more.
+ * The memory contains the clocks' reading from before the last successful renewal, so an event loop that was blocked
+ * knows its deadline as soon as it runs again. The memory also contains a beat that the event loop changes, so that the
+ * thread notices a blocked event loop. A reader that sees old and new cells together trusts the lease for a shorter
+ * time, never longer.
  */
 import {
   FencedOffError,
@@ -25,9 +26,9 @@ export interface ThreadData extends LeaseOptions {
   readonly maxBlock: number;
 }
 
-/** The `id` of a message is that of the acquisition which it is about. */
+/** Commands to the thread. The `id` of a message is the ID of its acquisition. */
 export type Command =
-  /** It waits for the lock, or makes one attempt. `now`: by the event loop's clocks, when it sent this. */
+  /** Acquire the lock, with or without waiting. `now` is the event loop's reading of its clocks at the sending. */
   | { readonly type: "acquire"; readonly id: number; readonly isToWait: boolean; readonly now: Instant }
   | { readonly type: "cancel"; readonly id: number }
   | { readonly type: "leave"; readonly id: number }
@@ -35,7 +36,7 @@ export type Command =
   | { readonly type: "close" };
 
 export type Report =
-  /** The thread takes commands. */
+  /** The thread accepts commands. */
   | { readonly type: "ready"; readonly id: 0 }
   | { readonly type: "granted"; readonly id: number; readonly fencingToken: number; readonly token: string }
   | { readonly type: "refused"; readonly id: number; readonly votes: readonly Vote[] }
@@ -65,7 +66,7 @@ export class SharedState {
     Atomics.add(this.#cells, CELLS.beat, 1n);
   }
 
-  /** The reading from before the last renewal, in the event loop's clocks. */
+  /** Reading of the clocks from before the last renewal, in the event loop's clocks. */
   get start(): Instant {
     const ms = (cell: number): number => Number(Atomics.load(this.#cells, cell)) / 1_000;
     return { monotonicMs: ms(CELLS.monotonicUs), wallMs: ms(CELLS.wallUs), suspendedMs: ms(CELLS.suspendedUs) };
@@ -80,17 +81,17 @@ export class SharedState {
   }
 }
 
-/** The event loop beats, and the thread looks, this often. */
+/** Returns the period of the event loop's beats, and of the thread's looks. */
 export function beatPeriodMs(maxBlock: number): number {
   return Math.max(5, Math.floor(maxBlock / 10));
 }
 
-/** An error on its way: a message keeps the text of one and its cause, not its class and its fields. */
+/** An error in a message. Messages keep the text and cause of an error, but neither its class nor its fields. */
 export interface Failure {
   readonly error: Error;
-  /** The code is undefined if the error is none of redlock-core. */
+  /** Code of a redlock-core error. Undefined for other errors. */
   readonly code: RedlockErrorCode | undefined;
-  /** The other fields of the error, which are plain data. */
+  /** Other fields of the error, as plain data. */
   readonly facts: object;
 }
 
@@ -104,14 +105,16 @@ const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> =
   REENTRANCY: ReentrancyError,
 };
 
-/** Knows an error by its code, because the thread's module may have a copy of redlock-core of its own. */
+/**
+ * Returns the error as data. Errors are recognized by code, because the thread's module may have its own redlock-core.
+ */
 export function failureOf(thrown: unknown): Failure {
   const error: Error & { readonly code?: unknown } = asError(thrown);
   const code = (Object.keys(KINDS) as RedlockErrorCode[]).find((known) => known === error.code);
   return { error, code, facts: code === undefined ? {} : Object.assign({}, error) };
 }
 
-/** Returns the error that was thrown, of its own class. */
+/** Returns the thrown error with its class and fields. */
 export function errorOf({ error, code, facts }: Failure): Error {
   if (code === undefined) return error;
   Object.setPrototypeOf(error, KINDS[code].prototype);

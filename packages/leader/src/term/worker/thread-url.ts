@@ -1,6 +1,6 @@
 /**
- * This is loaded when a renewal thread starts, and apart: it alone has `import.meta`, which CommonJS, as of Jest,
- * cannot even parse.
+ * Location of the renewal thread's file. Loaded only when a thread starts, because CommonJS, for example in Jest,
+ * cannot parse `import.meta`.
  */
 
 /** The thread's file ends in `.js` in the package, and in `.ts` from source, under a loader for TypeScript. */

@@ -1,10 +1,11 @@
 /**
  * Leases whose renewals run in a worker thread.
  *
- * It is guaranteed that the lease outlives a blocked event loop for as long as the thread renews it, at most `maxBlock`
- * and one lease. The event loop knows from shared memory until when it may believe, without waiting for a message.
+ * Guaranteed: the thread renews the lease of a blocked event loop for up to `maxBlock`. The event loop reads the end of
+ * its lease from shared memory, without waiting for a message.
  *
- * Nothing is guaranteed through a freeze of the whole process (SIGSTOP, a frozen cgroup): that stops the thread, too.
+ * Not guaranteed: that the lease survives a freeze of the whole process (SIGSTOP, a frozen cgroup), because the thread
+ * also stops.
  */
 import { Worker } from "node:worker_threads";
 import type { Clock, LockLossReason } from "@x/redlock-core";
@@ -82,8 +83,8 @@ class RenewalThread {
   }
 
   /**
-   * Waits for an answer of the thread, and keeps the process alive. It does so for a lease at most: a thread that hangs
-   * releases nothing, and by then there is nothing left to release.
+   * Waits for an answer of the thread, and keeps the process alive. After one lease the wait ends, because a thread
+   * that hangs releases nothing, and the lease has ended anyway.
    */
   attend<T>(answer: Promise<T>, otherwise: T): Promise<T> {
     const { leaseDuration: timeoutMs } = this.options;
@@ -155,7 +156,7 @@ class WorkerLease implements TermLease {
   readonly #lost = new AbortController();
   readonly #released = deferred<boolean>();
   #policy: RenewalPolicy | undefined;
-  /** The start of a lease that is over, because the memory may already be that of the next one. */
+  /** Start of a lease that is over. The memory may already contain the start of the next lease. */
   #lastStart: Instant | undefined;
 
   constructor(thread: RenewalThread, granted: Report & { readonly type: "granted" }) {
@@ -183,7 +184,7 @@ class WorkerLease implements TermLease {
     return (this.signal.reason as { readonly reason: LockLossReason } | undefined)?.reason;
   }
 
-  /** The thread renews the lease, and knows when. */
+  /** Stores the callbacks of the policy. The thread decides when to renew. */
   keep(policy: RenewalPolicy): void {
     this.#policy = policy;
   }
@@ -221,7 +222,7 @@ class WorkerLease implements TermLease {
     }
   }
 
-  /** The lease runs out; its deadline ends the term. */
+  /** Reports the thread's end as a failed renewal. The lease expires, and its deadline ends the term. */
   threadDied(error: Error): void {
     this.#policy?.onFailed?.(error);
     this.#released.resolve(false);
