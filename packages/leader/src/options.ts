@@ -88,8 +88,8 @@ export interface CooldownOptions {
 
 export interface WorkerRenewal {
   /**
-   * The URL of a module. Its default export is a function that returns a `Redlock` for the same nodes, or a promise of
-   * the `Redlock`. Clients cannot be sent to a thread.
+   * The URL of a module. The default export must be a function that returns a `Redlock` for the same nodes, or a
+   * promise of the `Redlock`. Clients cannot be sent to a thread.
    */
   readonly redlock: URL | string;
   /**
@@ -107,7 +107,7 @@ export interface ResolvedOptions
   readonly cooldown: Cooldown;
 }
 
-/** What the options are measured against. */
+/** Facts that the options are compared with. */
 interface OptionFacts {
   readonly defaultId: string;
   readonly maxTtl: number;

@@ -16,49 +16,49 @@ import type { Catchup } from "./rules/plan.ts";
 
 /** All durations are integer milliseconds. */
 export interface ScheduleOptions {
-  /** IANA zone of a cron expression. Default: that of the scheduler. */
+  /** IANA time zone of a cron expression. Default: the time zone of the scheduler. */
   readonly timezone?: string | undefined;
   /**
-   * What becomes of ticks that nobody could run, since there was no leader, or all processes were down.
+   * How missed ticks are treated, after a time without a leader or with all processes down.
    *
-   * - `latest` (default): at most one runs, the newest.
-   * - `all`: each runs, the oldest first, one after another.
-   * - `none`: only a tick runs that is less than a second late.
+   * - `latest` (default): only the newest tick runs.
+   * - `all`: each tick runs, the oldest first, one after another.
+   * - `none`: a tick runs only if it is less than a second late.
    */
   readonly catchup?: Catchup | undefined;
-  /** Older ticks are missed, and counted. Default 60,000. */
+  /** Age limit of caught-up ticks in ms. Older ticks are counted as missed. Default 60,000. */
   readonly catchupWindow?: number | undefined;
-  /** The most ticks that are caught up at once, the newest. Default 100, at most 1,000. */
+  /** The greatest number of ticks that are caught up together, the newest. Default 100, at most 1,000. */
   readonly maxCatchup?: number | undefined;
   /**
-   * What becomes of a tick that is due while an earlier one of its schedule runs.
+   * How a tick is treated that falls due while an earlier tick of its schedule runs.
    *
-   * - `skip` (default): it is left out.
-   * - `bufferOne`: one waits.
-   * - `cancelOther`: the signal of the running one aborts, and this one runs when that has ended. One that still waits
-   *   for a slot (`concurrency`) is left out, and this one replaces it.
-   * - `allowAll`: both run.
+   * - `skip` (default): the later tick is skipped.
+   * - `bufferOne`: one tick waits, further ticks are skipped.
+   * - `cancelOther`: the signal of the running tick aborts, and the later tick runs after the end of the running tick.
+   *   A tick that still waits for a slot (`concurrency`) is skipped and replaced.
+   * - `allowAll`: both ticks run.
    *
-   * With `catchup: "all"` ticks that are caught up wait for each other instead, up to `maxCatchup` of them. So do those
-   * that fall due meanwhile.
+   * With `catchup: "all"`, up to `maxCatchup` caught-up ticks wait for each other instead. Ticks that fall due in this
+   * time also wait.
    */
   readonly overlap?: Overlap | undefined;
   /**
    * Whether a tick whose leader died runs again.
    *
-   * - `at-most-once` (default): it is claimed before it runs, and a crash loses it.
-   * - `at-least-once`: it is recorded as finished after it ran. After a crash the next leader runs it again. So the
-   *   handler must be repeatable: `tick.id` is the same, `tick.attempt` is higher.
+   * - `at-most-once` (default): the tick is claimed before it runs, and lost by a crash.
+   * - `at-least-once`: the tick is recorded as finished after it ran. After a crash the next leader runs the tick
+   *   again, with the same `tick.id` and a higher `tick.attempt`. The handler must be repeatable.
    */
   readonly delivery?: "at-most-once" | "at-least-once" | undefined;
   /**
-   * With `at-least-once`, a tick that so many leaders began and did not finish is given up. A leader that dies counts
-   * also for those that waited. One that ends in good order does not. Default 5.
+   * The greatest number of attempts with `at-least-once`. A tick that this number of leaders did not finish is skipped.
+   * The death of a leader is also an attempt for ticks that waited, but an orderly end is not. Default 5.
    */
   readonly maxAttempts?: number | undefined;
   /**
-   * Each tick runs up to this much later, at random. It is at most the period of `every()`. With other calendars, ticks
-   * that fall due meanwhile are caught up as `catchup` says. Default 0.
+   * The greatest random delay of a tick in ms, at most the period of `every()`. With other calendars, ticks that fall
+   * due during a delay are caught up as `catchup` says. Default 0.
    */
   readonly jitter?: number | undefined;
   /** `tick.signal` aborts with a `TimeoutError` when its handler has run for this long. Default: never. */
@@ -67,13 +67,13 @@ export interface ScheduleOptions {
   readonly startAt?: Date | undefined;
   /** The schedule has no ticks after this time. */
   readonly endAt?: Date | undefined;
-  /** Is a schedule paused that nobody has paused or resumed yet? Default false. */
+  /** Whether the schedule is paused until it is resumed for the first time. Default false. */
   readonly paused?: boolean | undefined;
 }
 
 /** The options of `every()`. */
 export interface IntervalOptions extends ScheduleOptions {
-  /** Moves all ticks by so many ms. Default 0. */
+  /** Shift of all ticks in ms. Default 0. */
   readonly offset?: number | undefined;
 }
 
@@ -96,13 +96,13 @@ function isZone(name: string): boolean {
   }
 }
 
-/** A name becomes part of `tick.id`, which BullMQ takes as a job id only without ":". */
+/** A name becomes part of `tick.id`. BullMQ accepts a job ID only without ":". */
 export const scheduleName: Check<string> = textLike(
   `a string of 1 to ${LONGEST_NAME} characters without ":"`,
   (name) => name !== "" && name.length <= LONGEST_NAME && !name.includes(":"),
 );
 
-/** A date is known by what is used of it: it may come from another realm. */
+/** A date is recognized by its `getTime()`, because it may come from another realm. */
 export const moment: Check<Date> = new Check({
   rule: "a valid Date",
   faultOf: (given) => {
@@ -149,7 +149,8 @@ export function resolveIntervalOptions(
 }
 
 /**
- * The object is written out: put together by spreading it takes half a kilobyte more, and there may be ten thousand.
+ * The object is a literal. Built by spreading, each object would need half a kilobyte more, and there may be ten
+ * thousand.
  */
 function inForce(given: Resolved<typeof SHAPE>, defaultTimezone: string): ResolvedScheduleOptions {
   const startMs = given.startAt?.getTime() ?? Number.NEGATIVE_INFINITY;

@@ -99,7 +99,7 @@ export class Register {
       if (slice.isOver) await slice.another();
       if (!field.startsWith(":")) this.#fields.set(field, line);
     }
-    // An unconfirmed step of an earlier scheduler in this term may still arrive. It has the next step number.
+    // An unconfirmed step of an earlier scheduler in this term may still arrive. Such a step has the next number.
     if (version.term === term.term) this.#nextStep = version.step + 2;
     this.#version = version;
     return true;

@@ -1,6 +1,6 @@
 /**
- * Pure: when ticks are. croner answers questions about calendars here. Its timers are not used, since they know nothing
- * of terms.
+ * Pure: computes the times of ticks. croner computes the calendars. Its timers are not used, because they do not end
+ * with a term.
  */
 
 import { kindOf, quote, show } from "@x/redlock-core/protocol";
@@ -8,39 +8,39 @@ import { Cron } from "croner";
 import { dateOf } from "../../rules/values.ts";
 
 /**
- * The first tick strictly after `after`, or null if there is none. It must not depend on the time at which it is asked.
+ * Returns the first tick strictly after `after`. Null if there is none. The result must depend only on `after`.
  */
 export type NextTick = (after: Date) => Date | null;
 
-/** The same in milliseconds since the Unix epoch. */
+/** A calendar in milliseconds since the Unix epoch. */
 export interface Calendar {
   next(afterMs: number): number | null;
 }
 
-/** An error of the user's calendar, with what was asked. */
+/** Error of the user's calendar, with the argument of the call. */
 class CalendarError extends RangeError {
   override readonly name = "CalendarError";
 }
 
-/** croner takes more: a seventh field for years, and a date. */
+/** The accepted forms. croner also accepts a seventh field for years, and a date. */
 const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
 
 /**
  * A cron expression in an IANA time zone: 5 fields, or 6 with seconds first, or a nickname (`@daily`).
  *
- * An hour field without `*` and `?` names its hours. Where the zone changes its clocks, a named time that occurs twice
- * fires at the first occurrence only. Named times that do not occur fire once, together, when the clock has jumped, if
- * that is still the same day.
+ * An hour field without `*` and `?` names its hours. When the zone changes its clocks, a named time that occurs twice
+ * fires only at the first occurrence. Named times that do not occur fire together once, when the clock has jumped, if
+ * the day is still the same.
  *
- * With any other hour field the ticks follow real time. A time that occurs twice fires twice, and one that does not
- * occur does not fire.
- * @throws RangeError at once for a bad expression, and for one that never fires
+ * With any other hour field, the ticks follow real time. A time that occurs twice fires twice, and a skipped time does
+ * not fire.
+ * @throws RangeError for a wrong expression, and for an expression that never fires
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
   if (!CRON.test(expression)) {
     throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${shown(expression)}`);
   }
-  // First as it was given: an error is about that.
+  // The given expression is parsed first, so that errors show it.
   parse(expression, timezone);
   const named = withNamedTimes(expression);
   const calendar = { next: (afterMs: number): number | null => nextOf(cronOf(named, timezone), afterMs) };
@@ -57,14 +57,14 @@ interface ParsedCron {
 }
 
 /**
- * croner makes an array of 10,000 years, 83 kB, for each expression. That takes about 0.1 ms, as long as to find a
- * tick. So only expressions asked for again soon are kept. To keep ten thousand made nine tenths of the garbage
- * collector's work, which moves what has lived for a while.
+ * croner creates an array of 10,000 years, 83 kB, for each expression. The creation takes about 0.1 ms, the same as
+ * finding a tick. The cache contains only expressions that are soon needed again. A cache of ten thousand caused nine
+ * tenths of the garbage collector's work, which moves objects that survive.
  */
 const MOST_KEPT = 16;
 const MOST_SEEN = 64;
 const kept = new Map<string, ParsedCron>();
-/** They were asked for lately, and not kept. */
+/** Expressions that were needed recently and are not in the cache. */
 const seen = new Set<string>();
 let latest: ParsedCron | undefined;
 
@@ -106,8 +106,8 @@ function parse(expression: string, timezone: string): Cron {
 }
 
 /**
- * The same times. If the hours are named, minutes and seconds are named, too: croner takes any wildcard or step among
- * them for real time.
+ * Returns an expression for the same times. If the hours are named, minutes and seconds are named as well, because
+ * croner uses real time for any wildcard or step in these fields.
  */
 function withNamedTimes(expression: string): string {
   const fields = expression.trim().split(/\s+/);

@@ -1,69 +1,68 @@
-/** Pure: what became of ticks, as lines that the nodes keep, the newest first, and as records made of them. */
+/** Pure: outcomes of ticks, as lines that the nodes store, the newest first, and as records for users. */
 import { messageOf } from "@x/redlock-core/protocol";
 import { dateOf, isTime } from "../../rules/values.ts";
 import type { SkipReason } from "../events.ts";
 import { tickId } from "../tick.ts";
 
 /**
- * What became of a tick.
+ * Outcome of a tick.
  *
- * - `running`: the leader of the present term called its handler, or was about to, and that has not ended.
- * - `run`: its handler has ended.
- * - `failed`: its handler rejected.
- * - `unfinished`: the same of a term that is over. Its leader may have died.
- * - `skipped`: it was dealt with and did not run.
- * - `missed`: ticks were given up, `count` of them.
+ * - `running`: the current leader has called the handler, or was about to call it, and the handler has not ended.
+ * - `run`: the handler has ended.
+ * - `failed`: the handler rejected.
+ * - `unfinished`: like `running`, but the term is over. The leader may have died.
+ * - `skipped`: the tick did not run, for a `reason`.
+ * - `missed`: `count` ticks were missed.
  */
 export type TickOutcome = "running" | "run" | "failed" | "unfinished" | "skipped" | "missed";
 
-/** One entry of a schedule's history. */
+/** An entry of a schedule's history. */
 export interface TickRecord {
   readonly outcome: TickOutcome;
-  /** The time at which the tick was due. With `missed` it is the time at which the ticks were given up. */
+  /** The time at which the tick was due. With `missed`, the time at which the leader counted the ticks as missed. */
   readonly scheduledAt: Date;
-  /** The term whose leader tells this. */
+  /** The term of the leader that wrote the entry. */
   readonly term: number;
-  /** The `tick.id` of a tick whose handler was called. */
+  /** The `tick.id`, if the handler was called. */
   readonly id?: string;
-  /** How long after it was due the handler was called, in ms. */
+  /** Delay of the handler's call in ms. */
   readonly lateMs?: number;
-  /** How long the handler took, in ms. */
+  /** Duration of the handler in ms. */
   readonly tookMs?: number;
   /** The number of the attempt, as in `tick.attempt`. */
   readonly attempt?: number;
-  /** What the handler rejected with, cut to 200 characters. */
+  /** Error of the handler, cut to 200 characters. */
   readonly error?: string;
-  /** Why it was skipped. Of several in a row that are skipped for one reason, the last is kept. */
+  /** Reason of a skipped tick. If several ticks in a row are skipped for one reason, only the last is kept. */
   readonly reason?: SkipReason;
-  /** How many were given up. Of several such records in a row, the last is kept. */
+  /** Number of missed ticks. If several such entries follow each other, only the last is kept. */
   readonly count?: number;
 }
 
-/** What happened, as the leader sees it and the nodes keep it. It knows of no term that is over. */
+/** An entry as the leader writes it and the nodes store it. The outcome `unfinished` is computed by the reader. */
 export type Happening = Omit<TickRecord, "scheduledAt" | "outcome" | "id"> & {
   readonly outcome: Exclude<TickOutcome, "unfinished">;
   readonly scheduledAtMs: number;
-  /** The end of `tick.id`: the rest of it follows from the name and the time. */
+  /** The end of `tick.id`. The name and the time give the rest. */
   readonly suffix?: string;
 };
 
-/** What the nodes know of one schedule. */
+/** The nodes' history of one schedule. */
 interface Past {
-  /** When it is due next, as its leader saw it then; undefined: never, or it is not known. */
+  /** Time of the next tick when the leader wrote the newest line. Undefined if there is no next tick or no line. */
   readonly nextMs: number | undefined;
-  /** The newest first. */
+  /** The entries, the newest first. */
   readonly happenings: readonly Happening[];
 }
 
-/** A tick takes two lines at most: when it begins, and when it has ended. */
+/** The greatest number of lines of a tick: its beginning and its end. */
 export const LINES_PER_TICK = 2;
 
 const LONGEST_ERROR = 200;
 
 /**
- * A line begins with its key, which names what it is about: a later line with this key says more of the same. The rest
- * are facts in their order, as JSON. Of lines in a row that have one key, the nodes keep the last. There may be a
- * hundred thousand lines, so they are short.
+ * Returns the key of a line. A line begins with its key, followed by facts in a fixed order, as JSON. A later line with
+ * the same key replaces the previous line on the nodes. Lines are short, because there may be a hundred thousand.
  */
 export function keyOf(happening: Happening): string {
   const { outcome, scheduledAtMs, attempt, reason, suffix } = happening;
@@ -76,7 +75,7 @@ type Facts = readonly [
   outcome: Happening["outcome"],
   term: number,
   nextMs: number | null,
-  // Of a tick whose handler was called, what is not in the key. Of others the time, and how many.
+  // If the handler was called: the facts that the key does not contain. Otherwise the time and the count.
   lateMs: number,
   tookMs?: number | null,
   error?: string,
@@ -132,7 +131,7 @@ function parsed(json: string): unknown {
   }
 }
 
-/** What the nodes keep of one schedule, of each its lines. */
+/** Combines the lines of one schedule from several nodes. */
 export function pastOf(texts: readonly string[]): Past {
   const newest = new Map<string, Happening>();
   let last: Found | undefined;
@@ -145,7 +144,7 @@ export function pastOf(texts: readonly string[]): Past {
       if (found === undefined) continue;
       const { happening } = found;
       const key = `${keyOf(happening)} ${happening.scheduledAtMs}`;
-      // The first of a key is its newest.
+      // The first line of a key is the newest.
       if (ofNode.has(key)) continue;
       if (ofNode.size === 0 && (last === undefined || beganMs(happening) >= beganMs(last.happening))) last = found;
       ofNode.add(key);
@@ -154,12 +153,12 @@ export function pastOf(texts: readonly string[]): Past {
     }
   }
   const all = [...newest.values()].sort((a, b) => beganMs(b) - beganMs(a));
-  // A node that was down may have an earlier one of several in a row.
+  // A node that was down may have an earlier line of the same key.
   const happenings = all.filter((each, at) => at === 0 || keyOf(each) !== keyOf(all[at - 1] as Happening));
   return { nextMs: last?.nextMs ?? undefined, happenings };
 }
 
-/** Name and newest line of each schedule, of what a node replies about all. */
+/** Returns the name and the newest line of each schedule in a node's reply about all schedules. */
 export function* newestIn(text: string): Generator<readonly [name: string, line: string]> {
   const lines = text.split("\n");
   for (let at = 0; at + 1 < lines.length; at += 2) {
@@ -168,7 +167,7 @@ export function* newestIn(text: string): Generator<readonly [name: string, line:
   }
 }
 
-/** A node that missed the end of a tick still says that it runs. */
+/** Reports whether `one` contains the end of a tick that `other` shows as running. A node may have missed the end. */
 function saysMore(one: Happening, other: Happening): boolean {
   return other.outcome === "running" && one.outcome !== "running";
 }
@@ -177,7 +176,9 @@ function beganMs({ scheduledAtMs, lateMs = 0 }: Happening): number {
   return scheduledAtMs + lateMs;
 }
 
-/** `term`: that of the leader, as it was seen, maybe before this was read; undefined: nobody leads. */
+/**
+ * Returns the record of an entry. `term` is the leader's term, read at about the same time. Undefined without a leader.
+ */
 export function recordOf(name: string, happening: Happening, term: number | undefined): TickRecord {
   const { scheduledAtMs, suffix, outcome, ...facts } = happening;
   return {

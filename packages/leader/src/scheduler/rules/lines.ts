@@ -1,39 +1,40 @@
 /**
- * Pure: the fields of a scheduler's register, and the lines in them. The scheduler's own fields contain ":", which no
- * schedule's name does.
+ * Pure: the fields of a scheduler's register, and the lines in these fields. The scheduler's own fields contain ":",
+ * which no schedule's name contains.
  */
 import { isTime } from "../../rules/values.ts";
 import type { NamedTick } from "../tick.ts";
 
-/** The state of a schedule says how far it is dealt with; its field is its name. */
+/** State of a schedule. The name of the schedule is the field. */
 export interface ScheduleState {
   readonly accountedMs: number;
-  /** The last tick that ran or was about to, or 0. */
+  /** The last tick that ran or was claimed to run, or 0. */
   readonly lastMs: number;
   readonly missed: number;
 }
 
-/** An order to pause or to resume; of two, the one with the higher version counts. */
+/** An order to pause or resume a schedule. The order with the higher version wins. */
 export interface Pause {
   readonly version: number;
   readonly isPaused: boolean;
-  /** When a pause last ended, by the clock of the process that ended it, or 0. */
+  /** End of the last pause, by the clock of the process that ended it. 0 if no pause has ended. */
   readonly resumedMs: number;
 }
 
-/** A trigger is an order to run a schedule once, now. */
+/** An order to run a schedule once, immediately. */
 export interface Trigger extends NamedTick {
   readonly id: string;
 }
 
-/** Each of these begins the fields of one kind. */
+/** Prefixes of the fields of notes, pauses and triggers. */
 export const NOTE = "r:";
 export const PAUSE = "p:";
 export const TRIGGER = "t:";
 
 /**
- * Returns field and line of each, of a text that has all of them. No line has a colon, and no field has two, or ends
- * with one. So the first two in a row separate, also where the next field begins with one.
+ * Returns the fields and lines of a text that contains all fields. No line contains a colon, and no field contains two
+ * or ends with one. The first two colons in a row are therefore a separator, even if the next field begins with a
+ * colon.
  */
 export function* linesIn(text: string): Generator<readonly [string, string]> {
   for (let from = 0; from < text.length; ) {
@@ -75,7 +76,7 @@ export function stateLine({ accountedMs, lastMs, missed }: ScheduleState): strin
   return `${accountedMs} ${lastMs} ${missed}`;
 }
 
-/** Returns the state in a line. Undefined if the line is not that of a state. */
+/** Returns the state in a line. Undefined if the line is damaged. */
 export function stateOf(line: string | undefined): ScheduleState | undefined {
   const [accounted, last, given, ...more] = (line ?? "").split(" ");
   const [accountedMs, lastMs, missed] = [timeOf(accounted), timeOf(last), integerOf(given)];
@@ -84,8 +85,8 @@ export function stateOf(line: string | undefined): ScheduleState | undefined {
 }
 
 /**
- * The field of an at-least-once tick that was begun and has not ended. Its line is the attempt, or the one before if
- * that was given back.
+ * Returns the field of an at-least-once tick that began and has not ended. The line is the number of the attempt, or
+ * the number before if the tick was left to the next leader without an attempt.
  */
 export function noteOf({ name, atMs }: NamedTick): string {
   return `${NOTE}${name}@${atMs}`;
@@ -100,7 +101,7 @@ export function pauseLine({ version, isPaused, resumedMs }: Pause): string {
   return `${version} ${isPaused ? 1 : 0} ${resumedMs}`;
 }
 
-/** Returns the order in a line. Undefined if the line is not that of a pause. */
+/** Returns the pause in a line. Undefined if the line is damaged. */
 export function pauseOf(line: string | undefined): Pause | undefined {
   const [given, isPaused = "", resumed] = (line ?? "").split(" ");
   const [version, resumedMs] = [integerOf(given), timeOf(resumed)];
@@ -109,14 +110,14 @@ export function pauseOf(line: string | undefined): Pause | undefined {
 }
 
 /**
- * A leader that has begun it sets `isTaken`. Its line is later than that of the order, so a late copy of the order
- * changes nothing.
+ * Returns the line of a trigger. A leader that starts the trigger sets `isTaken`. The line then wins over the line of
+ * the order, so a late copy of the order has no effect.
  */
 export function triggerLine({ name, atMs }: NamedTick, isTaken: boolean): string {
   return `${atMs} ${isTaken ? 1 : 0} ${name}`;
 }
 
-/** Returns the order in a line. Undefined if the line is not that of a trigger. */
+/** Returns the trigger in a line. Undefined if the line is damaged. */
 export function triggerOf(field: string, line: string): (Trigger & { readonly isTaken: boolean }) | undefined {
   const [at, taken = "", ...words] = line.split(" ");
   const [atMs, name] = [timeOf(at), words.join(" ")];

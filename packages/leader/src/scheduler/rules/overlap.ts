@@ -1,30 +1,32 @@
-/** Pure: what happens to a tick while an earlier one of the same schedule still runs. The words are Temporal's. */
+/** Pure: decides about a tick while an earlier tick of the same schedule runs. The policies have Temporal's names. */
 
 export type Overlap = "skip" | "bufferOne" | "cancelOther" | "allowAll";
 
 export type OverlapDecision =
   | "run"
-  /** The tick is not run, and counts as dealt with. */
+  /** The tick does not run, and counts as dealt with. */
   | "skip"
-  /** Runs when the others have ended. */
+  /** The tick runs after the other ticks have ended. */
   | "queue"
-  /** The running one is asked to end; this runs when it has. */
+  /** The running tick is asked to end, and this tick runs afterwards. */
   | "replace";
 
 interface Occupancy {
   readonly running: number;
-  /** Ticks that wait for the running one. */
+  /** Number of ticks that wait for the running tick. */
   readonly queued: number;
 }
 
-/** What is caught up: ticks that passed, and those that fall due before these have run. */
+/** A catch-up: missed ticks, and ticks that fall due before the missed ticks have run. */
 interface Backlog {
   readonly isPart: boolean;
-  /** More do not wait: a handler that takes longer than its period would never catch up. */
+  /**
+   * The greatest number of waiting ticks. Without a limit, a handler that is slower than its period never catches up.
+   */
   readonly mostQueued: number;
 }
 
-/** Ticks of a backlog run one after another instead. */
+/** Decides about a tick. Ticks of a catch-up run one after another, except with `allowAll`. */
 export function decideOverlap(policy: Overlap, occupancy: Occupancy, backlog: Backlog): OverlapDecision {
   if (policy === "allowAll" || occupancy.running + occupancy.queued === 0) return "run";
   if (backlog.isPart) return occupancy.queued < backlog.mostQueued ? "queue" : "skip";

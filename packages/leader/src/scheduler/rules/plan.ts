@@ -1,18 +1,18 @@
-/** Pure: which ticks are due, which of them run, and which are missed. */
+/** Pure: finds the due ticks, and decides which ticks run and which are missed. */
 import type { Calendar } from "./calendar.ts";
 
-/** What to do about ticks that passed while nobody could run them. */
+/** How missed ticks are treated: see the option `catchup`. */
 export type Catchup = "none" | "latest" | "all";
 
 export interface PlanInput {
   readonly calendar: Calendar;
-  /** Every tick up to here has been dealt with. */
+  /** Every tick up to this time has been dealt with. */
   readonly accountedMs: number;
   readonly nowMs: number;
   readonly catchup: Catchup;
   /** Older ticks are missed. */
   readonly windowMs: number;
-  /** The most ticks that run, the newest. */
+  /** The greatest number of ticks that run, the newest. */
   readonly maxCatchup: number;
 }
 
@@ -25,18 +25,18 @@ interface PlannedTick {
 export interface Plan {
   /** The ticks that run, in ascending order. */
   readonly fire: readonly PlannedTick[];
-  /** How many ticks are given up; a lower bound after a long gap of a dense schedule. */
+  /** Number of missed ticks. A lower bound after a long gap of a dense schedule. */
   readonly missed: number;
-  /** The last tick that is dealt with once `fire` is claimed; `accountedMs` if none was due. */
+  /** The last tick that is dealt with after `fire` was claimed. Unchanged if no tick was due. */
   readonly accountedMs: number;
 }
 
-/** A tick that is no later than this is on time: timers, round trips and a hand-over take some of it. */
+/** A tick with at most this delay is on time. Timers, round trips and a hand-over cause such delays. */
 export const ON_TIME_MS = 1_000;
-/** croner needs about 0.1 ms a tick: a plan never takes more than a fraction of a second. */
+/** The greatest number of ticks in a plan. croner needs about 0.1 ms a tick, so a plan takes a fraction of a second. */
 const MOST_ENUMERATED = 1_000;
 
-/** A plan in the making: the calendar is asked once between two yields. */
+/** An unfinished plan. The calendar is called once between two yields. */
 export type Planning = Generator<undefined, Plan, undefined>;
 
 export function* planInSteps(input: PlanInput): Planning {
@@ -55,7 +55,7 @@ export function* planInSteps(input: PlanInput): Planning {
   };
 }
 
-/** The ticks in (fromMs, toMs]; from a later moment if there are too many of them. */
+/** Finds the ticks in (fromMs, toMs], or in a shorter range before `toMs` if there are too many. */
 function* newestTicks(
   calendar: Calendar,
   fromMs: number,
@@ -67,7 +67,7 @@ function* newestTicks(
   }
 }
 
-/** The first ticks in (fromMs, toMs], at most so many. */
+/** Finds the first ticks in (fromMs, toMs], up to `most`. */
 function* ticksIn(
   calendar: Calendar,
   fromMs: number,

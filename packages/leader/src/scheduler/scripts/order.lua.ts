@@ -2,7 +2,7 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Puts an operator's order into the mailbox: to pause or resume a schedule, or to run it now. A line begins with a
+ * Adds an operator's order to the mailbox: to pause, resume or trigger a schedule. A line begins with a
  * number. The line with the highest stays, here and in the register, and of two with one number the greater. A number
  * that a double cannot hold exactly loses against each other number.
  *

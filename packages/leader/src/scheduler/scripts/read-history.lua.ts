@@ -2,7 +2,7 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Reads what became of the ticks of some schedules, or the newest line of every one.
+ * Reads the histories of some schedules, or the newest line of each schedule.
  *
  * KEYS 1 histories (hash of texts by schedule) · 2 newest lines (hash by schedule)
  * ARGV fields; none: all

@@ -3,8 +3,7 @@ import { defineScript } from "@x/redlock-core/protocol";
 import { REGISTER_FACTS } from "./register-facts.lua.ts";
 
 /**
- * Reads a node's register and mailbox. For a leader that takes office this is the promise, too: from now on no older
- * term writes here.
+ * Reads a node's register and mailbox. For a new leader, the node also promises to refuse the writes of older terms.
  *
  * KEYS 1 register (hash) · 2 mailbox (hash)
  *

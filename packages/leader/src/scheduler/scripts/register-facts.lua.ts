@@ -1,10 +1,10 @@
 /**
- * Lua text in front of the scripts that read or write a register. It reads the register's own fields.
+ * Lua text at the beginning of the scripts that read or write a register. The text reads the register's own fields.
  *
  * - `seen`: `:promised`, `:term`, `:step` and `:run`, as they are stored.
  * - `promised`, `hereTerm`, `hereStep`: their numbers, 0 if the field is missing. A value that is not a whole number,
- *   or that a double cannot hold exactly, cannot be from a leader and counts as 0. Otherwise each later leader would be
- *   refused.
+ *   or that a double cannot hold exactly, cannot be from a leader and counts as 0. If the value counted, the node would
+ *   refuse each later leader.
  * - `wrong`: the fields with such a value, as text for people. Empty if there are none.
  * - `asText(number)`: a number in decimal digits. `nowMs()`: the node's clock in ms.
  */

@@ -3,22 +3,21 @@ import { defineScript } from "@x/redlock-core/protocol";
 import { REGISTER_FACTS } from "./register-facts.lua.ts";
 
 /**
- * Writes a step, or everything, to a node's register: see register.ts. It is idempotent, and what is older than what is
- * there changes nothing.
+ * Writes a step or the whole register to a node: see register.ts. Repeated and outdated writes have no effect.
  *
  * KEYS
- * - 1: register, a hash of lines by field. `:promised` is a term, `:term` and `:step` are its version. `:run` is the
- *   process that was given all of it.
+ * - 1: register, a hash of lines by field. `:promised` is a term, `:term` and `:step` are the version. `:run` is the
+ *   process that received the whole register.
  * - 2: mailbox, a hash of lines by field.
  *
  * ARGV
  * - 1, 2: term and step.
- * - 3, 4: term and step of the version that this changes.
- * - 5: '', or for everything, the gaps that it is for: `process:term.step;` for each.
- * - 6: keep in ms.
- * - 7: count of the orders to take out.
- * - then these, each as field and line.
- * - then the fields and lines to write. The line '' takes a field out.
+ * - 3, 4: term and step of the version that the step changes.
+ * - 5: '' for a step. For a full write, the answers for which it is valid: `process:term.step;` for each.
+ * - 6: lifetime in ms.
+ * - 7: number of orders to remove from the mailbox.
+ * - then these orders, each as field and line.
+ * - then the fields and lines to write. The line '' removes its field.
  *
  * Replies
  * - {'stale', promised}: the node has promised to accept no term below this one.
