@@ -1,10 +1,10 @@
 /**
  * Messages between the event loop and the renewal thread, and memory that both read without waiting.
  *
- * The memory contains the clocks' reading from before the last successful renewal, so an event loop that was blocked
- * knows its deadline as soon as it runs again. The memory also contains a beat that the event loop changes, so that the
- * thread notices a blocked event loop. A reader that sees old and new cells together trusts the lease for a shorter
- * time, never longer.
+ * The memory contains the clocks' reading from before the last successful renewal. An event loop that was blocked
+ * therefore knows its deadline as soon as it runs again. The memory also contains a beat that the event loop changes,
+ * so that the thread notices a blocked event loop. A reader that sees old and new cells together trusts the lease for a
+ * shorter time, never longer.
  */
 import {
   FencedOffError,
