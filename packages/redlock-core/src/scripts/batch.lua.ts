@@ -44,16 +44,16 @@
  * - N: the node is one of several. KEYS[2] is the node's hash.
  * - R: the request contains only releases. The node may be of either kind.
  *
- * The node's hash contains `run_id`, `since` and `quarantine` (quarantine.lua.ts), and the fencing registers 0 to 16383.
- * A register is the largest ballot that was granted for any resource whose key has this hash slot. Resources share
- * registers, so a valid ballot may be refused, but an outdated one is never accepted. The registers cannot be lost
- * without the `run_id` next to them.
+ * The node's hash contains `run_id`, `since` and `quarantine` (quarantine.lua.ts), and the fencing registers 0 to
+ * 16383. A register is the largest ballot that was granted for any resource whose key has this hash slot. Resources
+ * share registers, so a valid ballot may be refused, but an outdated one is never accepted. The registers cannot be
+ * lost without the `run_id` next to them.
  *
  * # The reply
  *
- * {node's time in µs, or 0 if it was not read; quarantineLeftMs; reply of operation 1, 2, …}. If a node that may vote
- * granted, extended or released everything, the reply is one value: 1, or the number of the last grant as text. The
- * grants before have the numbers before.
+ * {node's time in µs, or 0 if it was not read; quarantineLeftMs; reply of operation 1, 2, …}. The reply is one value if
+ * a node that may vote granted, extended or released everything: 1, or the number of the last grant. This number is a
+ * text, and the grants before have the numbers before.
  */
 
 import { codeOf, FIELDS, LETTER, MODE } from "../rules/operation.ts";

@@ -1,10 +1,10 @@
 /**
  * The line of waiters of a lock, and how a released lock passes to the first of them.
  *
- * `{k}:waiters` is a sorted set of members `<channel>#<id>` by place. When the lock is free, the node publishes
- * `turn <member> <lock key>` on the channel of the first member, and removes this member from the line. It then
- * reserves the lock for about a second: the lock key holds `reserved:<place>:<member>`. Every Redlock implementation
- * sees a reserved key as held. A reservation only ever denies: the waiter acquires the lock by an ordinary acquisition.
+ * `{k}:waiters` is a sorted set of members `<channel>#<id>` by place. When the lock is free, the node removes the first
+ * member from the line, and publishes `turn <member> <lock key>` on its channel. It then reserves the lock for about a
+ * second: the lock key holds `reserved:<place>:<member>`. Every Redlock implementation sees a reserved key as held. A
+ * reservation only ever denies: the waiter acquires the lock by an ordinary acquisition.
  *
  * PUBLISH counts the receivers. A channel without a subscriber belongs to a process that has gone, so its waiter is
  * skipped. If the process is alive but has no connection for messages, it asks again when it has one. The next three
@@ -12,8 +12,8 @@
  * reservations, in case the waiters before them are frozen. A waiter that asks in the same request receives no message,
  * because the reply says when to ask again.
  *
- * An operation that frees a lock hands it over only at the end of the whole request, because a later operation of the
- * same request may have a better claim to it.
+ * An operation that frees a lock hands it over only at the end of the whole request. A later operation of the same
+ * request may have a better claim to the lock.
  */
 import { IS_OURS } from "../rules/token.ts";
 

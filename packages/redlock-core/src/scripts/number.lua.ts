@@ -1,9 +1,9 @@
 /**
  * The fencing tokens that a node alone chooses.
  *
- * A number is above the last one that the node gave, above the greatest one that the client received from the node, and
- * at least the node's time in µs. So numbers continue to rise after a loss of data, unless the node's clock was set
- * back.
+ * A number is above the last one that the node gave, and above the greatest one that the client received from the node.
+ * A number is also at least the node's time in µs. So numbers continue to rise after a loss of data, unless the node's
+ * clock was set back.
  *
  * Numbers have 16 digits, so that they compare as texts, and Lua and JavaScript represent them exactly. A node whose
  * clock or data leads to another number would repeat fencing tokens or give smaller ones. It therefore gives none, and
