@@ -1,6 +1,7 @@
 /** Which partition a key is of: the rule of two lines that producers in other languages follow. */
+import { crc32 } from "node:zlib";
 import { partitionOf, queueName } from "@x/workers/partitions";
-import { array, assert, integer, property, string } from "fast-check";
+import { array, assert, constantFrom, integer, property, string } from "fast-check";
 import { describe, expect, it } from "vitest";
 import { whereIs } from "../../src/partitions/rules/partition.ts";
 import { keyFault } from "../../src/rules/entity-key.ts";
@@ -27,6 +28,16 @@ describe("a key's partition", () => {
       property(anyKey, integer({ min: 1, max: 1_024 }), (key, partitions) => {
         const partition = partitionOf(key, partitions);
         expect(Number.isInteger(partition) && partition >= 0 && partition < partitions).toBe(true);
+      }),
+    );
+  });
+
+  it("is that of its first part in braces that is not empty", () => {
+    const text = string({ unit: constantFrom("{", "}", "a", "b"), minLength: 1 });
+    assert(
+      property(text, (key) => {
+        const part = /\{([^}]+)\}/.exec(key)?.[1] ?? key;
+        expect(partitionOf(key, 1_024)).toBe(crc32(part) % 1_024);
       }),
     );
   });

@@ -2,6 +2,7 @@
 
 const CLASSES: Readonly<Record<string, string>> = {
   a: "A-Za-z",
+  c: "\\0-\\x1f\\x7f",
   d: "0-9",
   l: "a-z",
   u: "A-Z",
@@ -30,13 +31,14 @@ export function findPattern(subject: string, pattern: string): readonly [number,
 function execute(subject: string, pattern: string): RegExpExecArray | null {
   let expression = translated.get(pattern);
   if (expression === undefined) {
-    expression = new RegExp(translate(pattern));
+    expression = new RegExp(translatePattern(pattern));
     translated.set(pattern, expression);
   }
   return expression.exec(subject);
 }
 
-function translate(pattern: string): string {
+/** Translates a Lua pattern to the source of a regular expression. */
+export function translatePattern(pattern: string): string {
   let source = "";
   for (let at = 0; at < pattern.length; at += 1) {
     const char = pattern[at] ?? "";

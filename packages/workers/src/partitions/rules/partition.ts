@@ -21,7 +21,8 @@ const SERVERS = new Check<readonly unknown[]>({
     return value.length > 0 ? undefined : "range";
   },
 });
-const TAG = /\{([^}]+)\}/;
+/** The first part in braces that is not empty. The expression is anchored, so it reads each brace once. */
+const TAG = /^(?:[^{]|\{\})*\{([^}]+)\}/;
 
 /**
  * Returns the partition of a key: CRC-32 of its UTF-8 bytes, modulo the number of partitions. If the key has a part in
