@@ -5,8 +5,8 @@
  * - The waiters of all processes are served first come, first served, as precisely as their clocks agree through the
  *   nodes' time.
  * - An attempt sends one request to each node.
- * - Where nodes can tell when to ask again, no attempt is made before a hint or the end of the lease that they
- *   reported (see waiter.ts).
+ * - If the nodes can tell when to ask again, the next attempt follows a hint or the end of the reported lease (see
+ *   waiter.ts).
  * - A caller that cancels gets its reason immediately, and leaves neither a key nor a place in a line behind.
  *
  * It does not guarantee fairness between locks of several resources, or towards clients that wait in no line.

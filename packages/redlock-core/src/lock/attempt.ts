@@ -3,8 +3,8 @@
  *
  * An attempt guarantees the following:
  * - It has a token and a ballot of its own.
- * - `granted` means that a quorum of voting nodes set the keys, and that the validity is not over, counted from before
- *   the first byte was sent, by all clocks.
+ * - `granted` means that a quorum of voting nodes set the keys, and that the validity is not over by any clock. The
+ *   validity is counted from before the first byte was sent.
  * - The result is known with the quorum-th grant.
  * - If the attempt is refused, every node that may have set a key is asked to release it before the caller learns of
  *   the refusal. If a waiter is refused because the lock is held, the missing answers decide: a node that did not

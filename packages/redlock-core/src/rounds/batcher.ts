@@ -354,7 +354,7 @@ export class Batcher {
   }
 }
 
-/** Returns the request that sends an undelivered operation again. If it fails, the batcher keeps the operation again. */
+/** Returns the request that sends an undelivered operation again. If it fails, the batcher keeps the operation. */
 function redeliveryOf(operation: Undelivered, batcher: Batcher): Request {
   const receiver: Receiver = {
     onReply: (_node, { value }) => {

@@ -38,7 +38,7 @@ const FENCED = [FENCE];
 
 /**
  * Returns the names of the side keys of an operation. A request declares the lock keys of all resources of the
- * operation, then the side keys of all of them by the first name, then by the second.
+ * operation. Their side keys by the first name follow, then those by the second name.
  */
 export function sideKeyNamesOf(text: string): readonly string[] {
   switch (text[0]) {

@@ -1,22 +1,22 @@
 /**
- * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt. It grants
- * all resources or none, and never shortens an expiry: it replaces only a missing key or a reservation.
+ * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt. It
+ * grants all resources or none, and never shortens an expiry: it replaces only a missing key or a reservation.
  *
  * - `first`: index in KEYS of the first lock. The other locks follow, then their lines, then their notes.
  * - `ttl`: lease in ms.
  * - `member`: name of the waiter; '' if the attempt does not wait.
  * - `note`: text for observers; nil if there is none, and then no keys of notes.
  *
- * `{k}:note` contains the note of a grant as `<token> <fencing token> <node's time in µs> <note>`, for `ttl` ms. The note
- * describes the lock only while the lock's key has the same token, because the attempt may get no quorum, and notes are
+ * `{k}:note` contains the note of a grant as `<token> <fencing token> <node's time in µs> <note>`, for `ttl` ms. The
+ * note describes the lock only while the lock's key has the same token. The attempt may get no quorum, and notes are
  * neither prolonged nor deleted.
  *
  * Replies:
  * - 1: granted. Every lock key holds the token, and every register at least the ballot. A node alone replies the number
  *   of the grant instead.
  * - {0, index, pttl, ms, error}: refused. The resource of this index is held, or an earlier waiter is in line for it.
- *   The member is in line there now. The lock's key expires in `pttl` ms (-1: never). Without a message, the waiter asks
- *   again after `ms`. `error` is Redis' error if the key is of another type.
+ *   The member is in line there now. The lock's key expires in `pttl` ms (-1: never). Without a message, the waiter
+ *   asks again after `ms`. `error` is Redis' error if the key is of another type.
  * - {2, ballot}: stale. A register contains this ballot, which is not below the proposed one.
  * - {3}: ahead. The ballot is too far above the node's time and the registers.
  */

@@ -36,9 +36,9 @@
  * The rest of ARGV is one text per operation (operation.ts).
  *
  * Every key that the script reads or writes is in KEYS. KEYS[1] exists while a waiter may be in line on this node. The
- * keys of the mode follow, then the keys of each operation: the lock keys of its resources, and as many side keys of
- * each kind that it needs (`sideKeyNamesOf`). So the line of KEYS[i] is KEYS[i + count], where `count` is the number of
- * resources. The modes (keys.ts names their keys):
+ * keys of the mode follow, then the keys of each operation. These are the lock keys of its resources, and as many side
+ * keys of each kind that the operation needs (`sideKeyNamesOf`). So the line of KEYS[i] is KEYS[i + count], where
+ * `count` is the number of resources. The modes (keys.ts names their keys):
  * - 1: the node alone votes and forgets nothing, so it numbers the grants. KEYS[2] is the last number.
  * - Q: the same with quarantine. KEYS[2] is the node's hash, KEYS[3] the last number.
  * - N: the node is one of several. KEYS[2] is the node's hash.

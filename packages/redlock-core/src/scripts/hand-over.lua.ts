@@ -37,10 +37,10 @@ end
 `;
 
 /**
- * `reserve(key, waiters, head, asking)` reserves the free lock of `key` for `head`, the first member of its line and the
- * member's place. Returns false, and changes nothing, if this member's process has gone. `asking` is the member that
- * asks in the same request. The script defines `call`, `grantTtl` (the life of a reservation) and `countsReceivers`
- * before.
+ * `reserve(key, waiters, head, asking)` reserves the free lock of `key` for `head`, the first member of its line and
+ * the member's place. Returns false, and changes nothing, if this member's process has gone. `asking` is the member
+ * that asks in the same request. The script defines `call`, `grantTtl` (the life of a reservation) and
+ * `countsReceivers` before.
  */
 export const reserve: string = /* lua */ `
 local function notify(key, member, what)
