@@ -748,17 +748,21 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
       .map((name) => [`partitions.PartitionedQueue.${name}`, "BullMQ's, as are its arguments"]),
   ),
   ...Object.fromEntries(
-    ["run", "pause", "resume", "isRunning", "waitUntilReady", "close"].map((name) => [
+    ["run", "pause", "resume", "isPaused", "isRunning", "waitUntilReady", "close"].map((name) => [
       `partitions.PartitionedWorker.${name}`,
       "BullMQ's, as are its arguments",
     ]),
   ),
   ...Object.fromEntries(
-    ["on", "once", "off"].map((name) => [`partitions.PartitionedWorker.${name}`, "an EventEmitter's"]),
+    ["PartitionedWorker", "PartitionedQueue"].flatMap((name) =>
+      ["on", "once", "off"].map((method) => [`partitions.${name}.${method}`, "an EventEmitter's"]),
+    ),
   ),
   "workers.ExclusiveWorker.getNextJob": "BullMQ's, as are its arguments",
   "workers.ExclusiveWorker.run": "BullMQ's",
   "workers.ExclusiveWorker.close": "BullMQ's",
+  "workers.ExclusiveWorker.waitUntilReady": "BullMQ's",
+  "workers.ExclusiveWorker.delay": "called by BullMQ",
   "workers.ExclusiveWorker.on": "an EventEmitter's",
   "workers.ExclusiveWorker.once": "an EventEmitter's",
   "workers.ExclusiveWorker.off": "an EventEmitter's",
