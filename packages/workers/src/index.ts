@@ -28,7 +28,7 @@ export type {
   KeyPause,
   KeyPosition,
   Verdict,
-} from "./operators/rules/replies.ts";
+} from "./operators/rules/key-report.ts";
 export type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 export type {
   BatchSize,

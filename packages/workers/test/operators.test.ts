@@ -3,14 +3,25 @@
 import { until } from "@x/test-support";
 import type { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
-import { parseExplanation, parseKeys } from "../src/operators/rules/replies.ts";
+import { busyKeyOf, type Explanation, explanationOf } from "../src/operators/rules/key-report.ts";
+import { parseExplain, parseList } from "../src/scripts/operator-replies.ts";
 import { type Data, finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 describe("the meaning of a reply", () => {
-  const position = (holder: string, rank: number, paused = ""): unknown[] => ["a", holder, "", 0, rank, 3, paused, 0];
+  const keyFacts = (key: string, parked: number, { holders = "", pause = "", isStalled = 0 } = {}): unknown[] => [
+    ...[key, holders, "", parked, pause],
+    ...["", 1, "", "", "", "", isStalled],
+  ];
+  const position = (holders: string, rank: number, pause = ""): unknown[] => [
+    0,
+    rank,
+    keyFacts("a", 3, { holders, pause }),
+  ];
 
   /** No job's worker is gone, and one was heard of just now. */
   const ALIVE = [0, 0] as const;
+  const explained = (state: string, raw: unknown): Explanation | undefined =>
+    explanationOf("7", state, parseExplain(raw));
 
   it.each([
     ["completed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("", -1)], "finished"],
@@ -29,28 +40,28 @@ describe("the meaning of a reply", () => {
     ["delayed", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "chosen"],
     ["delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, position("3", 1)], "parked"],
   ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
-    expect(parseExplanation("7", state, raw)?.verdict).toBe(verdict);
+    expect(explained(state, raw)?.verdict).toBe(verdict);
   });
 
   it("says in words behind whom a job stands, and why nothing moves", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
-      parseExplanation("7", "delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, ...positions])?.message;
+      explained("delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
-    expect(words(position("!:next", 0))).toBe('key "a": first in line, nobody has it, due at 1970-01-01T00:00:05.000Z');
-    expect(words(position("!:next", 2))).toBe('key "a": behind 2 other jobs, nobody has it');
-    expect(words(position("!:paused", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
-    expect(words(position("!:paused", 0, '{"reason":"failed","since":1,"jobId":"3"}'))).toBe(
+    expect(words(position("", 0))).toBe('key "a": first in line, nobody has it, due at 1970-01-01T00:00:05.000Z');
+    expect(words(position("", 2))).toBe('key "a": behind 2 other jobs, nobody has it');
+    expect(words(position("", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
+    expect(words(position("", 0, '{"reason":"failed","since":1,"jobId":"3"}'))).toBe(
       'key "a" is stopped by job 3, which failed',
     );
-    expect(words(position("!:paused", 0, '{"reason":"migration","since":1,"jobId":"3","until":2}'))).toBe(
+    expect(words(position("", 0, '{"reason":"migration","since":1,"jobId":"3","until":2}'))).toBe(
       'key "a" is stopped by job 3, which failed, and paused until 1970-01-01T00:00:00.002Z: migration',
     );
   });
 
   it("says that a worker is gone, and that none runs", () => {
-    const explained = (state: string, isStalled: number, heardAgo: number | "", holder = "7", rank = -1) =>
-      parseExplanation("7", state, [
+    const about = (state: string, isStalled: number, heardAgo: number | "", holder = "7", rank = -1) =>
+      explained(state, [
         "a",
         rank < 0 ? 0 : 1,
         "",
@@ -59,25 +70,25 @@ describe("the meaning of a reply", () => {
         0,
         isStalled,
         heardAgo,
-        ["a", holder, "", 0, rank, 3, "", holder === "3" ? 1 : 0],
+        [0, rank, keyFacts("a", 3, { holders: holder, isStalled: holder === "3" ? 1 : 0 })],
       ]);
-    expect(explained("active", 0, 500)).toMatchObject({ verdict: "runs", message: "is running" });
+    expect(about("active", 0, 500)).toMatchObject({ verdict: "runs", message: "is running" });
     const gone = "had started, and its worker is gone: a worker that runs moves it on within its stalledInterval";
-    expect(explained("active", 1, 10)).toMatchObject({ verdict: "stalled", message: gone });
-    expect(explained("active", 1, "")?.message).toBe(`${gone}; no worker with keys runs`);
+    expect(about("active", 1, 10)).toMatchObject({ verdict: "stalled", message: gone });
+    expect(about("active", 1, "")?.message).toBe(`${gone}; no worker with keys runs`);
     const chosen = "is next on its key, and waits for a free slot";
-    expect(explained("waiting", 0, 90)?.message).toBe(chosen);
-    expect(explained("waiting", 0, 91)?.message).toBe(`${chosen}; no worker with keys was heard of for 91 s`);
-    expect(explained("delayed", 0, "", "3", 1)).toMatchObject({
+    expect(about("waiting", 0, 90)?.message).toBe(chosen);
+    expect(about("waiting", 0, 91)?.message).toBe(`${chosen}; no worker with keys was heard of for 91 s`);
+    expect(about("delayed", 0, "", "3", 1)).toMatchObject({
       message: 'key "a": behind 1 other job, job 3 has it, and the worker of job 3 is gone; no worker with keys runs',
       keys: [{ isStalled: true, isHolderRemoved: false }],
     });
-    expect(explained("completed", 0, "")?.message).not.toContain("no worker");
+    expect(about("completed", 0, "")?.message).not.toContain("no worker");
   });
 
   it("says what holds up a job that has no key, or whose queue is paused", () => {
     const words = (state: string, pin: string, isPaused = 0): string | undefined =>
-      parseExplanation("7", state, [pin, 0, "", 0, 0, isPaused, ...ALIVE])?.message;
+      explained(state, [pin, 0, "", 0, 0, isPaused, ...ALIVE])?.message;
     expect(words("waiting", "")).toBe("has no key, and waits only for a free slot");
     expect(words("delayed", "")).toBe("has no key, and waits for its time");
     expect(words("waiting", "", 1)).toBe("has no key, and waits only for a free slot; the queue is paused");
@@ -86,7 +97,7 @@ describe("the meaning of a reply", () => {
 
   it("says of a failed job what it stopped, and how to go on", () => {
     const words = (paused: string): string | undefined =>
-      parseExplanation("7", "failed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("!:paused", -1, paused)])?.message;
+      explained("failed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("", -1, paused)])?.message;
     expect(words("")).toBe("has failed");
     expect(words('{"reason":"failed","since":1,"jobId":"7"}')).toBe(
       'has failed, and stopped key "a": retry the job, then resume the key; or only resume it',
@@ -94,14 +105,21 @@ describe("the meaning of a reply", () => {
   });
 
   it("knows no job without facts", () => {
-    expect(parseExplanation("7", "unknown", [])).toBeUndefined();
+    expect(explained("unknown", [])).toBeUndefined();
   });
 
-  it("does not take the lane's marks for jobs", () => {
-    const { keys } = parseKeys(["0", ["a", "!:paused", 2, "", '{"reason":"r","since":5}'], ["b", "!:next", 1, "", ""]]);
-    expect(keys.map((key) => [key.key, key.holder, key.paused?.reason])).toEqual([
-      ["a", undefined, "r"],
-      ["b", undefined, undefined],
+  it("has no holder of a key that no job has, and all of one that several jobs have", () => {
+    const rows = [
+      keyFacts("a", 2, { pause: '{"reason":"r","since":5}' }),
+      keyFacts("b", 1, { holders: "3" }),
+      keyFacts("c", 0, { holders: "4\u001f5" }),
+    ];
+    const { cursor, keys } = parseList(["9", ...rows]);
+    expect(cursor).toBe("9");
+    expect(keys.map(busyKeyOf).map((key) => [key.key, key.holders, key.parked, key.paused?.reason])).toEqual([
+      ["a", [], 2, "r"],
+      ["b", ["3"], 1, undefined],
+      ["c", ["4", "5"], 0, undefined],
     ]);
   });
 });

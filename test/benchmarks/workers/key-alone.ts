@@ -13,7 +13,6 @@ import {
   checkScripts,
   fetchArguments,
   installedScripts,
-  parseEnds,
   runScript,
   targetOf,
 } from "../../../packages/workers/src/bullmq/bullmq.ts";
@@ -21,6 +20,7 @@ import { EndBatches } from "../../../packages/workers/src/bullmq/end-batches.ts"
 import { JobEnd, replaceEndArguments } from "../../../packages/workers/src/bullmq/job-end.ts";
 import type { ComposedScript } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import { queueKeys } from "../../../packages/workers/src/bullmq/rules/queue-keys.ts";
+import { parseEnds } from "../../../packages/workers/src/scripts/command-replies.ts";
 import { eachEnd, oncePerRequest, unpackable } from "../../../packages/workers/src/scripts/commands.lua.ts";
 import { asFunction, asRepeatedFunction } from "../../../packages/workers/src/scripts/rules/lua.ts";
 

@@ -1,7 +1,7 @@
 /** One call for all that wait for a key (`whenBusy: "merge"`): which jobs it has, and what becomes of them. */
 import { Job } from "bullmq";
 import type { Outcome } from "../../../packages/workers/src/job-run/rules/batch.ts";
-import { parseInLine } from "../../../packages/workers/src/operators/rules/replies.ts";
+import { type InLine, parseGather } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
 import { placesIn } from "./lines.ts";
 import type { MergedEnd, ModelJob } from "./model.ts";
@@ -132,8 +132,8 @@ export async function checkTold(run: LaneRun, model: ModelJob): Promise<void> {
   }
 }
 
-async function ask({ job, token, member }: Taken, most: number): Promise<ReturnType<typeof parseInLine>> {
-  return parseInLine(await member.lane.operate("gather", String(job.id), token, most));
+async function ask({ job, token, member }: Taken, most: number): Promise<readonly InLine[]> {
+  return parseGather(await member.lane.operate("gather", String(job.id), token, most));
 }
 
 /** Returns the ids of those that have left, or undefined if the call does not count. */

@@ -623,7 +623,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "keys that nobody asks for are forgotten",
     without: "a removed job keeps them",
-    patches: [operators("  contended().heal(key)\n", "")],
+    patches: [operators("      contended().heal(key)\n      if firstSlot(key) then", "      if firstSlot(key) then")],
     focus: { name: "listed keys", steps: { "remove holder": 4, "list keys": 2 }, keys: ["a", "b"], severalChance: 0.3 },
   },
   {
@@ -940,7 +940,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the job that halted a key goes first: in the queue",
     without: "retried by hand, it waits where it is",
-    patches: [operators("\nif failed then", "\nif false then")],
+    patches: [operators("  if failed then", "  if false then")],
     focus: haltedKeys,
   },
   {
@@ -957,7 +957,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "pause of a free key",
     without: "the next job takes it",
-    patches: [operators("then\n  call('HSET', HOLDERS, key, PAUSED)", "then\n  call('EXISTS', key)")],
+    patches: [operators("then\n    call('HSET', HOLDERS, key, PAUSED)", "then\n    call('EXISTS', key)")],
   },
   {
     protection: "a pause lasts until its end",
@@ -1204,8 +1204,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "they wait for timers",
     patches: [
       operators(
-        "contended().heal(key)\nreturn wasPaused",
-        "if holder == PAUSED or holder == NEXT then contended().heal(key) end\nreturn wasPaused",
+        "contended().heal(key)\n  return wasPaused",
+        "if holder == PAUSED or holder == NEXT then contended().heal(key) end\n  return wasPaused",
       ),
     ],
     focus: pausedSlots,
@@ -1341,7 +1341,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "resuming passes the key on",
     without: "its line waits for timers",
-    patches: [operators("contended().heal(key)\nreturn wasPaused", "return wasPaused")],
+    patches: [operators("contended().heal(key)\n  return wasPaused", "return wasPaused")],
     focus: pausedKeys,
   },
   {
@@ -1353,7 +1353,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a woken job waits for its lock",
     without: "a retry comes before its time",
-    patches: [operators("or call('HEXISTS', P .. id, 'lo') == 0 then", "then")],
+    patches: [operators("or call('HEXISTS', P .. id, '${JOB.lockPlace}') == 0 then", "then")],
   },
   {
     protection: "a job's lock is free",
@@ -1466,7 +1466,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "slots that a policy adds are filled at once",
     without: "they wait for a job that ends",
-    patches: [operators("lane.heal(key)\nreturn wasSaid", "return wasSaid")],
+    patches: [operators("lane.heal(key)\n  return hadPolicy", "return hadPolicy")],
     focus: policies,
   },
   {
@@ -1593,7 +1593,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a call of a lost job is given no others",
     without: "those that wait for the next call are in two",
-    patches: [operators(" and call('GET', P .. id .. ':lock') == ARGV[4]\nif not isOurs or", "\nif not isOurs or")],
+    patches: [operators(" and call('GET', P .. id .. ':lock') == token\n  if not isOurs or", "\n  if not isOurs or")],
     focus: merged,
   },
   {
@@ -1623,25 +1623,25 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a call has jobs of the very same key",
     without: "also those that have another one",
-    patches: [operators("if facts.lk ~= pin or facts.lb", "if facts.lb")],
+    patches: [operators("if facts.${JOB.keys} ~= pin or facts.${JOB.refusal}", "if facts.${JOB.refusal}")],
     focus: mergedSeveral,
   },
   {
     protection: "a job that waits for its lock is in no call",
     without: "it is",
-    patches: [operators(" or facts.lo or", " or")],
+    patches: [operators(" or facts.${JOB.lockPlace} or", " or")],
     focus: mergedLost,
   },
   {
     protection: "a job that a call has settled is in no other one",
     without: "it is in two",
-    patches: [operators(" or facts.lr or", " or")],
+    patches: [operators(" or facts.${JOB.outcome} or", " or")],
     focus: merged,
   },
   {
     protection: "a job that BullMQ will fail is in no call",
     without: "it completes with the call, and fails",
-    patches: [operators(" or facts.defa or", " or")],
+    patches: [operators(" or facts.${BULL.deferredFailure} or", " or")],
     focus: mergedStalls,
   },
   {
@@ -1656,7 +1656,9 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a call of a lost job settles nothing",
     without: "a job that runs again is ended by two calls",
-    patches: [operators(" and call('GET', P .. id .. ':lock') == ARGV[4]\nif not isOurs then", "\nif not isOurs then")],
+    patches: [
+      operators(" and call('GET', P .. id .. ':lock') == token\n  if not isOurs then", "\n  if not isOurs then"),
+    ],
     focus: merged,
   },
   {
@@ -1670,7 +1672,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a call settles jobs that were given to it",
     without: "whoever has their ids by now",
-    patches: [operators("facts[1] == pin and facts[2] == ARGV[i + 1] and", "facts[1] == pin and")],
+    patches: [operators("keys == pin and place == expected and", "keys == pin and")],
     focus: mergedAgain,
   },
   {
@@ -1740,7 +1742,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "keys that are known stay",
     without: "they do not where the key function of another worker fails",
-    patches: [operators("    elseif call('HEXISTS', P .. id, 'lk') == 0 then", "    else")],
+    patches: [operators("      elseif call('HEXISTS', P .. id, '${JOB.keys}') == 0 then", "      else")],
     focus: { name: "keys that fail elsewhere", steps: { "key fails": 3 }, keys: ["a"], severalChance: 0 },
   },
   {

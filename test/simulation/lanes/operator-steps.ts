@@ -1,4 +1,5 @@
 /** What people and other programs do to the queue, and to the lane's own keys. */
+import { parseList } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import { PREFIX } from "./names.ts";
@@ -99,10 +100,10 @@ export async function nextPeriod(run: LaneRun): Promise<void> {
 /** Which passes on whatever was kept by a job that is gone. */
 export async function listKeys(run: LaneRun): Promise<void> {
   run.note("list the keys");
-  const [, ...rows] = (await run.random.pick(run.members).lane.operate("list", "0", 1_000)) as readonly string[][];
-  for (const [key = "", holders = ""] of rows) {
-    for (const holder of holders.split("\u001f")) {
-      if (holder === "" || run.model.open.has(holder)) continue;
+  const { keys } = parseList(await run.random.pick(run.members).lane.operate("list", "0", 1_000));
+  for (const { key, holders } of keys) {
+    for (const holder of holders) {
+      if (run.model.open.has(holder)) continue;
       throw new LaneViolation("nothing stuck", `${key} is kept by ${holder}, which is gone`);
     }
   }

@@ -4,7 +4,6 @@ import { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import type { ComposedScript, LaneRules, LaneScripts } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
-import * as starting from "../../../packages/workers/src/scripts/starting.lua.ts";
 import type { LaneCode } from "./load.ts";
 import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
 import { LOCK_PREFIX, PREFIX, QUEUE } from "./names.ts";
@@ -122,20 +121,15 @@ function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
 }
 
 /** The time of Redis is that of the schedule, too. */
-function onVirtualTime({ commands, operators }: LaneScripts): LaneScripts {
-  return { commands: mapped(commands), operators: mapped(operators) };
+function onVirtualTime({ commands, operate }: LaneScripts): LaneScripts {
+  const entries = Object.entries(commands).map(([name, script]) => [name, virtual(script)]);
+  return { commands: Object.fromEntries(entries) as LaneScripts["commands"], operate: virtual(operate) };
 }
 
-function mapped<Name extends string>(
-  scripts: Readonly<Record<Name, ComposedScript>>,
-): Readonly<Record<Name, ComposedScript>> {
-  const entries = Object.entries<ComposedScript>(scripts).map(([name, script]) => {
-    const lua = script.lua.replace(REDIS_TIME, "$1\n    return tonumber(NOW)\n  end");
-    if (lua === script.lua && !(name in starting))
-      throw new Error(`${name} does not ask for the time of Redis as known`);
-    return [name, { ...script, name: `virtual:${script.name}`, lua }];
-  });
-  return Object.fromEntries(entries) as Record<Name, ComposedScript>;
+function virtual(script: ComposedScript): ComposedScript {
+  const lua = script.lua.replace(REDIS_TIME, "$1\n    return tonumber(NOW)\n  end");
+  if (lua === script.lua) throw new Error(`${script.name} does not ask for the time of Redis as known`);
+  return { ...script, name: `virtual:${script.name}`, lua };
 }
 
 function onFault(fault: string): never {

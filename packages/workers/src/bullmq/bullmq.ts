@@ -21,6 +21,7 @@ import { createHash } from "node:crypto";
 import { setImmediate as nextLoopTurn } from "node:timers/promises";
 import { RedisConnection } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
+import { TAGS } from "../scripts/command-replies.ts";
 import {
   type BullScript,
   type BullScripts,
@@ -267,147 +268,21 @@ export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: num
   return [...queueKeys(String(prefix)), prefix, nowMs, lockOptions];
 }
 
-/** The fetch is to be made again. */
-export type FetchAgain =
-  /** Jobs were parked. `fault` says why one could not be judged and was set aside. */
-  | { readonly kind: "again"; readonly parked: number; readonly fault: string | undefined }
-  /** The keys of these jobs are to be computed before. */
-  | { readonly kind: "ask"; readonly jobs: readonly UnknownKeyJob[] };
-
-const NO_JOBS: readonly UnknownKeyJob[] = [];
-
-/** A `JobReply` is what a script tells of the job that it has handed out. */
-export class JobReply {
-  readonly jobId: string;
-  /** The text in which its keys are kept. */
-  readonly pinText: string;
-  /** How many jobs were parked on the way to it. */
-  readonly parked: number;
-  /** The fencing token of the lock of its key, if that was taken. */
-  readonly fencingToken: number | undefined;
-  /** Jobs that wait, whose keys are to be computed. */
-  readonly unknown: readonly UnknownKeyJob[];
-  /** Its place in line for its locks, if it waited for them before. */
-  readonly place: number | undefined;
-  /** Whether its end is likely to bring the next job of its one key. */
-  readonly isFollowed: boolean;
-  /** The numbers of its slots, one for each key; undefined if it has the first of each. */
-  readonly slots: readonly number[] | undefined;
-  /** What the call of another job has made of it, if one has. */
-  readonly outcome: string | undefined;
-  /** When it was parked, in ms since the epoch, if it was. */
-  readonly parkedSinceMs: number | undefined;
-
-  constructor(raw: readonly unknown[]) {
-    this.jobId = String(raw[1]);
-    this.pinText = String(raw[4]);
-    this.parked = Number(raw[5] ?? 0);
-    this.fencingToken = numberOf(raw[6]);
-    this.unknown = Array.isArray(raw[7]) ? parseJobs(raw[7]) : NO_JOBS;
-    this.place = numberOf(raw[8]);
-    this.isFollowed = raw[9] === 1 || raw[9] === true;
-    this.slots = textOf(raw[10])?.split(",").map(Number);
-    this.outcome = textOf(raw[11]);
-    this.parkedSinceMs = numberOf(raw[12]);
-  }
-}
-
-export interface UnknownKeyJob {
-  readonly id: string;
-  readonly name: string;
-  readonly data: string;
-  readonly timestamp: number;
-  readonly priority: number;
-  readonly parentKey: string | undefined;
-}
-
-/** Tells whether a reply brings a job: see `JobReply`. Any other one is BullMQ's, or one to fetch again. */
-export function bringsJob(raw: unknown): raw is readonly unknown[] {
-  return Array.isArray(raw) && Array.isArray(raw[0]);
-}
-
 /** The keys of a queue in which its jobs stand that wait, or wait for their time. */
 export const STATE_KEYS: Readonly<Record<"waiting" | "delayed", readonly string[]>> = {
   waiting: ["wait", "paused", "prioritized"],
   delayed: ["delayed"],
 };
 
-const ASK_AGAIN = "LANE_AGAIN";
-
 /**
  * The reply that nothing was taken, and that jobs are due since long ago. BullMQ then starts one that it has, and asks
  * again at once.
  */
-export const askAgain: readonly unknown[] = [0, ASK_AGAIN, 0, 1];
+export const askAgain: readonly unknown[] = [0, TAGS.again, 0, 1];
 
 /** Tells whether BullMQ has read `askAgain`. The queue is not drained then. */
 export function isAskAgain(data: unknown, jobId: unknown): boolean {
-  return (data ?? null) === null && jobId === ASK_AGAIN;
-}
-
-/** Returns undefined for a reply that is BullMQ's as it is. */
-export function parseAgain(raw: unknown): FetchAgain | undefined {
-  if (!Array.isArray(raw)) return undefined;
-  const [first, second, third] = raw as readonly unknown[];
-  if (first === ASK_AGAIN) return { kind: "again", parked: Number(second), fault: textOf(third) };
-  return first === "LANE_ASK" ? { kind: "ask", jobs: parseJobs(second) } : undefined;
-}
-
-/** Returns what `eachEnd` in scripts/commands.lua.ts replied: the replies, or why an end failed. */
-export function parseEnds(raw: unknown): readonly unknown[] {
-  const replies = JSON.parse(String(raw)) as readonly unknown[];
-  return replies.map((reply) =>
-    Array.isArray(reply) && reply[0] === "LANE_ERROR" ? new Error(String(reply[1])) : reply,
-  );
-}
-
-export interface Told {
-  readonly reply: unknown;
-  /** Whether a lock that was to be released was not. */
-  readonly isKept: boolean;
-  /** What went wrong after BullMQ's part was done. */
-  readonly fault: string | undefined;
-  /** Keys whose jobs wait because of their rate, and until when, in ms since the epoch. */
-  readonly limited: ReadonlyMap<string, number>;
-}
-
-const NONE_LIMITED: ReadonlyMap<string, number> = new Map();
-
-/** Splits a reply into BullMQ's, and what the lane tells beside it. */
-export function splitTold(raw: unknown): Told {
-  if (Array.isArray(raw) && raw[0] === "LANE_TOLD") {
-    return { reply: raw[1], isKept: raw[2] === 1, fault: textOf(raw[3]), limited: parseLimited(raw[4]) };
-  }
-  const isRefused = typeof raw === "number" && raw < 0;
-  return { reply: raw, isKept: isRefused, fault: undefined, limited: NONE_LIMITED };
-}
-
-function parseLimited(raw: unknown): ReadonlyMap<string, number> {
-  if (!Array.isArray(raw)) return NONE_LIMITED;
-  const limited = new Map<string, number>();
-  for (let i = 0; i + 1 < raw.length; i += 2) limited.set(String(raw[i]), Number(raw[i + 1]));
-  return limited;
-}
-
-function textOf(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
-}
-
-/** Scripts reply numbers that are large as text. */
-function numberOf(value: unknown): number | undefined {
-  return typeof value === "string" ? Number(value) : undefined;
-}
-
-/** Returns jobs out of JSON, where what is missing is null, or false. */
-export function parseJobs(raw: unknown): UnknownKeyJob[] {
-  return (raw as readonly (readonly (string | null | false)[])[]).map((job) => ({
-    id: String(job[0]),
-    name: job[1] || "",
-    data: job[2] || "",
-    timestamp: Number(job[3] || 0),
-    priority: Number(job[4] || 0),
-    parentKey: job[5] || undefined,
-  }));
+  return (data ?? null) === null && jobId === TAGS.again;
 }
 
 const defined = new WeakMap<object, Set<string>>();

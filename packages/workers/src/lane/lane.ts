@@ -11,26 +11,28 @@ import {
   askAgain,
   type BullClient,
   type BullTarget,
-  bringsJob,
-  type FetchAgain,
   fetchArguments,
   isDecorated,
-  parseAgain,
-  parseEnds,
-  parseJobs,
   removeJob,
   runScript,
   type SingleCommand,
-  splitTold,
-  type Told,
-  type UnknownKeyJob,
 } from "../bullmq/bullmq.ts";
 import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
-import type { LaneScripts, OperatorCommand } from "../bullmq/rules/compose.ts";
+import type { LaneScripts } from "../bullmq/rules/compose.ts";
 import { queueKeys } from "../bullmq/rules/queue-keys.ts";
 import { rejectingPlainly } from "../plainly.ts";
 import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
+import {
+  bringsJob,
+  type CommandReply,
+  parseEnds,
+  parseRepeatedFetch,
+  type RepeatedFetch,
+  type UnknownKeyJob,
+  unwrapReply,
+} from "../scripts/command-replies.ts";
+import type { OperatorCommand } from "../scripts/operate.lua.ts";
 import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
 
 /** A job as it is stored, for the function that finds its key. */
@@ -186,9 +188,9 @@ export class Lane {
     return await rejectingPlainly(() => removeJob(target, jobId));
   }
 
-  /** Returns the ids of those of the jobs, as a script tells of them, whose keys have this one among them. */
-  withKey(key: string, jobs: unknown): string[] {
-    return parseJobs(jobs)
+  /** Computes the keys of jobs. Returns the IDs of the jobs that have `key`. */
+  withKey(key: string, jobs: readonly UnknownKeyJob[]): string[] {
+    return jobs
       .filter((job) => {
         const pin = this.#pinOf(job);
         return pin.kind === "keys" && pin.keys.includes(key);
@@ -199,11 +201,10 @@ export class Lane {
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
     const target = this.#attached();
     const prefix = target.queue.toKey("");
-    const script = this.#scripts.operators[command];
     return await rejectingPlainly(async () => {
       const client = await target.queue.client;
       const keys = [`${prefix}lane:holders`, `${prefix}lane:none`];
-      return await runScript(client, script, [...keys, prefix, this.#nowMs(), ...args]);
+      return await runScript(client, this.#scripts.operate, [...keys, prefix, this.#nowMs(), command, ...args]);
     });
   }
 
@@ -250,16 +251,16 @@ export class Lane {
 
   /** Passes on what the answer to an end brought. Returns BullMQ's own reply. */
   #ended(ended: Ended, answer: unknown): unknown {
-    const { reply, isKept } = this.#told(answer);
+    const { reply, isLockKept } = this.#told(answer);
     const { ending, lockToken, sent = readClock(this.#clock) } = ended;
     let taken: TakenJob | undefined;
     try {
       taken = takenBy(reply, sent, lockToken);
     } finally {
-      ending?.answer.settle(!isKept, taken);
+      ending?.answer.settle(!isLockKept, taken);
     }
     if (taken !== undefined) this.#note(taken);
-    const again = taken === undefined ? parseAgain(reply) : undefined;
+    const again = taken === undefined ? parseRepeatedFetch(reply) : undefined;
     if (again === undefined) return reply;
     const { client, end } = ended;
     const { prefix } = end.facts;
@@ -287,15 +288,15 @@ export class Lane {
   }
 
   /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
-  #received(raw: unknown, sent: Instant, lockToken: string): FetchAgain | undefined {
+  #received(raw: unknown, sent: Instant, lockToken: string): RepeatedFetch | undefined {
     const taken = takenBy(raw, sent, lockToken);
-    if (taken === undefined) return parseAgain(raw);
+    if (taken === undefined) return parseRepeatedFetch(raw);
     this.#note(taken);
     return undefined;
   }
 
   /** Fetches until there is a job, or none. Resolves with BullMQ's own reply. */
-  async #fetchOn(first: FetchAgain, fetch: FetchParts): Promise<unknown> {
+  async #fetchOn(first: RepeatedFetch, fetch: FetchParts): Promise<unknown> {
     try {
       return await this.#fetchUntilJob(first, fetch);
     } catch (error) {
@@ -305,7 +306,7 @@ export class Lane {
     }
   }
 
-  async #fetchUntilJob(first: FetchAgain, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
+  async #fetchUntilJob(first: RepeatedFetch, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
     let again = first;
     const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
     do {
@@ -326,8 +327,8 @@ export class Lane {
     return askAgain;
   }
 
-  #told(answer: unknown): Told {
-    const told = splitTold(answer);
+  #told(answer: unknown): CommandReply {
+    const told = unwrapReply(answer);
     if (told.fault !== undefined) this.#events.onFault(told.fault);
     for (const [key, untilMs] of told.limited) this.#noteLimit(key, untilMs);
     return told;
@@ -343,7 +344,7 @@ export class Lane {
     this.#events.onLimited(key, untilMs);
   }
 
-  #tell({ parked, fault }: FetchAgain & { readonly kind: "again" }): void {
+  #tell({ parked, fault }: RepeatedFetch & { readonly kind: "again" }): void {
     if (parked > 0) this.#events.onParked(parked);
     if (fault !== undefined) this.#events.onFault(fault);
   }

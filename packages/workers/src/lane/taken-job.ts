@@ -7,9 +7,9 @@
  */
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
-import { JobReply } from "../bullmq/bullmq.ts";
 import type { Run } from "../job-run/run.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
+import { JobReply } from "../scripts/command-replies.ts";
 
 /** An ending is what the script that ends the job is to do with the lock of its key. */
 export interface Ending {

@@ -5,16 +5,24 @@ import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import type { Tell } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
 import { KEY } from "../rules/entity-key.ts";
-import type { KeyGauges } from "./rules/prometheus.ts";
+import {
+  parseExplain,
+  parseLengths,
+  parseLine,
+  parseList,
+  parsePause,
+  parseSearch,
+} from "../scripts/operator-replies.ts";
 import {
   type BusyKey,
+  busyKeyOf,
   type Explanation,
+  explanationOf,
   type KeyJobState,
   type KeyJobs,
-  parseExplanation,
-  parseKeyJobs,
-  parseKeys,
-} from "./rules/replies.ts";
+  keyJobsOf,
+} from "./rules/key-report.ts";
+import type { KeyGauges } from "./rules/prometheus.ts";
 
 const LIST_PAGE = 500;
 const JOB_ID = text({ min: 1 });
@@ -67,7 +75,9 @@ export class KeyOperators {
   async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit, state } = JOBS.resolve(options);
-    const { parked, parkedSinceMs, ...who } = parseKeyJobs(await this.#parts.lane.operate("inLine", key, limit));
+    const { parked, parkedSinceMs, ...who } = keyJobsOf(
+      parseLine(await this.#parts.lane.operate("inLine", key, limit)),
+    );
     const listed = async (part: "waiting" | "delayed"): Promise<Partial<KeyJobs>> => {
       if (state !== part && state !== "all") return {};
       const found: string[] = [];
@@ -117,9 +127,9 @@ export class KeyOperators {
       let looked: number;
       do {
         const raw = await this.#parts.lane.operate("search", key, part, first, first + JOBS_PAGE - 1);
-        const [count, ids, unknown] = raw as readonly [number, readonly string[], unknown];
-        yield [...ids, ...this.#parts.lane.withKey(key, unknown)];
-        looked = count;
+        const page = parseSearch(raw);
+        yield [...page.ids, ...this.#parts.lane.withKey(key, page.unknown)];
+        looked = page.looked;
         first += JOBS_PAGE;
       } while (looked === JOBS_PAGE);
     }
@@ -131,17 +141,17 @@ export class KeyOperators {
       this.#parts.lane.operate("explain", jobId),
       this.#parts.lane.stateOf(jobId),
     ]);
-    return parseExplanation(jobId, state, raw);
+    return explanationOf(jobId, state, parseExplain(raw));
   }
 
   async pause(key: string, reason: string, options: { readonly for?: number | undefined }): Promise<boolean> {
     KEY.of("key", key);
     REASON.of("reason", reason);
     const { for: ms = "" } = PAUSE.resolve(options);
-    const [isNew, until] = (await this.#parts.lane.operate("pause", key, reason, ms)) as readonly [number, string];
-    const end = until === "" ? {} : { untilMs: Number(until) };
+    const { isNew, until } = parsePause(await this.#parts.lane.operate("pause", key, reason, ms));
+    const end = until === undefined ? {} : { untilMs: until };
     this.#parts.tell("keyPaused", () => ({ key, reason, ...end }));
-    return isNew === 1;
+    return isNew;
   }
 
   async resume(key: string): Promise<boolean> {
@@ -170,7 +180,7 @@ export class KeyOperators {
         oldest = Math.min(oldest, key.sinceMs ?? now);
       }
     }
-    const [runnable = 0, active = 0] = (await this.#parts.lane.operate("lengths")) as readonly number[];
+    const { runnable, active } = parseLengths(await this.#parts.lane.operate("lengths"));
     const oldestWaitingMs = now - oldestWaiting;
     const counts = { runnable, active, parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs };
     return { counts, longestLine, longestHeldMs: now - oldest };
@@ -180,8 +190,8 @@ export class KeyOperators {
   async *#pages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {
-      const list = parseKeys(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
-      yield list.keys;
+      const list = parseList(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
+      yield list.keys.map(busyKeyOf);
       cursor = list.cursor;
     } while (cursor !== "0");
   }

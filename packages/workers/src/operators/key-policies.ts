@@ -3,6 +3,7 @@ import { messageOf, quote } from "@x/redlock-core/protocol";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";
+import { parsePolicies } from "../scripts/operator-replies.ts";
 import { LIST } from "./key-operators.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
 import type { WorkerSetup } from "./rules/worker-setup.ts";
@@ -50,13 +51,12 @@ export class KeyPolicies {
     const found = new Map<string, KeyPolicy>();
     let cursor = "0";
     do {
-      const page = await this.#parts.lane.operate("policies", cursor, LIST_PAGE);
-      const [next, ...said] = page as readonly [string, ...(readonly [string, string])[]];
-      for (const [key, text] of said) {
+      const page = parsePolicies(await this.#parts.lane.operate("policies", cursor, LIST_PAGE));
+      for (const { key, policy: text } of page.policies) {
         const policy = this.#parse(key, text);
         if (policy !== undefined && found.size < limit) found.set(key, policy);
       }
-      cursor = next;
+      cursor = page.cursor;
     } while (cursor !== "0" && found.size < limit);
     return found;
   }

@@ -12,6 +12,7 @@ import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import { repeat } from "@x/redlock-core/protocol";
 import type { WorkerFinding } from "../errors.ts";
+import { parseExchange } from "../scripts/operator-replies.ts";
 import { storedObject } from "./rules/key-policy.ts";
 import { type Difference, differencesOf, nameOf, type WorkerSetup } from "./rules/worker-setup.ts";
 
@@ -20,7 +21,7 @@ interface WorkerRegistryParts {
   /** BullMQ's id of the worker. */
   readonly id: string;
   readonly setup: Omit<WorkerSetup, "at">;
-  /** Runs the operator `exchange` (see scripts/starting.lua.ts). */
+  /** Runs the operator `exchange` (see scripts/operators.lua.ts). */
   readonly exchange: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
 }
@@ -67,8 +68,8 @@ export class WorkerRegistry {
   /** Tells the others how this worker is set up, if it is a member, and reads what they have told. */
   async #exchange(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
-    const [setups, jobs] = (await this.#parts.exchange(this.#parts.id, own, LIFE_MS)) as readonly [string[], string[]];
-    return { setups: setups.flatMap((setup) => (storedObject(setup) as WorkerSetup | undefined) ?? []), jobs };
+    const { setups, strays } = parseExchange(await this.#parts.exchange(this.#parts.id, own, LIFE_MS));
+    return { setups: setups.flatMap((setup) => (storedObject(setup) as WorkerSetup | undefined) ?? []), jobs: strays };
   }
 
   /** Takes this worker off the registry without waiting. If Redis is down, its entry expires. */

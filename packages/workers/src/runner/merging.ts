@@ -8,7 +8,7 @@ import { DelayedError, type Job } from "../bullmq/public.ts";
 import { formatOutcome, valueOf } from "../job-run/rules/batch.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Lane } from "../lane/lane.ts";
-import { type InLine, parseInLine } from "../operators/rules/replies.ts";
+import { type InLine, parseGather } from "../scripts/operator-replies.ts";
 
 interface MergingParts {
   readonly lane: Pick<Lane, "operate">;
@@ -75,6 +75,6 @@ export class Merging {
   }
 
   async #inLineBehind({ jobId, token }: Run, most: number): Promise<readonly InLine[]> {
-    return parseInLine(await this.#parts.lane.operate("gather", jobId, token, most));
+    return parseGather(await this.#parts.lane.operate("gather", jobId, token, most));
   }
 }

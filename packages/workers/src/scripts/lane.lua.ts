@@ -206,7 +206,7 @@ ${judge(rotation.turns)}
     heal = heal, sift = seeAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
-    isShared = isShared, slotCount = slotCount, rateOf = rateOf, standing = standing
+    isShared = isShared, slotCount = slotCount, rateOf = rateOf, standing = standing, unknownJob = unknownJob
   }
   return slow
 end

@@ -1,428 +1,402 @@
 /**
- * These scripts are what operators, and the worker itself, ask of the lane between jobs. Each has the lane library
- * before it, but for those of starting.lua.ts. All have these parameters:
- * - KEYS[1] is P lane:holders, for the slot.
- * - KEYS[2] is P lane:none, which there never is. So a Cluster that moves the slot, key by key, refuses the whole
- *   script. It would find some of its keys and not others.
- * - ARGV[1] is P.
- * - ARGV[2] is the time in ms.
- */
-import { at } from "./lane.lua.ts";
-
-const AT = at("ARGV[1]", "ARGV[2]");
-
-/**
- * Returns what limits a key, each '' if nothing does:
- * - Until when no job starts, because of its rate.
- * - How many may run at a time.
- * - Its rate, as "<starts that count>,<max>,<ms>".
- * - What operators have said of it.
- * - When the first in line was added.
- */
-const limits = /* lua */ `
-local function limitsOf(key)
-  local lane = contended()
-  local _, limitedUntil = lane.limitedFor(key)
-  local rate = ''
-  local max, ms = lane.rateOf(key)
-  if max then
-    -- The newest come first: those that count stand before those that do not.
-    local counted, beyond, now = 0, call('LLEN', lane.startsOf(key)), lane.redisMs()
-    while counted < beyond do
-      local middle = math.floor((counted + beyond) / 2)
-      local start = string.match(call('LINDEX', lane.startsOf(key), middle), '^%d+')
-      if tonumber(start) + ms > now then counted = middle + 1 else beyond = middle end
-    end
-    rate = string.format('%.0f,%.0f,%.0f', counted, max, ms)
-  end
-  local heads = call('ZRANGE', line(key), 0, 1)
-  local head = heads[1] == PAUSED and heads[2] or heads[1]
-  local untilMs = limitedUntil and string.format('%.0f', limitedUntil) or ''
-  local said = POLICIES[key] and call('HGET', HOLDERS, key .. '\\31') or ''
-  local since = head and call('HGET', P .. head, 'timestamp') or ''
-  -- How many keys have their turn before this one, if it waits for its turn.
-  return untilMs, lane.slotCount(key), rate, said, since, ROTATE and call('ZRANK', P .. 'lane:ring', key) or ''
-end
-`;
-
-/** Tells whether the worker of a job is gone: the job is among those that run, and BullMQ's lock of it has ended. */
-const stalled = /* lua */ `
-local function isStalled(id)
-  return call('EXISTS', P .. id .. ':lock') == 0 and call('LPOS', P .. 'active', id) and true or false
-end
-`;
-
-/**
- * Returns the seconds since a worker with keys was last heard of. Empty if none is registered. 0 if one of the jobs
- * that run has its lock.
- */
-const heard = /* lua */ `
-local function heardAgo()
-  for _, id in ipairs(call('LRANGE', P .. 'active', 0, 99)) do
-    if call('EXISTS', P .. id .. ':lock') == 1 then return 0 end
-  end
-  local newest
-  for _, said in ipairs(call('HVALS', P .. 'lane:workers')) do
-    local seen = tonumber(string.match(said, '^%d+'))
-    if seen and (not newest or seen > newest) then newest = seen end
-  end
-  return newest and math.max(0, tonumber(call('TIME')[1]) - newest) or ''
-end
-`;
-
-/**
- * Pins keys. ARGV has (id, keys | BAD .. why) pairs from the third on. Keys that are known stay, whatever the function
- * of another worker says. The job in the middle gets `la`: when it is taken, the next keys are computed.
- */
-export const pin: string = /* lua */ `
-${AT}
-local pairsCount = (#ARGV - 2) / 2
-for i = 1, pairsCount do
-  local id, keys = ARGV[2 * i + 1], ARGV[2 * i + 2]
-  if call('EXISTS', P .. id) == 1 then
-    if string.byte(keys, 1) ~= 30 then
-      if call('HSETNX', P .. id, 'lk', keys) == 1 and hasKeys(keys) then contended().disown(id, keys) end
-    elseif call('HEXISTS', P .. id, 'lk') == 0 then call('HSET', P .. id, 'lb', string.sub(keys, 2)) end
-    if i == math.floor(pairsCount / 2) then call('HSET', P .. id, 'la', 1) end
-  end
-end
-return pairsCount
-`;
-
-/**
- * Runs a job next that waits for its lock and still has its keys, whether its timer has fired or not. ARGV[3] is its
- * id. Replies 1 if it was such a job.
- */
-export const wake: string = /* lua */ `
-${AT}
-local id = ARGV[3]
-local pin = call('HGET', P .. id, 'lk')
-if not hasKeys(pin) or call('HEXISTS', P .. id, 'lo') == 0 then return 0 end
-for _, key in ipairs(contended().keysOf(pin)) do
-  if not contended().slotOf(id, key) then return 0 end
-end
-contended().promoteToFront(id)
-return 1
-`;
-
-/**
- * Pauses a key. ARGV[3] is the key, ARGV[4] the reason, ARGV[5] for how many ms, or '' without end. Replies 1, or 0 if
- * the key was paused already, and when the pause that was asked for ends, or ''. A job that runs goes on to its end.
- */
-export const pause: string = /* lua */ `
-${AT}
-local key = ARGV[3]
-local isNew, ends = contended().pause(key, tonumber(ARGV[5]) or math.huge, ARGV[4])
-local holder = call('HGET', HOLDERS, key)
-if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(holder, key)) then
-  call('HSET', HOLDERS, key, PAUSED)
-  contended().await(key)
-end
-return {isNew and 1 or 0, ends and string.format('%.0f', ends) or ''}
-`;
-
-/**
- * Resumes a key, ARGV[3]. Replies 1, or 0 if the key was not paused. The job whose failure stopped the key goes first,
- * if it was retried by hand.
- */
-export const resume: string = /* lua */ `
-${AT}
-local key = ARGV[3]
-local wasPaused = contended().pausedFor(key)
-local failed = contended().haltedBy(key)
-if failed then
-  local facts = call('HMGET', P .. failed, 'lk', 'finishedOn', 'ls')
-  if contended().pinned(facts[1], key) and not facts[2] and not facts[3] then
-    local keys = contended().keysOf(facts[1])
-    local place = contended().frontPlace(keys)
-    for i = 1, #keys do call('ZADD', line(keys[i]), place, failed) end
-    call('HSET', P .. failed, 'ls', place, 'lp', NOW)
-  end
-end
-call('HDEL', P .. 'lane:paused', key)
-call('ZREM', line(key), PAUSED)
-local holder = call('HGET', HOLDERS, key)
-if holder == PAUSED then call('HSET', HOLDERS, key, NEXT) end
-contended().heal(key)
-return wasPaused and 1 or 0
-`;
-
-/**
- * Says what holds for a key instead of the workers' options. ARGV[3] is the key, ARGV[4] JSON of what is said, or '' if
- * that is to be forgotten. Replies 1 if something was said before, else 0.
+ * The functions that operators, and the worker between jobs, call in the lane. `operate.lua.ts` puts all of them into
+ * one script.
  *
- * Slots that may be filled now are filled. More jobs may have the key than may from now on: they go on.
+ * Each export is the text of a Lua function. The caller's arguments are its parameters, as text. A list of any length
+ * is not a parameter: `argumentsAfter(count)` returns the arguments behind the first `count` of them.
  */
-export const setPolicy: string = /* lua */ `
-${AT}
-local key, given = ARGV[3], ARGV[4]
-local holder, lane = firstSlot(key), contended()
-local before = POLICIES[key]
-local wasSaid = before and next(before) ~= nil and 1 or 0
-if given == '' and wasSaid == 0 then return 0 end
-if given ~= '' or call('EXISTS', furtherSlots(key)) == 1 then
-  -- Of several slots, one at a time is given to a job that has yet to be taken. The first slot may be, already.
-  local isJob = holder and holder ~= PAUSED and holder ~= NEXT
-  if not before and SLOTS == 1 and isJob and lane.holds(holder, key)
-    and call('EXISTS', P .. holder .. ':lock') == 0 and not call('ZSCORE', P .. 'delayed', holder) then
-    call('HSET', CHOSEN, key, holder)
-  end
-  call('HSETNX', HOLDERS, key, NEXT)
-  -- Where further slots are taken, the key is looked at until they are not.
-  POLICIES[key] = cjson.decode(given ~= '' and given or '{}')
-  call('HSET', HOLDERS, key .. '\\31', given ~= '' and given or '{}')
-else
-  POLICIES[key] = false
-  call('HDEL', HOLDERS, key .. '\\31')
-  if SLOTS == 1 then call('HDEL', CHOSEN, key) end
-end
-local rate = POLICIES[key] and POLICIES[key].rate
-if rate then call('PEXPIRE', lane.startsOf(key), rate.duration) end
-lane.heal(key)
-return wasSaid
-`;
-
-/** Replies what is said of a key, ARGV[3], as JSON; '' if nothing is. */
-export const policy: string = /* lua */ `
-${AT}
-return call('HGET', HOLDERS, ARGV[3] .. '\\31') or ''
-`;
+import { BULL, JOB } from "./rules/job-fields.ts";
 
 /**
- * Lists the keys of which something is said. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, JSON},
- * …}.
- */
-export const policies: string = /* lua */ `
-${AT}
-local page = call('HSCAN', HOLDERS, ARGV[3], 'MATCH', '*\\31', 'COUNT', ARGV[4])
-local reply = {page[1]}
-for i = 1, #page[2], 2 do reply[#reply + 1] = {string.sub(page[2][i], 1, -2), page[2][i + 1]} end
-return reply
-`;
-
-/**
- * Lists keys. ARGV[3] is the cursor, ARGV[4] the count. Replies {cursor, {key, holders | '', parked, processedOn of
- * the first, paused, isStalled of the first, and its limits}, …}.
+ * Stores the keys of jobs, given as pairs of an ID and a pin. A pin of a job whose keys cannot be used begins with BAD.
  *
- * Keys whose holder is gone are passed on: if none of their jobs is left, nobody else would do it.
+ * Keys that are known stay, even if the function of another worker returns others. The job in the middle of the list is
+ * marked: when it is taken, the keys of further jobs are computed.
  */
-export const list: string = /* lua */ `
-${AT}
-${limits}
-${stalled}
-local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
-local reply = {page[1]}
-for i = 1, #page[2], 2 do
-  local key, holder = page[2][i], nil
-  if string.byte(key, -1) ~= 31 then
-    contended().heal(key)
-    holder = firstSlot(key)
-  end
-  if holder then
-    local parked = call('ZCARD', line(key))
-    if contended().pausedFor(key) then parked = call('ZCARD', line(key)) - 1 end
-    local holders = contended().holdersOf(key)
-    local processedOn = holders[1] ~= '' and call('HGET', P .. holders[1], 'processedOn')
-    local paused = call('HGET', P .. 'lane:paused', key) or ''
-    -- Of some, there is only what operators have said.
-    if not POLICIES[key] or holders[1] ~= '' or parked > 0 or paused ~= '' then
-      reply[#reply + 1] = {key, table.concat(holders, '\\31'), parked, processedOn or '', paused, holders[1] ~= '' and isStalled(holders[1]) and 1 or 0, limitsOf(key)}
+export const pin: string = /* lua */ `function()
+  local computed = argumentsAfter(0)
+  local count = #computed / 2
+  for i = 1, count do
+    local id, keys = computed[2 * i - 1], computed[2 * i]
+    if call('EXISTS', P .. id) == 1 then
+      if string.byte(keys, 1) ~= 30 then
+        if call('HSETNX', P .. id, '${JOB.keys}', keys) == 1 and hasKeys(keys) then contended().disown(id, keys) end
+      elseif call('HEXISTS', P .. id, '${JOB.keys}') == 0 then call('HSET', P .. id, '${JOB.refusal}', string.sub(keys, 2)) end
+      if i == math.floor(count / 2) then call('HSET', P .. id, '${JOB.moreKeys}', 1) end
     end
   end
-end
-return reply
-`;
+  return count
+end`;
 
 /**
- * Explains a job. ARGV[3] is its id. Replies {} if there is no such job, else {lk | false, isParked, dueMs | '',
- * isFinished, waitsForLock, isQueuePaused, isStalled, seconds since a worker was heard of | '', …}.
- *
- * For each key, (key, holders | '', processedOn of the first, isHolderRemoved, rank | -1, parked, paused | '',
- * isStalled of the first, and its limits) follows.
+ * Moves a job to the front of the queue that waits for its lock and still has its keys, even before its timer fires.
+ * Replies 1 if the job was one.
  */
-export const explain: string = /* lua */ `
-${AT}
-${limits}
-${stalled}
-${heard}
-local id = ARGV[3]
-local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'data', 'name', 'lo')
-if not facts[4] and not facts[5] then return {} end
-local pin = facts[1] or (facts[4] and pinOfData(facts[4])) or false
-local due = call('ZSCORE', P .. 'delayed', id)
-local reply = {pin, facts[2] and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', facts[3] and 1 or 0, facts[6] and 1 or 0, call('HEXISTS', P .. 'meta', 'paused'), isStalled(id) and 1 or 0, heardAgo()}
-if hasKeys(pin) then
+export const wake: string = /* lua */ `function(id)
+  local pin = call('HGET', P .. id, '${JOB.keys}')
+  if not hasKeys(pin) or call('HEXISTS', P .. id, '${JOB.lockPlace}') == 0 then return 0 end
   for _, key in ipairs(contended().keysOf(pin)) do
-    local paused = contended().pausedFor(key)
-    local holders = contended().holdersOf(key)
-    local holder = holders[1]
-    local isReal = holder ~= ''
+    if not contended().slotOf(id, key) then return 0 end
+  end
+  contended().promoteToFront(id)
+  return 1
+end`;
+
+/**
+ * Pauses a key for a number of ms, or without end if `ms` is empty. A job that runs continues to its end. Replies 1, or
+ * 0 if the key was paused already, followed by the time at which the pause that was asked for ends, or ''.
+ */
+export const pause: string = /* lua */ `function(key, reason, ms)
+  local isNew, ends = contended().pause(key, tonumber(ms) or math.huge, reason)
+  local holder = call('HGET', HOLDERS, key)
+  if not holder or holder == NEXT or (holder ~= PAUSED and not contended().holds(holder, key)) then
+    call('HSET', HOLDERS, key, PAUSED)
+    contended().await(key)
+  end
+  return {isNew and 1 or 0, ends and string.format('%.0f', ends) or ''}
+end`;
+
+/**
+ * Resumes a key. Replies 1, or 0 if the key was not paused. If the job whose failure stopped the key was retried by
+ * hand, that job goes first.
+ */
+export const resume: string = /* lua */ `function(key)
+  local wasPaused = contended().pausedFor(key)
+  local failed = contended().haltedBy(key)
+  if failed then
+    local pin, finishedOn, place = unpack(call('HMGET', P .. failed, '${JOB.keys}', 'finishedOn', '${JOB.place}'))
+    if contended().pinned(pin, key) and not finishedOn and not place then
+      local keys = contended().keysOf(pin)
+      local front = contended().frontPlace(keys)
+      for i = 1, #keys do call('ZADD', line(keys[i]), front, failed) end
+      call('HSET', P .. failed, '${JOB.place}', front, '${JOB.parkedAt}', NOW)
+    end
+  end
+  call('HDEL', P .. 'lane:paused', key)
+  call('ZREM', line(key), PAUSED)
+  local holder = call('HGET', HOLDERS, key)
+  if holder == PAUSED then call('HSET', HOLDERS, key, NEXT) end
+  contended().heal(key)
+  return wasPaused and 1 or 0
+end`;
+
+/**
+ * Sets the policy of a key, which replaces the workers' options for it. `given` is the JSON of the policy, or '' to
+ * remove the present one. Replies 1 if the key had a policy, else 0.
+ *
+ * Slots that the policy adds are filled. If it removes slots, jobs that run in them continue to their end.
+ */
+export const setPolicy: string = /* lua */ `function(key, given)
+  local holder, lane = firstSlot(key), contended()
+  local before = POLICIES[key]
+  local hadPolicy = before and next(before) ~= nil and 1 or 0
+  if given == '' and hadPolicy == 0 then return 0 end
+  if given ~= '' or call('EXISTS', furtherSlots(key)) == 1 then
+    -- Of several slots, one at a time is given to a job that has yet to be taken. The first slot may be one already.
+    local isJob = holder and holder ~= PAUSED and holder ~= NEXT
+    if not before and SLOTS == 1 and isJob and lane.holds(holder, key)
+      and call('EXISTS', P .. holder .. ':lock') == 0 and not call('ZSCORE', P .. 'delayed', holder) then
+      call('HSET', CHOSEN, key, holder)
+    end
+    call('HSETNX', HOLDERS, key, NEXT)
+    -- While further slots are taken, no job takes the key without a look at them.
+    POLICIES[key] = cjson.decode(given ~= '' and given or '{}')
+    call('HSET', HOLDERS, key .. '\\31', given ~= '' and given or '{}')
+  else
+    POLICIES[key] = false
+    call('HDEL', HOLDERS, key .. '\\31')
+    if SLOTS == 1 then call('HDEL', CHOSEN, key) end
+  end
+  local rate = POLICIES[key] and POLICIES[key].rate
+  if rate then call('PEXPIRE', lane.startsOf(key), rate.duration) end
+  lane.heal(key)
+  return hadPolicy
+end`;
+
+/** Replies the policy of a key as JSON; '' if it has none. */
+export const policy: string = /* lua */ `function(key)
+  return call('HGET', HOLDERS, key .. '\\31') or ''
+end`;
+
+/** Lists a page of the keys that have a policy. Replies {next cursor, {key, JSON}, …}. */
+export const policies: string = /* lua */ `function(cursor, count)
+  local page = call('HSCAN', HOLDERS, cursor, 'MATCH', '*\\31', 'COUNT', count)
+  local reply = {page[1]}
+  for i = 1, #page[2], 2 do reply[#reply + 1] = {string.sub(page[2][i], 1, -2), page[2][i + 1]} end
+  return reply
+end`;
+
+/**
+ * Lists a page of the keys that are busy, paused or waited for. Replies {next cursor, {the facts of a key}, …}; see
+ * `keyFacts` in operate.lua.ts.
+ *
+ * A key whose holder is gone passes to the next job: if none of its jobs is left, no other script would do so.
+ */
+export const list: string = /* lua */ `function(cursor, count)
+  local page = call('HSCAN', HOLDERS, cursor, 'COUNT', count)
+  local reply = {page[1]}
+  for i = 1, #page[2], 2 do
+    local key = page[2][i]
+    if string.byte(key, -1) ~= 31 then
+      contended().heal(key)
+      if firstSlot(key) then
+        local facts = keyFacts(key)
+        -- A key may have a policy and nothing else.
+        local isUsed = facts.holders ~= '' or facts.parked > 0 or facts.pause ~= ''
+        if not POLICIES[key] or isUsed then reply[#reply + 1] = keyReply(facts) end
+      end
+    end
+  end
+  return reply
+end`;
+
+/**
+ * Explains why a job waits. Replies {} if there is no such job, else the facts of the job and then, for each of its
+ * keys, {was the holder removed?, the job's rank in line or -1, the facts of the key, …}.
+ */
+export const explain: string = /* lua */ `function(id)
+  local pin, place, finishedOn, data, name, lockPlace = unpack(call('HMGET', P .. id,
+    '${JOB.keys}', '${JOB.place}', 'finishedOn', 'data', 'name', '${JOB.lockPlace}'))
+  if not data and not name then return {} end
+  pin = pin or (data and pinOfData(data)) or false
+  local due = call('ZSCORE', P .. 'delayed', id)
+  local reply = {
+    pin, place and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', finishedOn and 1 or 0,
+    lockPlace and 1 or 0, call('HEXISTS', P .. 'meta', 'paused'), isStalled(id) and 1 or 0, heardAgo()
+  }
+  for _, key in ipairs(hasKeys(pin) and contended().keysOf(pin) or {}) do
+    local isPaused = contended().pausedFor(key)
+    local holder = contended().holdersOf(key)[1]
     local rank = call('ZRANK', line(key), id)
-    reply[#reply + 1] = {
-      key, table.concat(holders, '\\31'), isReal and call('HGET', P .. holder, 'processedOn') or '', isReal and not contended().holds(holder, key) and 1 or 0,
-      rank and (paused and rank - 1 or rank) or -1, call('ZCARD', line(key)) - (paused and 1 or 0),
-      call('HGET', P .. 'lane:paused', key) or '', isReal and isStalled(holder) and 1 or 0, limitsOf(key)
-    }
+    local isRemoved = holder ~= '' and not contended().holds(holder, key) and 1 or 0
+    reply[#reply + 1] = {isRemoved, rank and (isPaused and rank - 1 or rank) or -1, keyReply(keyFacts(key))}
   end
-end
-return reply
-`;
+  return reply
+end`;
 
 /**
- * Lists the jobs in line, first come first. ARGV[3] is the key, ARGV[4] the limit. Replies {holders | '', when each of
- * the first 1000 was parked, id, …}.
+ * Lists at most `limit` jobs in line for a key, in their order. Replies {holders | '', {when each of the first 1000 was
+ * parked}, id, …}.
  */
-export const inLine: string = /* lua */ `
-${AT}
-local since = {}
-local reply = {table.concat(contended().holdersOf(ARGV[3]), '\\31'), since}
-local ids = call('ZRANGE', line(ARGV[3]), 0, ARGV[4])
-for i = 1, #ids do
-  if ids[i] ~= PAUSED and #reply < tonumber(ARGV[4]) + 2 then
-    reply[#reply + 1] = ids[i]
-    if #since < 1000 then since[#since + 1] = call('HGET', P .. ids[i], 'lp') end
+export const inLine: string = /* lua */ `function(key, limit)
+  local since = {}
+  local reply = {table.concat(contended().holdersOf(key), '\\31'), since}
+  local ids = call('ZRANGE', line(key), 0, limit)
+  for i = 1, #ids do
+    if ids[i] ~= PAUSED and #reply < tonumber(limit) + 2 then
+      reply[#reply + 1] = ids[i]
+      if #since < 1000 then since[#since + 1] = call('HGET', P .. ids[i], '${JOB.parkedAt}') end
+    end
   end
-end
-return reply
-`;
+  return reply
+end`;
 
 /**
- * Looks for jobs of a key, ARGV[3], that do not run. It looks in a part of the queue (ARGV[4]: 'wait', 'prioritized',
- * …), or in the key's line ('line'). ARGV[5] and ARGV[6] are the first and the last place to look at.
+ * Searches for jobs of a key that do not run, in one part of the queue ('wait', 'prioritized', …) or in the key's line
+ * ('line'), from place `from` to place `to`.
  *
- * Replies {how many stand there, ids, jobs whose keys JavaScript finds}. Of the queue's parts, those in line are left
- * out.
+ * Replies {number of jobs looked at, {ids}, {jobs whose keys JavaScript finds}}. In a part of the queue, jobs in a line
+ * are left out.
  */
-export const search: string = /* lua */ `
-${AT}
-local key, part, from, to = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-if part == 'line' then
-  local ids = call('ZRANGE', line(key), from, to)
-  local found = {}
+export const search: string = /* lua */ `function(key, part, from, to)
+  if part == 'line' then
+    local ids, found = call('ZRANGE', line(key), from, to), {}
+    for _, id in ipairs(ids) do
+      if id ~= PAUSED and call('EXISTS', P .. id) == 1 then found[#found + 1] = id end
+    end
+    return {#ids, found, {}}
+  end
+  local ids = call((part == 'wait' or part == 'paused') and 'LRANGE' or 'ZRANGE', P .. part, from, to)
+  local found, unknown = {}, {}
   for _, id in ipairs(ids) do
-    if id ~= PAUSED and call('EXISTS', P .. id) == 1 then found[#found + 1] = id end
+    local pin, place, refusal, data = unpack(call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', '${JOB.refusal}', 'data'))
+    pin = pin or (data and pinOfData(data))
+    if place then
+    elseif pin then
+      if contended().pinned(pin, key) then found[#found + 1] = id end
+    elseif data and not refusal then
+      unknown[#unknown + 1] = contended().unknownJob(id)
+    end
   end
-  return {#ids, found, {}}
-end
-local ids = call((part == 'wait' or part == 'paused') and 'LRANGE' or 'ZRANGE', P .. part, from, to)
-local found, unknown = {}, {}
-for _, id in ipairs(ids) do
-  local facts = call('HMGET', P .. id, 'lk', 'ls', 'lb', 'data', 'name', 'timestamp', 'priority', 'parentKey')
-  local pin = facts[1] or (facts[4] and pinOfData(facts[4]))
-  if facts[2] then
-  elseif pin then
-    if contended().pinned(pin, key) then found[#found + 1] = id end
-  elseif facts[4] and not facts[3] then
-    unknown[#unknown + 1] = {id, facts[5], facts[4], facts[6], facts[7], facts[8]}
-  end
-end
-return {#ids, found, unknown}
-`;
+  return {#ids, found, unknown}
+end`;
 
-/** Says that jobs of a key, ARGV[3], were removed: those in ARGV[4]…. The key goes on without them. */
-export const removed: string = /* lua */ `
-${AT}
-local key = ARGV[3]
-for i = 4, #ARGV do
-  if call('EXISTS', P .. ARGV[i]) == 0 then call('ZREM', line(key), ARGV[i]) end
-end
-contended().heal(key)
-contended().await(key)
-return 1
-`;
+/** Takes removed jobs of a key, given as a list of IDs, out of the key's line. The key continues without them. */
+export const removed: string = /* lua */ `function(key)
+  for _, id in ipairs(argumentsAfter(1)) do
+    if call('EXISTS', P .. id) == 0 then call('ZREM', line(key), id) end
+  end
+  contended().heal(key)
+  contended().await(key)
+  return 1
+end`;
 
 /**
- * Looks at a page of keys: those whose holder is gone are passed on, or forgotten. ARGV[3] is the cursor, ARGV[4] the
- * count, ARGV[5] as ARGV[3] of `beginSweep` in starting.lua.ts. Replies the next cursor.
+ * Begins a sweep over the keys that no worker asks for. Replies the cursor at which the last sweep ended. Replies false
+ * if there is no key, or if a sweep was made in the last `everyMs` ms, unless `inAnyCase` is '1'.
+ */
+export const beginSweep: string = /* lua */ `function(everyMs, inAnyCase)
+  if call('EXISTS', HOLDERS) == 0 then return false end
+  local now = contended().redisMs()
+  local last, cursor = string.match(call('GET', P .. 'lane:sweep') or '', '^(%d+) ?(%d*)$')
+  last = tonumber(last)
+  if inAnyCase ~= '1' and last and last <= now and now - last < tonumber(everyMs) then return false end
+  cursor = cursor and cursor ~= '' and cursor or '0'
+  call('SET', P .. 'lane:sweep', string.format('%.0f ', now) .. cursor, 'PX', 10 * everyMs)
+  return cursor
+end`;
+
+/**
+ * Sweeps over a page of keys: a key whose holder is gone passes to its next job, or is forgotten. `everyMs` is as for
+ * `beginSweep`. Replies the next cursor.
  *
- * ARGV[6] is '1' for the last page of a look: the next look goes on behind it. A worker that dies before that leaves
- * all pages of its look to the next.
+ * `isLast` is '1' for the last page of a sweep: the next sweep continues after it. A worker that dies before its last
+ * page leaves all of its pages to the next worker.
  */
-export const sweep: string = /* lua */ `
-${AT}
-local page = call('HSCAN', HOLDERS, ARGV[3], 'COUNT', ARGV[4])
-for i = 1, #page[2], 2 do
-  local key = page[2][i]
-  -- One that cannot be passed on does not keep the others from it.
-  if string.byte(key, -1) ~= 31 then quietly(contended().heal, key) end
-end
-if ARGV[6] == '1' or page[1] == '0' then
-  call('SET', P .. 'lane:sweep', string.format('%.0f ', contended().redisMs()) .. page[1], 'PX', 10 * ARGV[5])
-end
-return page[1]
-`;
-
-/**
- * Replies the jobs that stand in line for the one key of a job that runs, as {id, place, fields}, for its call. ARGV[3]
- * is its id, ARGV[4] the token of BullMQ's lock of it, ARGV[5] the most. It ends before one that the call may not
- * have: it has several keys, waits for its lock, or does not run.
- */
-export const gather: string = /* lua */ `
-${AT}
-local id, most, reply = ARGV[3], tonumber(ARGV[5]), {}
-local pin = call('HGET', P .. id, 'lk')
-local isOurs = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == ARGV[4]
-if not isOurs or most < 1 then return reply end
--- Those that nobody has looked at, because no slot is free: fifty at a time, until the call has all that it may have.
-for _ = 1, most, 50 do
-  parkedHere = 0
-  if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
-end
-for index = 0, most do
-  local other = contended().standing(pin, index)
-  if not other then break end
-  if other ~= PAUSED then
-    local fields, facts = call('HGETALL', P .. other), {}
-    for j = 1, #fields, 2 do facts[fields[j]] = fields[j + 1] end
-    if facts.lk ~= pin or facts.lb or facts.lo or facts.lr or facts.defa or #reply == most then break end
-    reply[#reply + 1] = {other, facts.ls, fields}
+export const sweep: string = /* lua */ `function(cursor, count, everyMs, isLast)
+  local page = call('HSCAN', HOLDERS, cursor, 'COUNT', count)
+  for i = 1, #page[2], 2 do
+    local key = page[2][i]
+    -- A key that cannot be passed on does not keep the others from being passed on.
+    if string.byte(key, -1) ~= 31 then quietly(contended().heal, key) end
   end
-end
-return reply
-`;
+  if isLast == '1' or page[1] == '0' then
+    call('SET', P .. 'lane:sweep', string.format('%.0f ', contended().redisMs()) .. page[1], 'PX', 10 * everyMs)
+  end
+  return page[1]
+end`;
 
 /**
- * Gives jobs that stand in line what the call of another one has made of them. ARGV[3] is the id of that one, ARGV[4]
- * the token of BullMQ's lock of it. For each job its id, its place and the outcome follow.
+ * Replies the jobs in line for the one key of a job that runs, at most `most` of them, as {id, place, fields}, for that
+ * job's processor call. `token` is the token of BullMQ's lock of the job.
  *
- * Replies the ids of those that are not there any more, or false if the call does not count: its job is somebody
- * else's.
+ * The list ends before the first job that the call may not have: a job with several keys, one that waits for its lock,
+ * or one that does not run.
  */
-export const settle: string = /* lua */ `
-${AT}
-local id = ARGV[3]
-local pin = call('HGET', P .. id, 'lk')
-local isOurs = hasKeys(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == ARGV[4]
-if not isOurs then return false end
-local gone = {}
-for i = 5, #ARGV, 3 do
-  local facts = call('HMGET', P .. ARGV[i], 'lk', 'ls', 'lb')
-  if facts[1] == pin and facts[2] == ARGV[i + 1] and not facts[3] then call('HSET', P .. ARGV[i], 'lr', ARGV[i + 2])
-  else gone[#gone + 1] = ARGV[i] end
-end
-return gone
-`;
-
-/** Replies for each of the ids in ARGV[3]… the pin of a job that is not to run, or not again; '' if it is. */
-export const superseded: string = /* lua */ `
-${AT}
-local reply = {}
-for i = 3, #ARGV do
-  local why = call('HGET', P .. ARGV[i], 'lb')
-  reply[i - 2] = why and BAD .. why or ''
-end
-return reply
-`;
+export const gather: string = /* lua */ `function(id, token, most)
+  most = tonumber(most)
+  local reply, pin = {}, call('HGET', P .. id, '${JOB.keys}')
+  local isOurs = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == token
+  if not isOurs or most < 1 then return reply end
+  -- Because no slot is free, nobody has looked at the jobs of the queue: fifty are parked at a time, until enough are in line.
+  for _ = 1, most, 50 do
+    parkedHere = 0
+    if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
+  end
+  for index = 0, most do
+    local other = contended().standing(pin, index)
+    if not other then break end
+    if other ~= PAUSED then
+      local fields, facts = call('HGETALL', P .. other), {}
+      for j = 1, #fields, 2 do facts[fields[j]] = fields[j + 1] end
+      if facts.${JOB.keys} ~= pin or facts.${JOB.refusal} or facts.${JOB.lockPlace} or facts.${JOB.outcome} or facts.${BULL.deferredFailure} or #reply == most then break end
+      reply[#reply + 1] = {other, facts.${JOB.place}, fields}
+    end
+  end
+  return reply
+end`;
 
 /**
- * Replies the number of jobs that a free slot would take, which is none while the queue is paused, and of those that
- * run.
+ * Stores the outcomes that a processor call has set for jobs in line, given as a list of ID, place and outcome. `id` is
+ * the job of the call, and `token` the token of BullMQ's lock of that job.
+ *
+ * Replies the IDs of the jobs that have left their places. Replies false if the call does not count, because its job is
+ * no longer the worker's.
  */
-export const lengths: string = /* lua */ `
-${AT}
-local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1
-local waiting = isPaused and 0 or call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized')
--- Of each key that waits for its turn, one job at least.
-if ROTATE and not isPaused then waiting = waiting + call('ZCARD', P .. 'lane:ring') end
-return {waiting, call('LLEN', P .. 'active')}
-`;
+export const settle: string = /* lua */ `function(id, token)
+  local pin = call('HGET', P .. id, '${JOB.keys}')
+  local isOurs = hasKeys(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == token
+  if not isOurs then return false end
+  local gone, settled = {}, argumentsAfter(2)
+  for i = 1, #settled, 3 do
+    local other, expected, outcome = settled[i], settled[i + 1], settled[i + 2]
+    local keys, place, refusal = unpack(call('HMGET', P .. other, '${JOB.keys}', '${JOB.place}', '${JOB.refusal}'))
+    if keys == pin and place == expected and not refusal then call('HSET', P .. other, '${JOB.outcome}', outcome)
+    else gone[#gone + 1] = other end
+  end
+  return gone
+end`;
+
+/** Replies, for each ID of a list, the pin that says why the job is not to run, or not again; '' if it is to run. */
+export const superseded: string = /* lua */ `function()
+  local reply = {}
+  for i, id in ipairs(argumentsAfter(0)) do
+    local refusal = call('HGET', P .. id, '${JOB.refusal}')
+    reply[i] = refusal and BAD .. refusal or ''
+  end
+  return reply
+end`;
+
+/** Replies the number of jobs that a free slot would take, which is 0 while the queue is paused, and of jobs that run. */
+export const lengths: string = /* lua */ `function()
+  local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1
+  local waiting = isPaused and 0 or call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized')
+  -- A key that waits for its turn has at least one job.
+  if ROTATE and not isPaused then waiting = waiting + call('ZCARD', P .. 'lane:ring') end
+  return {waiting, call('LLEN', P .. 'active')}
+end`;
+
+/**
+ * Leaves a mark, by which another connection can tell whether it reaches the same database. Replies the key of the
+ * mark.
+ */
+export const mark: string = /* lua */ `function(name)
+  local key = P .. 'lane:mark=' .. name
+  call('SET', key, 1, 'PX', 10000)
+  return key
+end`;
+
+/**
+ * Registers a worker for `lifeMs` ms, and reads the set-ups of all registered workers. They are in the hash P
+ * lane:workers, each with the second in which the worker last registered. If `setup` is '', the worker is removed, or
+ * only reads.
+ *
+ * Replies {{set-ups}, {IDs of stray jobs}}. A stray job runs in a worker that is not registered, and does not have its
+ * keys. At most 100 jobs are looked at, of the first 1000 that run.
+ *
+ * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. A caller that fetches jobs by hand may use any
+ * token.
+ */
+export const exchange: string = /* lua */ `function(worker, setup, lifeMs)
+  local workers, life = P .. 'lane:workers', tonumber(lifeMs)
+  local seconds = tonumber(call('TIME')[1])
+  if setup == '' then call('HDEL', workers, worker) else
+    call('HSET', workers, worker, seconds .. ' ' .. setup)
+    call('PEXPIRE', workers, life)
+  end
+  local setups, isMember = {}, {}
+  local members = call('HGETALL', workers)
+  for i = 1, #members, 2 do
+    local seen, of = string.match(members[i + 1], '^(%d+) (.*)$')
+    if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i]) else
+      setups[#setups + 1] = of
+      isMember[members[i]] = true
+    end
+  end
+  local function hasSlot(id, key)
+    if call('HGET', HOLDERS, key) == id then return true end
+    for _, other in ipairs(call('HVALS', furtherSlots(key))) do
+      if other == id then return true end
+    end
+  end
+  local function isStray(id)
+    local pin, data = unpack(call('HMGET', P .. id, '${JOB.keys}', 'data'))
+    if not pin then
+      pin = data and pinOfData(data)
+      if data and not pin then return true end
+    end
+    for _, key in ipairs(hasKeys(pin) and contended().keysOf(pin) or {}) do
+      if not hasSlot(id, key) then return true end
+    end
+    return false
+  end
+  local strays, foreign = {}, 0
+  for _, id in ipairs(call('LRANGE', P .. 'active', 0, 999)) do
+    local owner = string.match(call('GET', P .. id .. ':lock') or '', '^([%x-]+):%d+$')
+    if owner and #owner == 36 and not isMember[owner] and foreign < 100 then
+      foreign = foreign + 1
+      if isStray(id) then strays[#strays + 1] = id end
+    end
+  end
+  return {setups, strays}
+end`;

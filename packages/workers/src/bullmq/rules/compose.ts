@@ -4,11 +4,10 @@ import type { DroppedAs } from "../../rules/entity-key.ts";
 import * as commands from "../../scripts/commands.lua.ts";
 import { keyLock, type LockRules, noKeyLock } from "../../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../../scripts/lane.lua.ts";
-import * as operators from "../../scripts/operators.lua.ts";
+import { operate } from "../../scripts/operate.lua.ts";
 import { noRing, ring, turns } from "../../scripts/rotation.lua.ts";
 import { asFunction, asRepeatedFunction, luaString } from "../../scripts/rules/lua.ts";
 import { pinLibrary } from "../../scripts/rules/pin.lua.ts";
-import * as starting from "../../scripts/starting.lua.ts";
 import { QUEUE_KEY_COUNT } from "./queue-keys.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
@@ -63,8 +62,6 @@ export type DecoratedCommand = (typeof decorated)[number];
 /** BullMQ's scripts whose text is used. */
 export type EmbeddedScript = DecoratedCommand | "promote";
 export const embedded: readonly EmbeddedScript[] = [...decorated, "promote"];
-const asked: Readonly<Record<OperatorCommand, string>> = { ...operators, ...starting };
-export type OperatorCommand = keyof typeof operators | keyof typeof starting;
 
 export interface BullScript {
   readonly lua: string;
@@ -78,7 +75,8 @@ export interface ComposedScript extends BullScript {
 }
 export interface LaneScripts {
   readonly commands: Readonly<Record<DecoratedCommand, ComposedScript>>;
-  readonly operators: Readonly<Record<OperatorCommand, ComposedScript>>;
+  /** The one script of what operators, and the worker between jobs, ask of the lane. */
+  readonly operate: ComposedScript;
 }
 
 /**
@@ -135,15 +133,16 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = [library, own, finish, asFunction("endAll", commands.eachEnd), commands.endCalmly];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
+  let composed: ComposedScript | undefined;
   return {
     commands: lazily(decorated, (name) => (name === "moveToFinished" ? end() : decorate(name))),
-    operators: lazily(Object.keys(asked) as OperatorCommand[], (name) =>
-      compose(name, 2, name in starting ? [asked[name]] : [library, asked[name]]),
-    ),
+    get operate(): ComposedScript {
+      return (composed ??= compose("operate", 2, [library, operate]));
+    },
   };
 }
 
-/** Makes each value when it is first read. A worker needs few of the scripts, and all are 1.6 MB of text. */
+/** Makes each value when it is first read. A worker needs few of the scripts, each of them 70 kB of text. */
 function lazily<Name extends string, Value>(
   names: readonly Name[],
   make: (name: Name) => Value,

@@ -1,9 +1,10 @@
 /** Pure: the fields of a parked job's hash that are BullMQ's. */
+import { BULL, JOB } from "../../scripts/rules/job-fields.ts";
 
 /** Returns the hash of a parked job, given as names and values in turn, without the fields that the lane added. */
 export function bullFieldsOf(flat: readonly string[]): Readonly<Record<string, string>> {
   const hash: Record<string, string> = {};
   for (let i = 0; i + 1 < flat.length; i += 2) hash[String(flat[i])] = String(flat[i + 1]);
-  const { ls: _place, pb: _by, lp: _since, ...fields } = hash;
-  return fields;
+  for (const name of [JOB.place, JOB.parkedAt, BULL.processedBy]) delete hash[name];
+  return hash;
 }

@@ -3,7 +3,7 @@
  * does.
  */
 import { Check } from "@x/redlock-core/protocol";
-import type { JobCounts } from "./replies.ts";
+import type { JobCounts } from "./key-report.ts";
 
 export interface KeyGauges {
   readonly counts: JobCounts;

@@ -5,6 +5,11 @@
  * `turns` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
  */
 export const judge = (turns: string): string => /* lua */ `
+  -- A job whose keys JavaScript finds. See \`parseUnknownJobs\` in command-replies.ts.
+  local function unknownJob(id)
+    return {id, unpack(call('HMGET', P .. id, 'name', 'data', 'timestamp', 'priority', 'parentKey'))}
+  end
+
   -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as
   -- AHEAD_BYTES of data are.
   local function unknownAhead(depth, limit)
@@ -19,10 +24,11 @@ export const judge = (turns: string): string => /* lua */ `
       if #found >= limit or bytes >= AHEAD_BYTES then break end
       local known = try('HMGET', P .. ahead[i], 'lk', 'lb')
       if not known.err and not known[1] and not known[2] then
-        local facts = call('HMGET', P .. ahead[i], 'name', 'data', 'timestamp', 'priority', 'parentKey')
-        if facts[2] and not pinOfData(facts[2]) then
-          found[#found + 1] = {ahead[i], facts[1], facts[2], facts[3], facts[4], facts[5]}
-          bytes = bytes + #facts[2]
+        local job = unknownJob(ahead[i])
+        local data = job[3]
+        if data and not pinOfData(data) then
+          found[#found + 1] = job
+          bytes = bytes + #data
         end
       end
     end

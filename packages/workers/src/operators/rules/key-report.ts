@@ -1,6 +1,6 @@
-/** Pure: what the lane's scripts reply to operators, and what it means. */
-import { bullFieldsOf } from "../../bullmq/rules/parked-hash.ts";
+/** Pure: what operators see of keys and jobs, and the explanation in words. */
 import { parsePin } from "../../rules/entity-key.ts";
+import type { JobFacts, KeyFacts, parseLine } from "../../scripts/operator-replies.ts";
 import { type KeyPolicy, parsePolicy, storedObject } from "./key-policy.ts";
 
 export interface KeyPause {
@@ -136,71 +136,75 @@ export interface Explanation {
   readonly dueAtMs: number | undefined;
 }
 
-/** What stands in place of a job that has a key. */
-const marks: ReadonlySet<string> = new Set(["", "!:paused", "!:next"]);
-/** This text stands between the ids of the jobs that have a key. */
-const SEPARATOR = "\u001f";
-
-/** Returns a page of the list of keys, and where the next one begins. */
-export function parseKeys(raw: unknown): { readonly cursor: string; readonly keys: readonly BusyKey[] } {
-  const [cursor, ...keys] = raw as readonly [unknown, ...(readonly Fact[])[]];
-  return { cursor: String(cursor), keys: keys.map(busyKey) };
+/** Returns the jobs in line for a key, and the jobs that have it. */
+export function keyJobsOf({ holders, parkedSince, ids }: ReturnType<typeof parseLine>): KeyJobs {
+  return { holder: holders[0], holders, parked: ids, parkedSinceMs: parkedSince };
 }
 
-export function parseKeyJobs(raw: unknown): KeyJobs {
-  const [holders, since, ...parked] = raw as readonly [string, readonly (string | null)[], ...string[]];
-  const parkedSinceMs = since.map((ms) => (ms === null ? undefined : Number(ms)));
-  return { ...holdersOf(holders), parked, parkedSinceMs };
+export function busyKeyOf(facts: KeyFacts): BusyKey {
+  const { key, holders, parked, pause, slots, rate, policy } = facts;
+  return {
+    key,
+    holder: holders[0],
+    holders,
+    sinceMs: facts.startedOn,
+    parked,
+    paused: pause === "" ? undefined : pauseIn(pause),
+    limitedUntilMs: facts.limitedUntil,
+    slots,
+    rate,
+    policy: parsePolicy(policy),
+    waitingSinceMs: facts.waitingSince,
+    keysAhead: facts.keysAhead,
+    isStalled: facts.isStalled,
+  };
 }
 
-/** A job that stands in line: its place there, and its hash as BullMQ makes a job of it. */
-export interface InLine {
-  readonly id: string;
-  readonly place: string;
-  readonly fields: Readonly<Record<string, string>>;
-}
-
-export function parseInLine(raw: unknown): InLine[] {
-  return (raw as readonly (readonly [string, string, readonly string[]])[]).map(([id, place, flat]) => ({
-    id,
-    place,
-    fields: bullFieldsOf(flat),
+/** Returns the explanation of a job in this state of BullMQ's. Undefined if there is no such job. */
+export function explanationOf(jobId: string, state: string, job: JobFacts | undefined): Explanation | undefined {
+  if (job === undefined) return undefined;
+  const keys = job.keys.map(({ isHolderRemoved, rank, facts }) => ({
+    ...busyKeyOf(facts),
+    isHolderRemoved,
+    ahead: rank,
   }));
-}
-
-/** Returns the explanation in a reply, or undefined if there is no such job. */
-export function parseExplanation(jobId: string, state: string, raw: unknown): Explanation | undefined {
-  const [pinText, isParked, due, isFinished, isYielding, isQueuePaused, isStalled, heardAgo, ...rest] =
-    raw as readonly unknown[];
-  if (isParked === undefined) return undefined;
-  const keys = (rest as readonly (readonly Fact[])[]).map(parsePosition);
-  const pin = typeof pinText === "string" ? parsePin(pinText) : undefined;
+  const pin = job.pin === undefined ? undefined : parsePin(job.pin);
   const holdsAll = keys.length > 0 && keys.every(({ holders }) => holders.includes(jobId));
   const verdict = ((): Verdict => {
-    if (isFinished === 1) return "finished";
-    if (state === "active") return isStalled === 1 ? "stalled" : "runs";
+    if (job.isFinished) return "finished";
+    if (state === "active") return job.isStalled ? "stalled" : "runs";
     if (state === "waiting-children") return "waits-for-children";
     if (pin?.kind === "none") return "no-key";
     if (pin?.kind === "fault") return "unusable-key";
-    if (isParked === 1) return "parked";
+    if (job.isParked) return "parked";
     if (!holdsAll) return "not-judged";
-    // Not `state`, which is a reply of its own: the job may have been chosen between the two.
-    if (due === "") return "chosen";
-    return isYielding === 1 ? "waits-for-lock" : "waits-for-retry";
+    // The state is from a reply of its own: the job may have been chosen between the two replies.
+    if (job.due === undefined) return "chosen";
+    return job.waitsForLock ? "waits-for-lock" : "waits-for-retry";
   })();
   const fault = pin?.kind === "fault" ? pin.fault : "";
-  const dueAtMs = due === "" ? undefined : Number(due);
+  const isHeldUp = job.isQueuePaused && !["active", "completed", "failed"].includes(state);
   return {
     jobId,
     state,
     verdict,
     message:
-      inWords(verdict, { jobId, state, keys, fault, dueAtMs }) +
-      (isQueuePaused === 1 && !["active", "completed", "failed"].includes(state) ? "; the queue is paused" : "") +
-      (NEED_NO_WORKER.has(verdict) ? "" : workersInWords(heardAgo)),
+      inWords(verdict, { jobId, state, keys, fault, dueAtMs: job.due }) +
+      (isHeldUp ? "; the queue is paused" : "") +
+      (NEED_NO_WORKER.has(verdict) ? "" : workersInWords(job.heardAgo)),
     keys,
-    dueAtMs,
+    dueAtMs: job.due,
   };
+}
+
+/** A pause as the lane's scripts store it. */
+type StoredPause = Pick<KeyPause, "reason" | "jobId"> & { readonly since: number; readonly until?: number };
+
+/** Returns the pause that the lane has stored. A damaged pause still holds up the key, so the reason says that. */
+function pauseIn(json: string): KeyPause {
+  const stored: Partial<StoredPause> = storedObject(json) ?? {};
+  const { since = 0, until, reason = "damaged", ...said } = stored;
+  return { ...said, reason, sinceMs: since, ...(until === undefined ? {} : { untilMs: until }) };
 }
 
 /** Jobs of these verdicts run, or wait for no worker. */
@@ -210,61 +214,9 @@ const NEED_NO_WORKER: ReadonlySet<Verdict> = new Set(["finished", "runs", "waits
 const SILENT_SECONDS = 90;
 
 /** Says that no worker runs. Empty if one was heard of. */
-function workersInWords(heardAgo: unknown): string {
-  if (heardAgo === "") return "; no worker with keys runs";
-  return Number(heardAgo) > SILENT_SECONDS ? `; no worker with keys was heard of for ${Number(heardAgo)} s` : "";
-}
-
-type Fact = string | number;
-
-/** A pause as the lane's scripts keep it. */
-type StoredPause = Pick<KeyPause, "reason" | "jobId"> & { readonly since: number; readonly until?: number };
-
-function parsePosition(raw: readonly Fact[]): KeyPosition {
-  const [key = "", holders = "", since = "", isRemoved, rank, parked = 0, ...facts] = raw;
-  return {
-    ...busyKey([key, holders, parked, since, ...facts]),
-    isHolderRemoved: isRemoved === 1,
-    ahead: Number(rank) < 0 ? undefined : Number(rank),
-  };
-}
-
-function busyKey(raw: readonly Fact[]): BusyKey {
-  const [key, holders, parked, since, paused = "", isStalled, ...limits] = raw;
-  const [limited, slots = 1, rate = "", policy = "", waiting, keysAhead] = limits;
-  const [counted = 0, max = 0, duration = 0] = String(rate).split(",").map(Number);
-  return {
-    key: String(key),
-    ...holdersOf(holders),
-    sinceMs: timeOf(since),
-    parked: Number(parked),
-    paused: paused === "" ? undefined : pauseIn(String(paused)),
-    isStalled: isStalled === 1,
-    limitedUntilMs: timeOf(limited),
-    slots: Number(slots),
-    rate: rate === "" ? undefined : { counted, max, duration },
-    policy: parsePolicy(String(policy)),
-    waitingSinceMs: timeOf(waiting),
-    keysAhead: timeOf(keysAhead),
-  };
-}
-
-/** Returns the pause that the lane has kept. A damaged pause still holds up the key, so the reason says that. */
-function pauseIn(json: string): KeyPause {
-  const stored: Partial<StoredPause> = storedObject(json) ?? {};
-  const { since = 0, until, reason = "damaged", ...said } = stored;
-  return { ...said, reason, sinceMs: since, ...(until === undefined ? {} : { untilMs: until }) };
-}
-
-function timeOf(text: Fact | undefined): number | undefined {
-  return text === "" || text === undefined ? undefined : Number(text);
-}
-
-function holdersOf(ids: unknown): Holders {
-  const holders = String(ids)
-    .split(SEPARATOR)
-    .filter((id) => !marks.has(id));
-  return { holder: holders[0], holders };
+function workersInWords(heardAgo: number | undefined): string {
+  if (heardAgo === undefined) return "; no worker with keys runs";
+  return heardAgo > SILENT_SECONDS ? `; no worker with keys was heard of for ${heardAgo} s` : "";
 }
 
 function inWords(

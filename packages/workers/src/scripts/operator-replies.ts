@@ -1,0 +1,209 @@
+/** Pure: the replies of the functions in operators.lua.ts, parsed into objects. */
+import { bullFieldsOf } from "../bullmq/rules/parked-hash.ts";
+import { parseUnknownJobs, type UnknownKeyJob } from "./command-replies.ts";
+import { ReplyShape } from "./rules/reply-shape.ts";
+
+type Fact = string | number;
+
+/** What `keyFacts` in operate.lua.ts says of a key. */
+export const KEY_FACTS: ReplyShape<
+  | "key"
+  | "holders"
+  | "startedOn"
+  | "parked"
+  | "pause"
+  | "limitedUntil"
+  | "slots"
+  | "rate"
+  | "policy"
+  | "waitingSince"
+  | "keysAhead"
+  | "isStalled"
+> = new ReplyShape([
+  "key",
+  "holders",
+  "startedOn",
+  "parked",
+  "pause",
+  "limitedUntil",
+  "slots",
+  "rate",
+  "policy",
+  "waitingSince",
+  "keysAhead",
+  "isStalled",
+]);
+
+/** What is known of a key. A time is in ms since the epoch. */
+export interface KeyFacts {
+  readonly key: string;
+  /** The IDs of the jobs that have the key, in the order of their slots. */
+  readonly holders: readonly string[];
+  /** When the first of them was last started. */
+  readonly startedOn: number | undefined;
+  /** The number of jobs in line. */
+  readonly parked: number;
+  /** The pause as JSON; empty if there is none. */
+  readonly pause: string;
+  /** The time until which no job starts, because of the key's rate. */
+  readonly limitedUntil: number | undefined;
+  readonly slots: number;
+  /** The starts that count, the most that may, and the window in ms. Undefined if the key has no rate. */
+  readonly rate: { readonly counted: number; readonly max: number; readonly duration: number } | undefined;
+  /** The policy as JSON; empty if there is none. */
+  readonly policy: string;
+  /** When the first job in line was added. */
+  readonly waitingSince: number | undefined;
+  /** The number of keys whose turn comes first. Undefined if the key does not wait for its turn. */
+  readonly keysAhead: number | undefined;
+  /** Whether the worker of the first holder is gone. */
+  readonly isStalled: boolean;
+}
+
+/** What `explain` says of a job, before its keys. */
+export const JOB_FACTS: ReplyShape<
+  "pin" | "isParked" | "due" | "isFinished" | "waitsForLock" | "isQueuePaused" | "isStalled" | "heardAgo"
+> = new ReplyShape(["pin", "isParked", "due", "isFinished", "waitsForLock", "isQueuePaused", "isStalled", "heardAgo"]);
+const JOB_FACT_COUNT = 8;
+
+/** What is known of a job, and of each of its keys. */
+export interface JobFacts {
+  /** Undefined if the keys are not known yet. */
+  readonly pin: string | undefined;
+  readonly isParked: boolean;
+  /** The time at which the job leaves `delayed`. Undefined if the job is not there. */
+  readonly due: number | undefined;
+  readonly isFinished: boolean;
+  readonly waitsForLock: boolean;
+  readonly isQueuePaused: boolean;
+  /** Whether the worker of the job is gone. */
+  readonly isStalled: boolean;
+  /** Seconds since a worker with keys was last heard of. Undefined if none is registered. */
+  readonly heardAgo: number | undefined;
+  readonly keys: readonly {
+    readonly isHolderRemoved: boolean;
+    /** The number of jobs in front of this one in line. Undefined if the job is not in line. */
+    readonly rank: number | undefined;
+    readonly facts: KeyFacts;
+  }[];
+}
+
+/** A job in line, with its place there and the fields from which BullMQ makes the job. */
+export interface InLine {
+  readonly id: string;
+  readonly place: string;
+  readonly fields: Readonly<Record<string, string>>;
+}
+
+/** A page of the list of keys, and the cursor of the next page. */
+export function parseList(raw: unknown): { readonly cursor: string; readonly keys: readonly KeyFacts[] } {
+  const [cursor, ...keys] = raw as readonly [unknown, ...unknown[]];
+  return { cursor: String(cursor), keys: keys.map(parseKeyFacts) };
+}
+
+/** Returns undefined if there is no such job. */
+export function parseExplain(raw: unknown): JobFacts | undefined {
+  const elements = raw as readonly unknown[];
+  if (elements.length === 0) return undefined;
+  const { pin, due, ...facts } = JOB_FACTS.parse(elements);
+  const keys = elements.slice(JOB_FACT_COUNT) as readonly (readonly [number, number, unknown])[];
+  return {
+    pin: typeof pin === "string" ? pin : undefined,
+    isParked: facts.isParked === 1,
+    due: numberOf(due),
+    isFinished: facts.isFinished === 1,
+    waitsForLock: facts.waitsForLock === 1,
+    isQueuePaused: facts.isQueuePaused === 1,
+    isStalled: facts.isStalled === 1,
+    heardAgo: numberOf(facts.heardAgo),
+    keys: keys.map(([isRemoved, rank, keyFacts]) => ({
+      isHolderRemoved: isRemoved === 1,
+      rank: rank < 0 ? undefined : rank,
+      facts: parseKeyFacts(keyFacts),
+    })),
+  };
+}
+
+export function parseLine(raw: unknown): {
+  readonly holders: readonly string[];
+  readonly parkedSince: readonly (number | undefined)[];
+  readonly ids: readonly string[];
+} {
+  const [holders, since, ...ids] = raw as readonly [string, readonly (string | null)[], ...string[]];
+  const parkedSince = since.map((ms) => (ms === null ? undefined : Number(ms)));
+  return { holders: holdersOf(holders), parkedSince, ids };
+}
+
+export function parseSearch(raw: unknown): {
+  /** The number of jobs that were looked at. */
+  readonly looked: number;
+  readonly ids: readonly string[];
+  /** Jobs whose keys have to be computed. */
+  readonly unknown: readonly UnknownKeyJob[];
+} {
+  const [looked, ids, unknown] = raw as readonly [number, readonly string[], unknown];
+  return { looked, ids, unknown: parseUnknownJobs(unknown) };
+}
+
+export function parsePause(raw: unknown): { readonly isNew: boolean; readonly until: number | undefined } {
+  const [isNew, until] = raw as readonly [number, string];
+  return { isNew: isNew === 1, until: numberOf(until) };
+}
+
+export function parsePolicies(raw: unknown): {
+  readonly cursor: string;
+  readonly policies: readonly { readonly key: string; readonly policy: string }[];
+} {
+  const [cursor, ...policies] = raw as readonly [string, ...(readonly [string, string])[]];
+  return { cursor, policies: policies.map(([key, policy]) => ({ key, policy })) };
+}
+
+export function parseLengths(raw: unknown): { readonly runnable: number; readonly active: number } {
+  const [runnable, active] = raw as readonly [number, number];
+  return { runnable, active };
+}
+
+export function parseExchange(raw: unknown): {
+  readonly setups: readonly string[];
+  readonly strays: readonly string[];
+} {
+  const [setups, strays] = raw as readonly [readonly string[], readonly string[]];
+  return { setups, strays };
+}
+
+export function parseGather(raw: unknown): readonly InLine[] {
+  const jobs = raw as readonly (readonly [string, string, readonly string[]])[];
+  return jobs.map(([id, place, flat]) => ({ id, place, fields: bullFieldsOf(flat) }));
+}
+
+/** Text between the IDs of the jobs that have a key. */
+const SEPARATOR = "\u001f";
+
+/** The IDs are joined, and empty if no job has the key. */
+function holdersOf(ids: string): readonly string[] {
+  return ids === "" ? [] : ids.split(SEPARATOR).filter((id) => id !== "");
+}
+
+function parseKeyFacts(raw: unknown): KeyFacts {
+  const facts = KEY_FACTS.parse(raw) as Readonly<Record<keyof KeyFacts, Fact>>;
+  const [counted = 0, max = 0, duration = 0] = String(facts.rate).split(",").map(Number);
+  return {
+    key: String(facts.key),
+    holders: holdersOf(String(facts.holders)),
+    startedOn: numberOf(facts.startedOn),
+    parked: Number(facts.parked),
+    pause: String(facts.pause),
+    limitedUntil: numberOf(facts.limitedUntil),
+    slots: Number(facts.slots),
+    rate: facts.rate === "" ? undefined : { counted, max, duration },
+    policy: String(facts.policy),
+    waitingSince: numberOf(facts.waitingSince),
+    keysAhead: numberOf(facts.keysAhead),
+    isStalled: Number(facts.isStalled) === 1,
+  };
+}
+
+/** A fact that does not apply is empty. */
+function numberOf(fact: unknown): number | undefined {
+  return fact === "" || fact === undefined ? undefined : Number(fact);
+}
