@@ -299,7 +299,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   override run(): Promise<void> {
     this.#warnOfKeyPath();
-    this.#parts.lane.loops();
+    this.#parts.lane.markLoopStarted();
     this.#parts.registry.join();
     return super.run();
   }

@@ -143,7 +143,7 @@ export function wire(
       onLimited: (key, untilMs) => tell("keyLimited", () => ({ key, untilMs })),
     },
   });
-  const watchdog = new Watchdog(clock, (jobId) => lane.takenOf(jobId)?.run);
+  const watchdog = new Watchdog(clock, (jobId) => lane.findTakenJob(jobId)?.run);
   const runLocks = new RunLocks({ redlock, locks, lane, inFlight, reentrancy, recheckInterval, tell, onError });
   const onNoKeys = (jobs: number): void =>
     warn(

@@ -108,7 +108,7 @@ describe.each(Object.entries(versions))("the end of a job in BullMQ %s", (_versi
       expect(ours).toBeInstanceOf(JobEnd);
       const fields = packedFields === undefined ? [] : (unpack(packedFields as Uint8Array) as readonly unknown[]);
       const last = ["keys", "last", fields.length, ...fields];
-      expect(ours.toldWith("keys", "last")).toEqual([
+      expect(ours.argumentsWith("keys", "last")).toEqual([
         id,
         time,
         property,

@@ -31,14 +31,14 @@ describe("LockAhead", () => {
   it("goes to the job that comes with the end if that is of the same key, and is released otherwise", async () => {
     const { lock, releases } = stub();
     const [ahead, others, none] = [0, 1, 2].map(() => new LockAhead("k", Promise.resolve(lock), systemClock));
-    const next = { lockName: "k", ahead: undefined as LockAhead | undefined };
+    const next = { lockName: "k", requestedLock: undefined as LockAhead | undefined };
     const other = { ...next, lockName: "other" };
-    ahead?.settle(false, next);
-    others?.settle(false, other);
-    none?.settle(false);
+    ahead?.keepFor(next);
+    others?.keepFor(other);
+    none?.keepFor(undefined);
     await Promise.all([others?.settled, none?.settled]);
-    expect([next.ahead, other.ahead, releases()]).toEqual([ahead, undefined, 2]);
-    expect(await next.ahead?.claim()).toBe(lock);
+    expect([next.requestedLock, other.requestedLock, releases()]).toEqual([ahead, undefined, 2]);
+    expect(await next.requestedLock?.claim()).toBe(lock);
   });
 
   it("releases a lock that nobody claims", async () => {

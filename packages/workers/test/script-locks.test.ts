@@ -8,7 +8,7 @@ import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import type { Run } from "../src/job-run/run.ts";
-import { TakenJob } from "../src/lane/taken-job.ts";
+import { settle, TakenJob } from "../src/lane/taken-job.ts";
 import { ScriptLocks } from "../src/locks/script-locks.ts";
 import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls } from "./support/lab.ts";
 
@@ -250,10 +250,10 @@ it("waits for one end per job, and for that no longer than a moment", async () =
     locks.releaseWithEnd(run, second, one),
     locks.releaseWithEnd(run, third, other),
   ];
-  const ending = locks.endingOf(one);
-  expect(ending?.token).toBe(second.token);
-  expect(locks.endingOf(one)).toBeUndefined();
-  ending?.answer.settle(true);
+  const instruction = locks.takeLockInstruction(one);
+  expect(instruction).toMatchObject({ kind: "release-held", token: second.token });
+  expect(locks.takeLockInstruction(one)).toBeUndefined();
+  settle(instruction, true);
   expect(await Promise.all(released)).toEqual([true, true, true]);
   // The end of the second has told of a release that never was.
   expect(await lab.redis.mget("a", "b", "c")).toEqual([null, second.token, null]);

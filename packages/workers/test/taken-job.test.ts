@@ -4,7 +4,7 @@ import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
 import type { Run } from "../src/job-run/run.ts";
 import { Lane } from "../src/lane/lane.ts";
-import { TakenJob, takenAs } from "../src/lane/taken-job.ts";
+import { TakenJob, takenJobOf } from "../src/lane/taken-job.ts";
 import { jobs, Lab } from "./support/lab.ts";
 
 const SENT: Instant = { monotonicMs: 1, wallMs: 2, suspendedMs: 0 };
@@ -38,16 +38,16 @@ describe("a job that was taken", () => {
 
   it("is of any token until its run has begun, and then of that one's", () => {
     const job = taken();
-    expect(job.isOf("a")).toBe(true);
+    expect(job.canHaveToken("a")).toBe(true);
     job.run = { token: "a" } as Run;
-    expect([job.isOf("a"), job.isOf("b")]).toEqual([true, false]);
+    expect([job.canHaveToken("a"), job.canHaveToken("b")]).toEqual([true, false]);
   });
 
   it("is known by the job", () => {
     const [job, made] = [taken(), {}];
-    expect(takenAs(made)).toBeUndefined();
-    job.is(made);
-    expect(takenAs(made)).toBe(job);
+    expect(takenJobOf(made)).toBeUndefined();
+    job.attachTo(made);
+    expect(takenJobOf(made)).toBe(job);
   });
 
   it("is forgotten, however it ends", async () => {
@@ -68,7 +68,7 @@ describe("a job that was taken", () => {
     const lane = attach.mock.contexts[0] as Lane;
     attach.mockRestore();
     const remembered: boolean[] = [];
-    worker.on("active", ({ id }) => remembered.push(lane.takenOf(String(id)) !== undefined));
+    worker.on("active", ({ id }) => remembered.push(lane.findTakenJob(String(id)) !== undefined));
     const added = await queue.addBulk(
       jobs(ways.length, (i) => `k${i}`).map((job) => ({
         ...job,
@@ -79,7 +79,7 @@ describe("a job that was taken", () => {
       const { completed = 0, failed = 0, delayed = 0 } = await queue.getJobCounts("completed", "failed", "delayed");
       return completed === 2 && failed === 3 && delayed === 1;
     });
-    await until(() => added.every(({ id }) => lane.takenOf(String(id)) === undefined));
+    await until(() => added.every(({ id }) => lane.findTakenJob(String(id)) === undefined));
     expect(new Set(remembered)).toEqual(new Set([true]));
   });
 });

@@ -147,7 +147,7 @@ export function startAlone<Data>(
       const [first] = batch;
       if (first === undefined) return [];
       const args: unknown[] = [...queueKeys(first.end.facts.prefix), first.end.facts.prefix];
-      for (const { end, last } of batch) args.push(...end.toldWith("", last));
+      for (const { end, last } of batch) args.push(...end.argumentsWith("", last));
       return parseEnds(await runScript(first.client, scripts.finish, args));
     },
   );

@@ -5,7 +5,7 @@
 import type { Redis } from "ioredis";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
-import type { Ending, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
+import type { LockInstruction, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
 import { LOCK_PREFIX } from "./names.ts";
 
@@ -50,10 +50,11 @@ export class StepLocks implements LaneLocks {
     return this.#isOn ? this.#tokens.toString(16).padStart(TOKEN_DIGITS, "0") : "";
   }
 
-  endingOf(_taken: TakenJob | undefined, id: string): Ending | undefined {
+  takeLockInstruction(_taken: TakenJob | undefined, id: string): LockInstruction | undefined {
     const ending = this.#ending;
     if (ending?.id !== id) return undefined;
-    return { token: ending.token, answer: { settle: (isReleased) => (ending.isReleased = isReleased) } };
+    const onReply = (isReleased: boolean): void => void (ending.isReleased = isReleased);
+    return { kind: "release-held", token: ending.token, onReply };
   }
 
   /**

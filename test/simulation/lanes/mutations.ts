@@ -510,7 +510,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "nobody knows later which key the job has",
     patches: [
       lane(
-        "try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then",
+        "try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, '${JOB.keys}', pin)) == 'number' then",
         "try('HSETNX', HOLDERS, pin, id) == 1 then",
       ),
     ],
@@ -726,7 +726,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "activation taken back: limiter, which BullMQ does not count",
     without: "a job that stalled too often, which costs no token, gives one back",
-    patches: [parking(" or call('HEXISTS', P .. id, 'defa') == 1 then", " then")],
+    patches: [parking(" or call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then", " then")],
     focus: limitedStalls,
   },
   {
@@ -811,7 +811,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "who is next does not stand in line any more",
     without: "it still has a place there",
-    patches: [parking("call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')", "")],
+    patches: [
+      parking(
+        "call('HDEL', P .. id, '${JOB.place}', '${JOB.parkedAt}', by and '${BULL.processedBy}' or '${JOB.place}')",
+        "",
+      ),
+    ],
   },
   {
     protection: "a job whose timer has fired is not in the queue twice",
@@ -908,15 +913,20 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key moves on",
     patches: [
       commands(
-        "  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)\n",
-        "  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)\n  chosen = release(id)\n",
+        "  attempt(call, 'HSET', P .. id, '${JOB.lockPlace}', place, field, since ~= '' and since or place)\n",
+        "  attempt(call, 'HSET', P .. id, '${JOB.lockPlace}', place, field, since ~= '' and since or place)\n  chosen = release(id)\n",
       ),
     ],
   },
   {
     protection: "place in line for the lock",
     without: "it is forgotten",
-    patches: [commands("  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)\n", "")],
+    patches: [
+      commands(
+        "  attempt(call, 'HSET', P .. id, '${JOB.lockPlace}', place, field, since ~= '' and since or place)\n",
+        "",
+      ),
+    ],
   },
   {
     protection: "waiting for a lock counts no start",
@@ -1044,8 +1054,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it runs again when its worker dies",
     patches: [
       judge(
-        "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb', 'lp') end",
-        "call('HDEL', P .. id, 'lb', 'lp')",
+        "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end",
+        "call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}')",
       ),
     ],
     focus: interrupting,
@@ -1326,8 +1336,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it goes to the end of the line",
     patches: [
       parking(
-        "    local place = frontPlace(keys)\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, 'ls', place, 'pb'",
-        "    local place = call('INCR', P .. 'lane:seq')\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, 'ls', place, 'pb'",
+        "    local place = frontPlace(keys)\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, '${JOB.place}', place, '${BULL.processedBy}'",
+        "    local place = call('INCR', P .. 'lane:seq')\n    for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end\n    call('HSET', P .. id, '${JOB.place}', place, '${BULL.processedBy}'",
       ),
     ],
     focus: timedPauses,
@@ -1394,7 +1404,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a place in line for a lock is used",
     without: "the lock comes with the job",
-    patches: [judge("reply[7] = not place and lockOf(pin, TOKEN, reply[11])", "reply[7] = lockOf(pin, TOKEN)")],
+    patches: [
+      judge(
+        "reply[${REPLY.fencingToken}] = not place and lockOf(pin, TOKEN, reply[${REPLY.slots}])",
+        "reply[${REPLY.fencingToken}] = lockOf(pin, TOKEN)",
+      ),
+    ],
     focus: contendedLocks,
   },
   {
@@ -1680,8 +1695,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it runs",
     patches: [
       judge(
-        "if outcome or since then reply[12], reply[13] = outcome or false, since end",
-        "if since then reply[12], reply[13] = false, since end",
+        "if outcome or since then reply[${REPLY.outcome}], reply[${REPLY.parkedAt}] = outcome or false, since end",
+        "if since then reply[${REPLY.outcome}], reply[${REPLY.parkedAt}] = false, since end",
       ),
     ],
     focus: merged,
@@ -1689,36 +1704,33 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that a call has settled is told so with the end before",
     without: "it runs",
-    patches: [
-      parking(
-        "reply[12], reply[13] = false, outcome or false, since or false",
-        "reply[12], reply[13] = false, false, since or false",
-      ),
-    ],
+    patches: [parking("reply[${REPLY.outcome}] = outcome or false", "reply[${REPLY.outcome}] = false")],
     focus: merged,
   },
   {
     protection: "a job that a call has settled is told so on a free key",
     without: "it runs",
-    patches: [lane("field == 'lo' or field == 'lr' then", "field == 'lo' then")],
+    patches: [
+      lane("field == '${JOB.lockPlace}' or field == '${JOB.outcome}' then", "field == '${JOB.lockPlace}' then"),
+    ],
     focus: mergedLost,
   },
   {
     protection: "what a call has made of a job holds for one end",
     without: "it is told again when the job is retried by hand",
-    patches: [commands("if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end", "")],
+    patches: [commands("if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end", "")],
     focus: mergedRetries,
   },
   {
     protection: "what a call has made of a job holds for one attempt",
     without: "its retry fails as well",
-    patches: [commands("attempt(call, 'HDEL', P .. id, 'lr')", "")],
+    patches: [commands("attempt(call, 'HDEL', P .. id, '${JOB.outcome}')", "")],
     focus: mergedRetries,
   },
   {
     protection: "what a call has made of a job holds for one attempt, if it is retried at once",
     without: "its retry fails as well",
-    patches: [commands("if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end", "")],
+    patches: [commands("if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], '${JOB.outcome}') end", "")],
     focus: mergedRetries,
   },
   {

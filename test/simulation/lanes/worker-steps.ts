@@ -81,7 +81,7 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
   const place = run.random.integer(1, 1_000_000);
   const dueMs = run.time.nowMs + 20 * NEAR_MS;
   run.note(`yield ${id}`);
-  await member.lane.leaving({ jobId: id, token }, { place }, async () => await job.moveToDelayed(dueMs, token));
+  await member.lane.moveBack({ jobId: id, token }, { place }, async () => await job.moveToDelayed(dueMs, token));
   run.model.yieldTo(run.model.job(id), place, dueMs);
 }
 
@@ -95,7 +95,7 @@ export async function backOff(run: LaneRun): Promise<void> {
   const ms = run.random.pick(PAUSES_MS);
   const { nowMs } = run.time;
   run.note(`back off ${id} for ${ms} ms`);
-  await member.lane.leaving(
+  await member.lane.moveBack(
     { jobId: id, token },
     { backOffMs: ms },
     async () => await job.moveToDelayed(nowMs + ms, token),
@@ -177,7 +177,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   }
   const id = String(job.id);
   const arrival = slot.member.lane.handOut(id);
-  arrival?.is(job);
+  arrival?.attachTo(job);
   const keys = arrival?.pin.kind === "keys" ? arrival.pin.keys : [];
   const inSlots = arrival?.slots === undefined ? "" : ` in slots ${arrival.slots.join(", ")}`;
   run.note(`fetch ${id} of ${keys.join(", ")}${inSlots}`);

@@ -38,11 +38,11 @@ export class JobEnd {
     return this.facts.endedMs;
   }
 
-  /** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end; `finish` has the last two arguments, too. */
-  toldWith(keys: string, last: string): (string | number)[] {
+  /** Returns the arguments of one end for `eachEnd` in scripts/commands.lua.ts, which passes the last two to `finish`. */
+  argumentsWith(keys: string, last: string): (string | number)[] {
     const { jobId, endedMs, property, value, state, doesFetch, options, token, fields } = this.facts;
-    const told = [jobId, endedMs, property, value, state, doesFetch, options, token, keys, last, fields.length];
-    return fields.length === 0 ? told : [...told, ...fields];
+    const args = [jobId, endedMs, property, value, state, doesFetch, options, token, keys, last, fields.length];
+    return fields.length === 0 ? args : [...args, ...fields];
   }
 
   /** The lock options for a fetch of its own that follows the end. */

@@ -1,8 +1,8 @@
 /**
- * The lane as the worker sees it takes and leaves jobs through our scripts in place of BullMQ's. It computes keys
- * ahead, and asks the lane on behalf of operators.
+ * The worker's side of the lane. It fetches, ends and moves jobs with the lane's scripts instead of BullMQ's, computes
+ * keys with the user's key function, and runs the commands of operators.
  *
- * What the lane guarantees is said in scripts/lane.lua.ts.
+ * The guarantees of the lane are described in scripts/lane.lua.ts.
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, messageOf, readClock } from "@x/redlock-core/protocol";
@@ -33,14 +33,14 @@ import {
   unwrapReply,
 } from "../scripts/command-replies.ts";
 import type { OperatorCommand } from "../scripts/operate.lua.ts";
-import { type Ending, TakenJob, takenAs } from "./taken-job.ts";
+import { type LockInstruction, settle, TakenJob, takenJobOf, tokenToRelease } from "./taken-job.ts";
 
-/** A job as it is stored, for the function that finds its key. */
+/** A stored job, as it is passed to the key function. */
 export interface StoredJob<Data = unknown, Name extends string = string> {
   readonly id: string;
   readonly name: Name;
   readonly data: Data;
-  /** The time at which it was added, in ms since the epoch. */
+  /** When the job was added, in ms since the epoch. */
   readonly timestamp: number;
   readonly priority: number;
   readonly parentKey: string | undefined;
@@ -49,39 +49,41 @@ export interface StoredJob<Data = unknown, Name extends string = string> {
 export type KeyFunction = (job: StoredJob) => unknown;
 
 interface LaneEvents {
-  /** Reports that jobs were parked while one was fetched. */
+  /** Reports the number of jobs that a script has parked. */
   onParked(parked: number): void;
-  /** Reports that a job could not be judged, or a key not passed on. */
+  /** Reports that a script could not judge a job or could not pass a key on. */
   onFault(fault: string): void;
-  /** Reports, once for each such time, that jobs of a key wait until then (ms since the epoch) because of its rate. */
+  /**
+   * Reports that the rate of a key makes its jobs wait until `untilMs` (ms since the epoch). Called once per `untilMs`.
+   */
   onLimited(key: string, untilMs: number): void;
 }
 
-/** What the lane asks of the locks of keys. */
+/** The part of `KeyLocks` that the lane uses. */
 export interface LaneLocks {
-  /** Returns the token for the lock of the job that a script may fetch; empty if it is to take none. */
+  /** Returns a token for the lock of the next job. Empty if the script must not acquire a lock. */
   newToken(): string;
-  /** Returns what the command that ends a job is to do with the lock of its key, once. */
-  endingOf(taken: TakenJob | undefined, jobId: string): Ending | undefined;
+  /** Returns the lock instruction for the command that ends this job, and removes it from the job. */
+  takeLockInstruction(taken: TakenJob | undefined, jobId: string): LockInstruction | undefined;
 }
 
-/** How a job goes back to `delayed`. */
-export type Leaving =
-  /** It keeps its keys, and has this place in line for its locks. */
+/** How a job is moved back to `delayed`. */
+export type MoveBack =
+  /** The job keeps its keys, and waits for its locks at this place in line. */
   | { readonly place: number; readonly parkedSinceMs?: number | undefined }
-  /** Nothing of its keys starts for so long. It goes first afterwards. */
+  /** No job of its keys starts for this many milliseconds. Afterwards this job starts first. */
   | { readonly backOffMs: number };
 
 /**
- * One fetch parks batches or computes keys for at most this long.
+ * Longest time for which one fetch parks batches or computes keys.
  *
- * BullMQ's loop starts the jobs that it has taken, one after each fetch, only when that has answered, and renews no
- * lock of theirs before. With many free slots, the last one starts so many times later.
+ * BullMQ's loop starts its fetched jobs one at a time, each after a further fetch has returned, and does not renew
+ * their locks before. With many free slots the fetches add up, so each must be short.
  */
-const FETCH_MS = 10;
+const MAX_FETCH_MS = 10;
 
-/** The most limited keys that are remembered, so that each is told of once. */
-const MOST_LIMITS = 10_000;
+/** Largest number of limited keys that are remembered, so that each limit is reported once. */
+const MAX_REPORTED_LIMITS = 10_000;
 
 export class Lane {
   readonly #scripts: LaneScripts;
@@ -90,22 +92,25 @@ export class Lane {
   readonly #lockDurationMs: number;
   readonly #events: LaneEvents;
   readonly #locks: LaneLocks;
-  /** What this worker has taken and not ended. Of a job that it lost and took again, it is what it took last. */
-  readonly #taken = new Map<string, TakenJob>();
-  /** What `moveToDelayed` is told of a job that goes back, by the job and its token. */
-  readonly #leaving = new Map<string, string>();
-  readonly #ends: EndBatches<Ended>;
-  /** Keys that were limited when a job of them was last looked at, and until when. */
-  readonly #limits = new Map<string, number>();
+  /** Jobs taken by this worker and not yet ended, by job ID. If a lost job was taken again, the newer record. */
+  readonly #takenJobs = new Map<string, TakenJob>();
+  /** Extra argument of `moveToDelayed` for jobs that are being moved back, by job ID and token. */
+  readonly #moveBackArguments = new Map<string, string>();
+  readonly #endBatches: EndBatches<PendingEnd>;
+  /** End of the limit that was last reported for each key, in ms since the epoch. */
+  readonly #reportedLimits = new Map<string, number>();
   #target: BullTarget | undefined;
   #isLooping = false;
-  #pinning: Promise<void> | undefined;
+  #keyComputation: Promise<void> | undefined;
 
   constructor(parts: {
     readonly scripts: LaneScripts;
     readonly keyOf: KeyFunction;
     readonly clock: Clock;
-    /** BullMQ's lock of a job lasts for so long. What leaves the job, and was refused, is sent again until then. */
+    /**
+     * Duration of BullMQ's job lock in ms. If a Redis Cluster refuses a command that ends or moves a job, the command
+     * is sent again for this long.
+     */
     readonly lockDurationMs: number;
     readonly events: LaneEvents;
     readonly locks: LaneLocks;
@@ -116,80 +121,85 @@ export class Lane {
     this.#lockDurationMs = parts.lockDurationMs;
     this.#events = parts.events;
     this.#locks = parts.locks;
-    this.#ends = new EndBatches((ends) => this.#sendEnds(ends), {
-      onReply: (ended, answer) => this.#ended(ended, answer),
-      onFailure: ({ ending }) => ending?.answer.settle(false),
+    this.#endBatches = new EndBatches((ends) => this.#sendBatch(ends), {
+      onReply: (pending, reply) => this.#onEndReply(pending, reply),
+      onFailure: ({ instruction }) => settle(instruction, false),
     });
   }
 
-  /** Lets the commands of this worker that take or leave a job go through the lane from now on. */
+  /** Routes the worker's commands that fetch, end or move a job through the lane. */
   attach(target: BullTarget): void {
     this.#target = target;
     const original = target.execCommand.bind(target);
     replaceEndArguments(target);
     target.execCommand = (client, name, args) => {
-      if (args instanceof JobEnd) return this.#end(client, args);
-      return isSingle(name) ? this.#exec(client, name, args) : original(client, name, args);
+      if (args instanceof JobEnd) return this.#endJob(client, args);
+      return isSingleCommand(name) ? this.#exec(client, name, args) : original(client, name, args);
     };
   }
 
   /**
-   * Says that BullMQ's own loop fetches from now on, which asks again. Whoever fetches by hand is not answered before
-   * there is a job, or none.
+   * Marks that BullMQ's loop does the fetching. The loop repeats a fetch that found no job in time. A manual
+   * `getNextJob()` does not, so its fetch continues until there is a job or the queue has none to offer.
    */
-  loops(): void {
+  markLoopStarted(): void {
     this.#isLooping = true;
   }
 
-  /** Returns what was taken of this id, until it is ended. */
-  takenOf(jobId: string): TakenJob | undefined {
-    return this.#taken.get(jobId);
+  /** Returns the record of a job that this worker has taken and not yet ended. */
+  findTakenJob(jobId: string): TakenJob | undefined {
+    return this.#takenJobs.get(jobId);
   }
 
   /**
-   * Returns as what a job was taken that is made now, to be run. It is undefined if the job did not come through the
-   * lane. Whoever fetches by hand may never end the job, so it is remembered by the job alone.
+   * Returns the `TakenJob` for a job that is about to run. Undefined if the lane did not fetch the job.
+   *
+   * Without BullMQ's loop the lane forgets the record here, because a job that was fetched by hand may never be ended.
+   * The caller attaches the record to the BullMQ job.
    */
   handOut(jobId: string): TakenJob | undefined {
-    const taken = this.#taken.get(jobId);
+    const taken = this.#takenJobs.get(jobId);
     if (!this.#isLooping && taken !== undefined) this.forget(taken);
     return taken;
   }
 
-  /** Forgets a job that this worker is not known to end. */
+  /** Drops the record of a job that this worker ends now or may never end. */
   forget(taken: TakenJob): void {
-    if (this.#taken.get(taken.jobId) === taken) this.#taken.delete(taken.jobId);
+    if (this.#takenJobs.get(taken.jobId) === taken) this.#takenJobs.delete(taken.jobId);
   }
 
-  /** Runs `moveToDelayed`, which must move this job back with this token. Nothing is counted then. */
-  async leaving(
+  /**
+   * Moves a job back to `delayed` without counting the attempt. `moveToDelayed` must call BullMQ's command of this name
+   * for this job and token.
+   */
+  async moveBack(
     { jobId, token }: { readonly jobId: string; readonly token: string },
-    how: Leaving,
+    how: MoveBack,
     moveToDelayed: () => Promise<void>,
   ): Promise<void> {
     const name = `${jobId} ${token}`;
-    this.#leaving.set(name, formatLeaving(how));
+    this.#moveBackArguments.set(name, formatMoveBack(how));
     try {
       await moveToDelayed();
     } finally {
-      this.#leaving.delete(name);
+      this.#moveBackArguments.delete(name);
     }
   }
 
-  /** Returns BullMQ's state of a job. */
+  /** Returns the state of a job, as BullMQ names it. */
   async stateOf(jobId: string): Promise<string> {
     const target = this.#attached();
     return await rejectingPlainly(() => target.getState(jobId));
   }
 
-  /** Removes a job that does not run. Resolves false for one that does, or cannot be removed. */
+  /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
   async remove(jobId: string): Promise<boolean> {
     const target = this.#attached();
     return await rejectingPlainly(() => removeJob(target, jobId));
   }
 
   /** Computes the keys of jobs. Returns the IDs of the jobs that have `key`. */
-  withKey(key: string, jobs: readonly UnknownKeyJob[]): string[] {
+  idsOfJobsWithKey(key: string, jobs: readonly UnknownKeyJob[]): string[] {
     return jobs
       .filter((job) => {
         const pin = this.#pinOf(job);
@@ -198,6 +208,7 @@ export class Lane {
       .map(({ id }) => id);
   }
 
+  /** Runs one of the functions in scripts/operators.lua.ts. Resolves with its reply. */
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
     const target = this.#attached();
     const prefix = target.queue.toKey("");
@@ -208,170 +219,175 @@ export class Lane {
     });
   }
 
-  /** Runs a command for one job, as BullMQ makes it. */
+  /** Runs a command of BullMQ with the lane's script: a fetch, or a move of one job. */
   async #exec(client: BullClient, command: SingleCommand, args: readonly unknown[]): Promise<unknown> {
     const script = this.#scripts.commands[command];
     const { jobId, token, prefix, lockOptions } = argumentsOf(command, args, script.numberOfKeys);
-    const taken = this.#known(jobId, token);
+    const taken = this.#takenWithToken(jobId, token);
     if (taken !== undefined) this.forget(taken);
-    const ending = this.#locks.endingOf(taken, jobId);
+    const instruction = this.#locks.takeLockInstruction(taken, jobId);
     const lockToken = this.#locks.newToken();
-    const told = args.concat(addition(command, this.#leaving.get(`${jobId} ${token}`), lockToken));
+    const moveBack = this.#moveBackArguments.get(`${jobId} ${token}`);
+    const allArgs = args.concat(extraArguments(command, moveBack, lockToken));
     let sent = readClock(this.#clock);
     const run = async (): Promise<unknown> => {
       sent = readClock(this.#clock);
-      return await runScript(client, script, told);
+      return await runScript(client, script, allArgs);
     };
     try {
-      // BullMQ's loop fetches again by itself.
+      // A refused fetch is not sent again: BullMQ's loop repeats it.
       const forMs = command === "moveToActive" ? 0 : this.#lockDurationMs;
-      const raw = this.#told(await sendRefusedAgain(this.#clock, forMs, run)).reply;
-      const again = this.#received(raw, sent, lockToken);
-      if (again === undefined) return raw;
-      return await this.#fetchOn(again, {
+      const { reply } = this.#unwrapReply(await sendRefusedAgain(this.#clock, forMs, run));
+      const again = this.#recordReply(reply, sent, lockToken);
+      if (again === undefined) return reply;
+      return await this.#continueFetch(again, {
         client,
         prefix,
         lockOptions: () => lockOptions,
-        isAlone: command === "moveToActive",
+        isPlainFetch: command === "moveToActive",
       });
     } finally {
-      ending?.answer.settle(false);
+      settle(instruction, false);
     }
   }
 
-  /** Sends the end of a job with those of others. Whoever ends the job has it as it was taken, or its id. */
-  #end(client: BullClient, end: JobEnd): Promise<unknown> {
+  /** Adds the end of a job to the next batch. */
+  #endJob(client: BullClient, end: JobEnd): Promise<unknown> {
     const { job, jobId, token } = end.facts;
-    const taken = takenAs(job) ?? this.#known(jobId, token);
+    const taken = takenJobOf(job) ?? this.#takenWithToken(jobId, token);
     if (taken !== undefined) this.forget(taken);
-    const ending = this.#locks.endingOf(taken, jobId);
-    const [keys, lockToken] = [taken?.toldKeys ?? "", this.#locks.newToken()];
-    return this.#ends.add({ client, end, ending, keys, lockToken, sent: undefined });
+    const instruction = this.#locks.takeLockInstruction(taken, jobId);
+    const [keys, lockToken] = [taken?.keysArgument ?? "", this.#locks.newToken()];
+    return this.#endBatches.add({ client, end, instruction, keys, lockToken, sent: undefined });
   }
 
-  /** Passes on what the answer to an end brought. Returns BullMQ's own reply. */
-  #ended(ended: Ended, answer: unknown): unknown {
-    const { reply, isLockKept } = this.#told(answer);
-    const { ending, lockToken, sent = readClock(this.#clock) } = ended;
-    let taken: TakenJob | undefined;
+  /** Settles the lock of an ended job, and records the next job. Returns BullMQ's reply. */
+  #onEndReply(pending: PendingEnd, raw: unknown): unknown {
+    const { reply, isLockKept } = this.#unwrapReply(raw);
+    const { instruction, lockToken, sent = readClock(this.#clock) } = pending;
+    let next: TakenJob | undefined;
     try {
-      taken = takenBy(reply, sent, lockToken);
+      next = parseTakenJob(reply, sent, lockToken);
     } finally {
-      ending?.answer.settle(!isLockKept, taken);
+      settle(instruction, !isLockKept, next);
     }
-    if (taken !== undefined) this.#note(taken);
-    const again = taken === undefined ? parseRepeatedFetch(reply) : undefined;
+    if (next !== undefined) this.#record(next);
+    const again = next === undefined ? parseRepeatedFetch(reply) : undefined;
     if (again === undefined) return reply;
-    const { client, end } = ended;
+    const { client, end } = pending;
     const { prefix } = end.facts;
-    return this.#fetchOn(again, { client, prefix, lockOptions: () => end.lockOptions, isAlone: false });
+    return this.#continueFetch(again, { client, prefix, lockOptions: () => end.lockOptions, isPlainFetch: false });
   }
 
-  async #sendEnds(ends: readonly Ended[]): Promise<readonly unknown[]> {
+  /** Sends a batch of ends in one request. Resolves with one reply for each end. */
+  async #sendBatch(ends: readonly PendingEnd[]): Promise<readonly unknown[]> {
     const [first] = ends;
     if (first === undefined) return [];
     const { client } = first;
     const { prefix } = first.end.facts;
-    const args = [...queueKeys(prefix), prefix, ...ends.flatMap(toldOf)];
+    const args = [...queueKeys(prefix), prefix, ...ends.flatMap(endArguments)];
     const run = (): Promise<unknown> => {
       const sent = readClock(this.#clock);
-      for (const ended of ends) ended.sent = sent;
+      for (const pending of ends) pending.sent = sent;
       return runScript(client, this.#scripts.commands.moveToFinished, args);
     };
     return parseEnds(await sendRefusedAgain(this.#clock, this.#lockDurationMs, run));
   }
 
-  /** Returns what was taken of this id, unless it is known to have another token. */
-  #known(jobId: string, token: string): TakenJob | undefined {
-    const taken = this.#taken.get(jobId);
-    return taken?.isOf(token) === true ? taken : undefined;
+  /** Returns the record of a job, unless its run is known to have another token. */
+  #takenWithToken(jobId: string, token: string): TakenJob | undefined {
+    const taken = this.#takenJobs.get(jobId);
+    return taken?.canHaveToken(token) === true ? taken : undefined;
   }
 
-  /** Looks at the reply of a command that may have brought a job. Returns it if more is to be fetched. */
-  #received(raw: unknown, sent: Instant, lockToken: string): RepeatedFetch | undefined {
-    const taken = takenBy(raw, sent, lockToken);
-    if (taken === undefined) return parseRepeatedFetch(raw);
-    this.#note(taken);
+  /** Records the job in a reply, if there is one. Returns how to repeat the fetch, if it has to be repeated. */
+  #recordReply(reply: unknown, sent: Instant, lockToken: string): RepeatedFetch | undefined {
+    const taken = parseTakenJob(reply, sent, lockToken);
+    if (taken === undefined) return parseRepeatedFetch(reply);
+    this.#record(taken);
     return undefined;
   }
 
-  /** Fetches until there is a job, or none. Resolves with BullMQ's own reply. */
-  async #fetchOn(first: RepeatedFetch, fetch: FetchParts): Promise<unknown> {
+  /** Continues a fetch that has found no job yet. Resolves with BullMQ's reply. */
+  async #continueFetch(first: RepeatedFetch, fetch: FetchParts): Promise<unknown> {
     try {
       return await this.#fetchUntilJob(first, fetch);
     } catch (error) {
-      // The job was left, only the next one could not be taken: BullMQ must not leave it a second time.
-      if (fetch.isAlone) throw error;
+      // The command itself has succeeded and only the fetch after it failed. BullMQ must not repeat the command.
+      if (fetch.isPlainFetch) throw error;
       return 0;
     }
   }
 
   async #fetchUntilJob(first: RepeatedFetch, { client, prefix, lockOptions }: FetchParts): Promise<unknown> {
     let again = first;
-    const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? FETCH_MS : Number.POSITIVE_INFINITY);
+    const untilMs = this.#clock.monotonicMs() + (this.#isLooping ? MAX_FETCH_MS : Number.POSITIVE_INFINITY);
     do {
-      if (again.kind === "again") this.#tell(again);
+      if (again.kind === "again") this.#reportParked(again);
       else await this.#computeKeys(again.jobs);
       const lockToken = this.#locks.newToken();
       const sent = readClock(this.#clock);
-      const answer = await runScript(client, this.#scripts.commands.moveToActive, [
+      const raw = await runScript(client, this.#scripts.commands.moveToActive, [
         ...fetchArguments(prefix, lockOptions(), this.#nowMs()),
         lockToken,
       ]);
-      const { reply: raw } = this.#told(answer);
-      const next = this.#received(raw, sent, lockToken);
-      if (next === undefined) return raw;
+      const { reply } = this.#unwrapReply(raw);
+      const next = this.#recordReply(reply, sent, lockToken);
+      if (next === undefined) return reply;
       again = next;
     } while (this.#clock.monotonicMs() < untilMs);
-    if (again.kind === "again") this.#tell(again);
+    if (again.kind === "again") this.#reportParked(again);
     return askAgain;
   }
 
-  #told(answer: unknown): CommandReply {
-    const told = unwrapReply(answer);
-    if (told.fault !== undefined) this.#events.onFault(told.fault);
-    for (const [key, untilMs] of told.limited) this.#noteLimit(key, untilMs);
-    return told;
+  /** Separates BullMQ's reply from the lane's reports, and passes the reports to the event callbacks. */
+  #unwrapReply(raw: unknown): CommandReply {
+    const unwrapped = unwrapReply(raw);
+    if (unwrapped.fault !== undefined) this.#events.onFault(unwrapped.fault);
+    for (const [key, untilMs] of unwrapped.limited) this.#reportLimit(key, untilMs);
+    return unwrapped;
   }
 
-  #noteLimit(key: string, untilMs: number): void {
-    if (this.#limits.get(key) === untilMs) return;
-    // Behind those that are known for longer.
-    this.#limits.delete(key);
-    this.#limits.set(key, untilMs);
-    const [oldest] = this.#limits.keys();
-    if (this.#limits.size > MOST_LIMITS && oldest !== undefined) this.#limits.delete(oldest);
+  #reportLimit(key: string, untilMs: number): void {
+    if (this.#reportedLimits.get(key) === untilMs) return;
+    // Reinserted at the end, so that the first entry is the oldest.
+    this.#reportedLimits.delete(key);
+    this.#reportedLimits.set(key, untilMs);
+    const [oldest] = this.#reportedLimits.keys();
+    if (this.#reportedLimits.size > MAX_REPORTED_LIMITS && oldest !== undefined) this.#reportedLimits.delete(oldest);
     this.#events.onLimited(key, untilMs);
   }
 
-  #tell({ parked, fault }: RepeatedFetch & { readonly kind: "again" }): void {
+  #reportParked({ parked, fault }: RepeatedFetch & { readonly kind: "again" }): void {
     if (parked > 0) this.#events.onParked(parked);
     if (fault !== undefined) this.#events.onFault(fault);
   }
 
-  #note(taken: TakenJob): void {
+  /** Stores the record of a job that a reply brought, and reports the jobs that were parked before it. */
+  #record(taken: TakenJob): void {
     const { fencingToken, jobId, parked, unknown } = taken;
-    this.#taken.set(jobId, taken);
+    this.#takenJobs.set(jobId, taken);
     if (fencingToken === undefined) taken.claimLock();
     if (parked > 0) this.#events.onParked(parked);
-    // Nobody waits for it: if it fails, the next fetch asks again.
+    // Not awaited: if the computation fails, the next fetch asks for these keys again.
     if (unknown.length > 0) this.#computeKeys(unknown).catch(() => {});
   }
 
   /**
-   * Computes keys, once at a time: whoever finds another computation under way waits for that one, and then asks again.
+   * Computes the keys of jobs and stores them in Redis. Only one computation runs at a time. If one is running already,
+   * this call only waits for it; the caller's next fetch asks again for any keys that are still missing.
    */
   async #computeKeys(jobs: readonly UnknownKeyJob[]): Promise<void> {
-    if (this.#pinning !== undefined) {
-      await this.#pinning;
+    if (this.#keyComputation !== undefined) {
+      await this.#keyComputation;
       return;
     }
     const pairs = jobs.flatMap((job) => [job.id, formatPin(this.#pinOf(job))]);
-    this.#pinning = this.operate("pin", ...pairs).then(() => {});
+    this.#keyComputation = this.operate("pin", ...pairs).then(() => {});
     try {
-      await this.#pinning;
+      await this.#keyComputation;
     } finally {
-      this.#pinning = undefined;
+      this.#keyComputation = undefined;
     }
   }
 
@@ -399,54 +415,54 @@ export class Lane {
   }
 }
 
-/** What further fetches need. */
+/** Arguments shared by the fetches that continue a command. */
 interface FetchParts {
   readonly client: BullClient;
   readonly prefix: unknown;
   readonly lockOptions: () => unknown;
-  /** Whether the fetch follows no other command. */
-  readonly isAlone: boolean;
+  /** Whether the command is a plain fetch, which neither ends nor moves a job. */
+  readonly isPlainFetch: boolean;
 }
 
-/** A job that is ended, and what follows it. */
-interface Ended {
+/** The end of a job, on its way to Redis. */
+interface PendingEnd {
   readonly client: BullClient;
   readonly end: JobEnd;
-  readonly ending: Ending | undefined;
-  /** The keys of the job, as `moveToFinished` in scripts/commands.lua.ts is told them. */
+  readonly instruction: LockInstruction | undefined;
+  /** The job's keys as an argument of `moveToFinished`, see `TakenJob.keysArgument`. */
   readonly keys: string;
-  /** The token for the lock of the job that the end brings. */
+  /** Token for the lock of the job that the reply may bring. */
   readonly lockToken: string;
   sent: Instant | undefined;
 }
 
-/** Returns what `eachEnd` in scripts/commands.lua.ts reads of an end. */
-function toldOf({ end, ending, keys, lockToken }: Ended): (string | number)[] {
-  return end.toldWith(keys, `${ending?.token ?? ""} ${lockToken}`);
+/** Returns the arguments of one end for `eachEnd` in scripts/commands.lua.ts. */
+function endArguments({ end, instruction, keys, lockToken }: PendingEnd): (string | number)[] {
+  return end.argumentsWith(keys, `${tokenToRelease(instruction)} ${lockToken}`);
 }
 
-/** Returns the job that came with a reply, if one did. */
-function takenBy(raw: unknown, sent: Instant, lockToken: string): TakenJob | undefined {
-  return bringsJob(raw) ? new TakenJob(raw, sent, lockToken) : undefined;
+/** Returns the job in a reply, if the reply brings one. */
+function parseTakenJob(reply: unknown, sent: Instant, lockToken: string): TakenJob | undefined {
+  return bringsJob(reply) ? new TakenJob(reply, sent, lockToken) : undefined;
 }
 
-/** Returns what `moveToDelayed` in scripts/commands.lua.ts is told. */
-function formatLeaving(how: Leaving): string {
+/** Formats `how` as the extra argument of `moveToDelayed` in scripts/commands.lua.ts. */
+function formatMoveBack(how: MoveBack): string {
   if ("backOffMs" in how) return `!${how.backOffMs}`;
   return how.parkedSinceMs === undefined ? String(how.place) : `${how.place}@${how.parkedSinceMs}`;
 }
 
-function isSingle(name: string): name is SingleCommand {
+function isSingleCommand(name: string): name is SingleCommand {
   return name !== "moveToFinished" && isDecorated(name);
 }
 
-/** Returns what a command is told behind BullMQ's own arguments (see scripts/commands.lua.ts). */
-function addition(command: SingleCommand, how: string | undefined, lockToken: string): readonly unknown[] {
+/** Returns the arguments that follow BullMQ's own, see scripts/commands.lua.ts. */
+function extraArguments(command: SingleCommand, moveBack: string | undefined, lockToken: string): readonly unknown[] {
   switch (command) {
     case "moveToActive":
       return [lockToken];
     case "moveToDelayed":
-      return [`${how ?? ""} ${lockToken}`];
+      return [`${moveBack ?? ""} ${lockToken}`];
     default:
       return [];
   }

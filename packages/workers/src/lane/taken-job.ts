@@ -1,9 +1,9 @@
 /**
- * A `TakenJob` is what this worker knows of a job that a script has handed out to it. It is made of the reply that
- * brings the job, and leaves with the command that ends it.
+ * A `TakenJob` is this worker's record of a job that one of the lane's scripts has handed out to it. The record is
+ * created from the script's reply, and dropped when the worker sends the command that ends the job.
  *
- * It has the lock that came with the job, its run, and what the end of the job is to do. Of each of these it has one at
- * most. The lane finds it by the id of its job, and everybody else by the job.
+ * A `TakenJob` has at most one lock, one run and one lock instruction. The lane looks it up by job ID; other modules
+ * look it up by the BullMQ job.
  */
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
@@ -11,43 +11,58 @@ import type { Run } from "../job-run/run.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
 import { JobReply } from "../scripts/command-replies.ts";
 
-/** An ending is what the script that ends the job is to do with the lock of its key. */
-export interface Ending {
-  /** The token of the lock, which is to be released; empty if the script is to release none. */
-  readonly token: string;
-  /**
-   * Is told whether the script released the lock; false if none did, or if that is not known. `next` is the job that
-   * came with the end.
-   */
-  readonly answer: { settle(isReleased: boolean, next?: TakenJob): void };
-}
+/** What the command that ends a job does with the lock of the job's key. */
+export type LockInstruction =
+  /** The run has succeeded: the script releases the lock, and `onReply` passes the result to the run's `Lock`. */
+  | { readonly kind: "release-held"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
+  /** BullMQ ends the job without a run: the script releases the lock that no run has claimed. */
+  | { readonly kind: "release-unclaimed"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
+  /** The lock is released by a request, which also asked for the lock of the key's next job. The script does nothing. */
+  | { readonly kind: "requested-ahead"; readonly lock: RequestedLock };
 
-/** What the locks of keys have asked for on behalf of a key's next job. It is the ending of the job before, too. */
-export interface AskedAhead extends Ending {
-  /** Returns the lock to the one who asks first, and null to all others, or if somebody else has it. */
+/** A lock requested for the next job of a key, in the turn of the event loop in which the current job releases it. */
+export interface RequestedLock {
+  /** Returns the lock to the first caller. Returns null to later callers, or if another process holds the lock. */
   claim(): Promise<Lock | null>;
-  /** Gives up the lock, which nobody needs. Resolves when it is released. */
+  /** Keeps the lock for the job that came with the end of the current job, or drops it if the job has another key. */
+  keepFor(next: TakenJob | undefined): void;
+  /** Drops the request because no job needs the lock. Resolves when the lock is released. */
   drop(): Promise<void>;
 }
 
-/** A job has under this symbol as what it was taken. */
-const TAKEN = Symbol("taken");
-type Known = object & { [TAKEN]?: TakenJob };
+/** Returns the token of the lock that the script is to release. Empty if the script is to release none. */
+export function tokenToRelease(instruction: LockInstruction | undefined): string {
+  return instruction === undefined || instruction.kind === "requested-ahead" ? "" : instruction.token;
+}
 
-/** Returns as what the job was taken, if that is known. */
-export function takenAs(job: object): TakenJob | undefined {
-  return (job as Known)[TAKEN];
+/**
+ * Settles an instruction when the command has been answered, or has failed. `isReleased` reports whether the script
+ * released the lock; false if the reply was lost. `next` is the job that came in the same reply.
+ */
+export function settle(instruction: LockInstruction | undefined, isReleased: boolean, next?: TakenJob): void {
+  if (instruction === undefined) return;
+  if (instruction.kind === "requested-ahead") instruction.lock.keepFor(next);
+  else instruction.onReply(isReleased);
+}
+
+/** Property of a BullMQ job that holds its `TakenJob`. */
+const TAKEN_JOB = Symbol("taken job");
+type MaybeTaken = object & { [TAKEN_JOB]?: TakenJob };
+
+/** Returns the `TakenJob` that was attached to a BullMQ job, if any. */
+export function takenJobOf(job: object): TakenJob | undefined {
+  return (job as MaybeTaken)[TAKEN_JOB];
 }
 
 export class TakenJob extends JobReply {
   readonly pin: Pin;
-  /** When the command was sent that set BullMQ's lock of the job. */
+  /** When the worker sent the command that set BullMQ's lock of the job. */
   readonly sent: Instant;
-  /** The lock that was asked for ahead, when the job before it ended. */
-  ahead: AskedAhead | undefined;
+  /** Lock requested for this job when the previous job of its key ended. */
+  requestedLock: RequestedLock | undefined;
   run: Run | undefined;
-  ending: Ending | undefined;
-  /** The token of the lock that the script took with the job; empty if it took none, or somebody has that. */
+  lockInstruction: LockInstruction | undefined;
+  /** Token of the lock that the script acquired together with the job. Empty if it acquired none, or once claimed. */
   #lockToken: string;
 
   constructor(raw: readonly unknown[], sent: Instant, lockToken: string) {
@@ -57,31 +72,32 @@ export class TakenJob extends JobReply {
     this.#lockToken = lockToken;
   }
 
-  /** Its key, if it has one, and its slot of it, as they stand in the name of the lock. */
+  /** The lock's name without its prefix: the key, followed by the slot number unless the slot is the first. */
   get lockName(): string {
     return this.pinText + slotSuffix(this.slots?.[0]);
   }
 
   /**
-   * Its keys for the script that ends it, so that no read that fails keeps them from the next job. It is empty if the
-   * script has to read them. The job may not have run, and bytes that are no UTF-8 come here as other ones.
+   * The job's keys as an argument of the script that ends the job. With this argument the script passes the keys on
+   * even if it cannot read them from the job. Empty if the script must read the keys itself: if the job does not run,
+   * or if a key is not valid UTF-8 and was changed by decoding.
    */
-  get toldKeys(): string {
+  get keysArgument(): string {
     const runs = (this.pin.kind === "keys" || this.pin.kind === "none") && this.outcome === undefined;
     return runs && !this.pinText.includes("\ufffd") ? `=${this.pinText}` : "";
   }
 
-  /** Ties this to the job, for `takenAs`. */
-  is(job: object): void {
-    (job as Known)[TAKEN] = this;
+  /** Attaches this record to a BullMQ job, where `takenJobOf` finds it. */
+  attachTo(job: object): void {
+    (job as MaybeTaken)[TAKEN_JOB] = this;
   }
 
-  /** Tells whether the job was taken with this token. Before its run begins, that is not known, and it is true. */
-  isOf(token: string): boolean {
+  /** Reports whether the job may have been taken with `token`. Any token is possible until the run has begun. */
+  canHaveToken(token: string): boolean {
     return this.run === undefined || this.run.token === token;
   }
 
-  /** Returns the token of the lock that came with the job to the one who asks first, and "" to all others. */
+  /** Returns the token of the lock to the first caller, and "" to later callers. */
   claimLock(): string {
     const token = this.#lockToken;
     this.#lockToken = "";

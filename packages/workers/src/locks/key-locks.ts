@@ -17,7 +17,7 @@ import {
 import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
 import type { LaneLocks } from "../lane/lane.ts";
-import type { Ending, TakenJob } from "../lane/taken-job.ts";
+import type { LockInstruction, TakenJob } from "../lane/taken-job.ts";
 import { LockAhead } from "./lock-ahead.ts";
 
 /**
@@ -48,14 +48,14 @@ export class KeyLocks implements LaneLocks {
     return "";
   }
 
-  endingOf(taken: TakenJob | undefined): Ending | undefined {
+  takeLockInstruction(taken: TakenJob | undefined): LockInstruction | undefined {
     if (taken === undefined) return undefined;
-    const { ending, ahead } = taken;
-    taken.ending = undefined;
-    taken.ahead = undefined;
-    if (ending === undefined) return ahead;
-    void ahead?.drop();
-    return ending;
+    const { lockInstruction, requestedLock } = taken;
+    taken.lockInstruction = undefined;
+    taken.requestedLock = undefined;
+    if (lockInstruction === undefined) return requestedLock && { kind: "requested-ahead", lock: requestedLock };
+    void requestedLock?.drop();
+    return lockInstruction;
   }
 
   /** Returns the lock that a script has taken with the job, once. It is undefined if none did, or its lease is over. */
@@ -127,9 +127,9 @@ export class KeyLocks implements LaneLocks {
     const protocol = protocolOf(redlock);
     const place = protocol.placeAt(this.#clock.wallMs());
     const lock = protocol.tryAcquireAt(resources, { ttl, place, autoExtend: true }).catch(() => null);
-    const ahead = new LockAhead(taken.lockName, lock, this.#clock);
-    inFlight.follow(ahead.settled);
-    taken.ending = ahead;
+    const requestedLock = new LockAhead(taken.lockName, lock, this.#clock);
+    inFlight.follow(requestedLock.settled);
+    taken.lockInstruction = { kind: "requested-ahead", lock: requestedLock };
   }
 }
 

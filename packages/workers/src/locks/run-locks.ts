@@ -13,7 +13,7 @@ import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type Tell, type WorkerEvents } from "../events.ts";
 import type { Run } from "../job-run/run.ts";
-import type { Lane, Leaving } from "../lane/lane.ts";
+import type { Lane, MoveBack } from "../lane/lane.ts";
 import type { TakenJob } from "../lane/taken-job.ts";
 import { foreignVote, type KeyLocks } from "./key-locks.ts";
 import { LockWaiters } from "./lock-waiters.ts";
@@ -72,10 +72,10 @@ export class RunLocks {
     const startedMs = this.#clock.monotonicMs();
     this.#waiters.delete(run.jobId);
     try {
-      const ahead = await taken.ahead?.claim();
-      const isOurs = ahead?.isHeld() === true && signal?.aborted !== true;
-      if (!isOurs) void ahead?.release();
-      const lock = isOurs ? ahead : await this.#parts.locks.acquire(run, signal);
+      const requested = await taken.requestedLock?.claim();
+      const isOurs = requested?.isHeld() === true && signal?.aborted !== true;
+      if (!isOurs) void requested?.release();
+      const lock = isOurs ? requested : await this.#parts.locks.acquire(run, signal);
       this.#holds(run, lock, this.#clock.monotonicMs() - startedMs);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
@@ -178,11 +178,11 @@ export class RunLocks {
   }
 
   /** Moves the job to `delayed` for so long, and returns until when. */
-  async #leave(run: Run, job: BullJob, delayMs: number, how: Leaving): Promise<number> {
+  async #leave(run: Run, job: BullJob, delayMs: number, how: MoveBack): Promise<number> {
     const { jobId, token } = run;
     const dueMs = Math.floor(this.#clock.wallMs()) + delayMs;
     try {
-      await this.#parts.lane.leaving(run, how, async () => await job.moveToDelayed(dueMs, token));
+      await this.#parts.lane.moveBack(run, how, async () => await job.moveToDelayed(dueMs, token));
       return dueMs;
     } catch (error) {
       // Not ours any more, or Redis is gone: the job comes back as a stalled one.

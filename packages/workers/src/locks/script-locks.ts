@@ -12,7 +12,7 @@
 import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError } from "@x/redlock-core";
 import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
-import type { Ending, TakenJob } from "../lane/taken-job.ts";
+import { type LockInstruction, settle, type TakenJob } from "../lane/taken-job.ts";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
 import { KeyLocks, type KeyLocksParts } from "./key-locks.ts";
 
@@ -106,27 +106,30 @@ export class ScriptLocks extends KeyLocks {
 
   override releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean> {
     if (!this.#isProven || taken.isFollowed || run.keys.length > 1) return super.releaseWithEnd(run, lock, taken);
-    return protocolOf(lock).releaseBy((answer) => this.#expectEnd(taken, { token: lock.token, answer }));
+    return protocolOf(lock).releaseBy((answer) => {
+      const onReply = (isReleased: boolean): void => answer.settle(isReleased);
+      this.#expectEnd(taken, { kind: "release-held", token: lock.token, onReply });
+    });
   }
 
-  override endingOf(taken: TakenJob | undefined): Ending | undefined {
-    const ending = super.endingOf(taken);
-    if (taken === undefined || ending !== undefined) return ending;
+  override takeLockInstruction(taken: TakenJob | undefined): LockInstruction | undefined {
+    const instruction = super.takeLockInstruction(taken);
+    if (taken === undefined || instruction !== undefined) return instruction;
     const token = taken.claimLock();
-    return token === "" ? undefined : this.#unclaimed(taken, token);
+    return token === "" ? undefined : this.#releaseUnclaimed(taken, token);
   }
 
-  /** Returns what to do with a lock that no run claimed: BullMQ ends the job without having run it. */
-  #unclaimed(taken: TakenJob, token: string): Ending {
-    const settle = (isReleased: boolean): void => {
+  /** A lock that the script does not release is released by a request. */
+  #releaseUnclaimed(taken: TakenJob, token: string): LockInstruction {
+    const onReply = (isReleased: boolean): void => {
       if (!isReleased) void this.#embedded.drop({ resource: this.#nameOf(taken), token }, this.rules.ttlMs);
     };
-    return { token, answer: { settle } };
+    return { kind: "release-unclaimed", token, onReply };
   }
 
-  #expectEnd(taken: TakenJob, ending: Ending): void {
-    taken.ending?.answer.settle(false);
-    taken.ending = ending;
+  #expectEnd(taken: TakenJob, instruction: LockInstruction): void {
+    settle(taken.lockInstruction, false);
+    taken.lockInstruction = instruction;
     this.#ending.push(taken);
     if (this.#ending.length === 1) this.#clock.schedule(SAME_TURN_MS, this.#giveUp);
   }
@@ -136,9 +139,9 @@ export class ScriptLocks extends KeyLocks {
     const late = this.#ending;
     this.#ending = [];
     for (const taken of late) {
-      const { ending } = taken;
-      taken.ending = undefined;
-      ending?.answer.settle(false);
+      const { lockInstruction } = taken;
+      taken.lockInstruction = undefined;
+      settle(lockInstruction, false);
     }
   };
 

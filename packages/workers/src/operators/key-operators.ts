@@ -49,7 +49,7 @@ interface JobsOptions extends ListOptions {
 }
 
 interface KeyOperatorsParts {
-  readonly lane: Pick<Lane, "operate" | "stateOf" | "remove" | "withKey">;
+  readonly lane: Pick<Lane, "operate" | "stateOf" | "remove" | "idsOfJobsWithKey">;
   readonly clock: Clock;
   readonly tell: Tell;
 }
@@ -128,7 +128,7 @@ export class KeyOperators {
       do {
         const raw = await this.#parts.lane.operate("search", key, part, first, first + JOBS_PAGE - 1);
         const page = parseSearch(raw);
-        yield [...page.ids, ...this.#parts.lane.withKey(key, page.unknown)];
+        yield [...page.ids, ...this.#parts.lane.idsOfJobsWithKey(key, page.unknown)];
         looked = page.looked;
         first += JOBS_PAGE;
       } while (looked === JOBS_PAGE);

@@ -4,7 +4,7 @@ import { protocolOf } from "@x/redlock-core/protocol";
 import type { Job } from "../bullmq/public.ts";
 import { JobKeyError, KeyBacklogError } from "../errors.ts";
 import type { Lane } from "../lane/lane.ts";
-import { type TakenJob, takenAs } from "../lane/taken-job.ts";
+import { type TakenJob, takenJobOf } from "../lane/taken-job.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 import { slotSuffix } from "../rules/entity-key.ts";
 
@@ -30,7 +30,7 @@ export class Arrivals {
   /** Attaches its `TakenJob`, if any, to a job that BullMQ has made of the reply to a fetch. Returns the job. */
   take(job: Job, jobId: string): Job {
     const taken = this.#parts.lane.handOut(jobId);
-    taken?.is(job);
+    taken?.attachTo(job);
     if (taken !== undefined) this.#count(taken);
     return job;
   }
@@ -46,7 +46,7 @@ export class Arrivals {
 
   /** Throws `TypeError` for a job that did not pass through the lane. */
   of(job: Job): TakenJob {
-    const known = takenAs(job);
+    const known = takenJobOf(job);
     if (known !== undefined) return known;
     // The user may have made the job himself, of what `moveToCompleted` brought.
     const taken = this.#parts.lane.handOut(String(job.id));
@@ -55,7 +55,7 @@ export class Arrivals {
         "a job reached this ExclusiveWorker without passing through its lane: fetch jobs with this worker",
       );
     }
-    taken.is(job);
+    taken.attachTo(job);
     return taken;
   }
 

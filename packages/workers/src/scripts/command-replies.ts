@@ -8,18 +8,21 @@ export const TAGS = {
   /** Nothing was taken: keys of jobs have to be computed first. The jobs follow. */
   ask: "LANE_ASK",
   /** The reply is wrapped. See `WRAPPED`. */
-  wrapped: "LANE_TOLD",
+  wrapped: "LANE_REPLY",
   /** One of many ends has failed. The message follows. */
   error: "LANE_ERROR",
 } as const;
 
 /** Facts of a job that was taken. They follow BullMQ's own four elements: the job's fields, its ID and two times. */
-export const JOB_REPLY: ReplyShape<
+const JOB_REPLY: ReplyShape<
   "pin" | "parked" | "fencingToken" | "unknown" | "lockPlace" | "isFollowed" | "slots" | "outcome" | "parkedAt"
 > = new ReplyShape(
   ["pin", "parked", "fencingToken", "unknown", "lockPlace", "isFollowed", "slots", "outcome", "parkedAt"],
   5,
 );
+
+/** The positions of these facts in Lua. */
+export const REPLY: (typeof JOB_REPLY)["at"] = JOB_REPLY.at;
 
 /** Elements behind the tag of a fetch that is to be repeated. */
 const REPEAT: ReplyShape<"parked" | "fault"> = new ReplyShape(["parked", "fault"], 2);

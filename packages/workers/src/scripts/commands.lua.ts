@@ -8,7 +8,10 @@
  *
  * BullMQ packs its options; those that come from us are JSON, or a table already (`unpackable`).
  */
+
+import { REPLY, TAGS } from "./command-replies.ts";
 import { at } from "./lane.lua.ts";
+import { JOB } from "./rules/job-fields.ts";
 
 /**
  * Stands before all. What BullMQ's texts unpack may also be JSON of an object, whose first byte no packed one has, or
@@ -38,17 +41,17 @@ const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
 
 /** With `whenBusy: "latest"`, a job that gives its key up until its retry comes back as old as it was. */
 const keepAge = (id: string): string =>
-  `if LATEST then attempt(call, 'HSETNX', P .. ${id}, 'lf', attempt(call, 'INCR', P .. 'lane:seq')) end`;
+  `if LATEST then attempt(call, 'HSETNX', P .. ${id}, '${JOB.firstFailure}', attempt(call, 'INCR', P .. 'lane:seq')) end`;
 
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
-return calmly(tell(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
+return calmly(wrapReply(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 `;
 
 /**
  * The end of one job, as `eachEnd` calls it. ARGV[10] is "=<the job's keys>", as its worker was told them. It is '' if
- * they are to be read (see `TakenJob.toldKeys`).
+ * they are to be read (see `TakenJob.keysArgument`).
  *
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". A negative reply means that the
  * job is no longer the caller's: then its key is not the caller's to pass on either.
@@ -56,7 +59,7 @@ return calmly(tell(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 export const moveToFinished = ({ supersedes }: { readonly supersedes: boolean }): string => /* lua */ `
 local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
-local facts = (ARGV[10] == '' or ROTATE) and attempt(call, 'HMGET', P .. ARGV[1], 'lk', 'lr', 'lt') or {}
+local facts = (ARGV[10] == '' or ROTATE) and attempt(call, 'HMGET', P .. ARGV[1], '${JOB.keys}', '${JOB.outcome}', '${JOB.turn}') or {}
 local pin = facts[1] or string.sub(ARGV[10], 2)
 -- The next job of the key goes first: BullMQ's own fetch takes it, which is a tenth of the jobs/s on 100 keys. With
 -- rotation only if no other key waits, or its turn goes on.
@@ -70,16 +73,16 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], 'lb', 'lf', 'lp')" : ""}
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], '${JOB.refusal}', '${JOB.firstFailure}', '${JOB.parkedAt}')" : ""}
 -- What the call of another job has made of it is told now.
-if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], 'lr') end
+if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end
 if type(reply) == 'table' then FETCHED = reply[2] end
-if facts[3] then attempt(call, 'HDEL', P .. ARGV[1], 'lt') end
+if facts[3] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.turn}') end
 if isNext and attempt(contended().claimNext, next, pin, reply, facts[3]) then
-  reply[7] = passOn(pin, ownToken, token)
-  local isKept = ownToken ~= '' and not reply[7] and not unlock(pin, ownToken)
-  reply[7] = reply[7] or lockOf(pin, token)
-  return tell(reply, isKept)
+  reply[${REPLY.fencingToken}] = passOn(pin, ownToken, token)
+  local isKept = ownToken ~= '' and not reply[${REPLY.fencingToken}] and not unlock(pin, ownToken)
+  reply[${REPLY.fencingToken}] = reply[${REPLY.fencingToken}] or lockOf(pin, token)
+  return wrapReply(reply, isKept)
 end
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken, slot))
 if stops and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
@@ -90,7 +93,7 @@ if isHolder and not isWanted and not stops and not (slow and (SLOTS > 1 or parke
 else
   chosen = not FAULT and attempt(release, ARGV[1], pin, facts[3])
 end
-return tell(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
+return wrapReply(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 
 /**
@@ -140,7 +143,7 @@ end
 
 /**
  * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. It
- * replies JSON of the replies, with {'LANE_ERROR', text} for an end that failed.
+ * replies JSON of the replies, with {'${TAGS.error}', text} for an end that failed.
  *
  * KEYS are BullMQ's, but for those of the job, which stand before the last. ARGV[1] is the queue's prefix. Then there
  * are these of each job:
@@ -170,7 +173,7 @@ while i < #ARGV do
   local ok, reply = pcall(finish, keys, {
     id, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], state, ARGV[i + 5], prefix, options, fields, ARGV[i + 8], ARGV[i + 9]
   })
-  if not ok then reply = {'LANE_ERROR', type(reply) == 'table' and reply.err or tostring(reply)} end
+  if not ok then reply = {'${TAGS.error}', type(reply) == 'table' and reply.err or tostring(reply)} end
   replies[#replies + 1] = reply
   i = i + 11 + count
 end
@@ -194,43 +197,43 @@ local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 if type(reply) == 'table' then FETCHED = reply[2] end
 local chosen
-attempt(call, 'HDEL', P .. id, 'lr')
+attempt(call, 'HDEL', P .. id, '${JOB.outcome}')
 local backOffMs = tonumber(string.match(how, '^!(%d+)$'))
 if backOffMs then
   attempt(contended().backOff, id, backOffMs)
 elseif how ~= '' then
   attempt(contended().uncount, id)
   local place, since = string.match(how, '^([^@]*)@?(.*)$')
-  local field = since ~= '' and 'lp' or 'lo'
-  attempt(call, 'HSET', P .. id, 'lo', place, field, since ~= '' and since or place)
+  local field = since ~= '' and '${JOB.parkedAt}' or '${JOB.lockPlace}'
+  attempt(call, 'HSET', P .. id, '${JOB.lockPlace}', place, field, since ~= '' and since or place)
   attempt(contended().uncountStart, id)
 elseif SKIP or ARGV[6] == '1' then
   if ARGV[6] ~= '1' then
     ${keepAge("id")}
   end
   chosen = attempt(release, id)
-elseif attempt(call, 'HEXISTS', P .. id, 'lb') == 1 then
+elseif attempt(call, 'HEXISTS', P .. id, '${JOB.refusal}') == 1 then
   -- A newer job has superseded it, so it does not run again: its keys do not wait for its retry.
   attempt(contended().promoteToFront, id)
   chosen = id
 end
-return calmly(tell(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0))
+return calmly(wrapReply(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0))
 `;
 
 export const moveToWaitingChildren: string = /* lua */ `
 ${at("ARGV[5]", "ARGV[3]")}
 local reply = bullMoveToWaitingChildren(KEYS, ARGV)
 if reply == 0 then attempt(release, ARGV[4]) end
-return tell(reply)
+return wrapReply(reply)
 `;
 
 export const retryJob: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
-if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], 'lr') end
+if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], '${JOB.outcome}') end
 if reply == 0 and SKIP then
   ${keepAge("ARGV[4]")}
   attempt(release, ARGV[4])
 end
-return tell(reply)
+return wrapReply(reply)
 `;

@@ -1,73 +1,76 @@
 /**
- * The lane says who may run next on an entity key. It is a library of Lua functions, which `compose.ts` puts before
- * BullMQ's own script texts. It runs inside BullMQ's atomic step, so a job is taken and its keys are claimed at once.
+ * The lane decides which job may run next on an entity key. It is a library of Lua functions, which `compose.ts` puts
+ * before BullMQ's own script texts. The functions run inside BullMQ's atomic step, so a job is taken and its keys are
+ * claimed at once.
  *
- * It touches these keys, with P = `<prefix>:<queue>:`.
+ * Redis keys that the library uses. `P` is `<prefix>:<queue>:`.
  *
- * - `P lane:holders` is a hash of keys. A key leads to the id of the job that has it, or to one of two marks:
- *   `!:paused`, or `!:next`. With `!:next` the key is free, but the first job in line still waits for another of its
- *   keys. The key with the control character 31 behind it leads to what operators have said of it (JSON, see
- *   setPolicy in operators.lua.ts). The key itself is there as long as that is, so no job takes it without a look.
- * - `P lane:slots=<key>`, where several jobs of a key may run, is a hash of its further slots. The number of each, from
- *   1, leads to the id of the job that has it. `lane:holders` has the key as long as this hash is there.
- * - `P lane:chosen` beside it is a hash of keys: each leads to the job that was given a slot and has not been taken.
- *   The next one in line is chosen when it has, so that they start in order.
- * - `P lane:line=<key>` is a zset of the ids of the jobs in line for the key, by place. `!:paused` is in it in front of
- *   all while the key is paused. It stands at -inf, or at the time at which the pause ends less PAUSE_BASE. Each colon
- *   of the key is the control character 31, which no key has.
- * - `P lane:paused` is a hash of keys, with JSON {reason, since, until, jobId}, for operators only.
- * - `P lane:starts=<key>`, where a key has a rate, is a list of the times of its last starts, the newest first. There
- *   are at most as many as the rate allows. Where a key may have several slots, each is followed by the id of the job.
- *   It expires when none of them counts any more.
- * - `P lane:seq` counts arrivals in a line.
- * - `P <id>`, BullMQ's hash of a job, gets the fields below.
- * - Of BullMQ's others: `wait`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`
- *   and `<id>:lock`.
+ * - `P lane:holders`: hash from each key in use to the job ID in the key's first slot, or to a mark. `!:paused` means
+ *   that the key is paused. `!:next` means that the first slot is free, but a job must look closer before it takes the
+ *   slot: jobs are in line, further slots are taken, or the key has a policy. The field of a key exists as long as any
+ *   of this is true. A field that ends with the control character 31 contains the key's policy: JSON, set by operators
+ *   (see setPolicy in operators.lua.ts).
+ * - `P lane:slots=<key>`: hash from slot number to job ID, for the slots after the first. Only if several jobs of a key
+ *   may run.
+ * - `P lane:chosen`: hash from each key that may have several slots to the job that has received a slot and has not
+ *   been taken yet. The next job in line is chosen only after that, so the jobs start in order.
+ * - `P lane:line=<key>`: zset of the job IDs in line for the key, scored by place. While the key is paused, the first
+ *   member is `!:paused`. Its score is the end of the pause minus PAUSE_BASE, or -inf for a pause without an end.
+ * - `P lane:paused`: hash from each paused key to JSON {reason, since, until, jobId}, for operators. `jobId` is the job
+ *   whose failure stopped the key.
+ * - `P lane:starts=<key>`: list of the latest start times of a key with a rate, newest first. It is cut to the number
+ *   of starts that the rate allows, and expires when the latest start no longer counts. If the key may have several
+ *   slots, each time is followed by the job ID.
+ * - `P lane:seq`: counter of the arrivals in lines.
+ * - `P lane:superseded`: not a key but a channel, which announces jobs that a newer job has interrupted.
+ * - `P <id>`: BullMQ's hash of a job, with the lane's fields.
+ * - BullMQ's `wait`, `paused`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`,
+ *   `meta` and `<id>:lock`.
  *
- * A job's hash gets these fields.
+ * In the names with `=<key>`, the control character 31 replaces each colon of the entity key. Entity keys contain no
+ * control characters. The keys for rotation are described in rotation.lua.ts.
  *
- * - `lk` has the job's keys, which are fixed when it is first taken; it is '' for none.
- * - `ls` is its place in line, and is there as long as it is parked.
- * - `lp` is when it was parked, by the clock of the worker that did it, and is there until it is taken to be run.
- * - `lb` says why its key function failed, or why it is not to run, or not again. Of a job that a newer one has
- *   superseded, it stays until that job has ended.
- * - `la` says that more keys are computed when it is taken.
- * - `lo` is its place in line for its locks.
- * - `lf` is when it first failed, counted as arrivals in a line are. With `whenBusy: "latest"`, it comes back for its
- *   retry as old as it was.
- * - `lr` is what the call of another job has made of it: it is not run, and ends so when it is its turn.
- * - BullMQ's `pb` (processedBy, which dashboards show) says that it is parked.
+ * The lane's fields in the hash of a job are described in rules/job-fields.ts.
  *
- * A key belongs to a job until that job is finished, not for a time. A stalled job keeps its key and is run again
- * first. With several slots, the same is true of each, and one line fills them all. A parked job stands in `delayed`,
- * so BullMQ itself brings it back at its time and it is judged again. Whatever happens to a holder (removed, cleaned,
- * obliterated) or to these keys, no job waits for longer than that.
+ * A key belongs to a job until the job has finished, without a time limit. A stalled job keeps its key and runs again
+ * before others. With several slots the same holds for each slot, and a single line fills them all. A parked job is in
+ * BullMQ's `delayed` set, so BullMQ brings it back at its time and the lane judges it again. No job waits longer than
+ * for this time, even if the holder was removed, cleaned or obliterated, or the lane's Redis keys were lost.
  *
- * What follows P in a name has one colon, and no BullMQ key does but `<id>:lock` and its like. BullMQ refuses ids with
- * one colon. It takes one with two (`lane:line:42`).
+ * The lane's names contain exactly one colon after `P`. BullMQ's own keys do not, except for `<id>:lock` and similar
+ * keys of a job. BullMQ rejects job IDs with one colon but accepts IDs with two, so a second colon (`lane:line:42`)
+ * could collide with a job.
  *
- * A script that fails half-way keeps what it did before. So a job that changes its place is added to the new one first.
- * It is taken back from there if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`.
- * Once BullMQ has done its part, what goes wrong is told beside its reply. A key left half passed on is passed on when
- * it is next asked for.
+ * Redis does not undo a script that fails halfway. A job that moves is therefore added to its new place first, and
+ * removed from there if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`. Errors
+ * after BullMQ's part of a command are reported next to its reply. A key that was only half passed on is passed on when
+ * a script next looks at it.
  *
- * The following is defined before it, see compose.ts.
+ * Definitions that the library needs before it (see compose.ts):
  *
  * - `call`, and `try`, which returns an error as a reply.
- * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts), lockOf and unlock (key-lock.lua.ts), RATE, SLOTS.
- * - LINE_MAX: how many jobs may stand in line for a key, or nil; DROPS_OLDEST and DROPPED: which one does not run
- *   otherwise, and as what.
- * - MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST: whether operators may change the number of slots, of those in line, and
- *   which one does not run otherwise.
- * - INTERRUPTS: whether the job that has the key is to stop for a newer one.
- * - In `slowly`, what only a contended key needs: NEAR, FAR, bullPromote and bullMoveToActive.
+ * - SKIP, HALT, LATEST, RATE, SLOTS, ROTATE: the options that all commands need.
+ * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts); lockOf and unlock (key-lock.lua.ts).
  *
- * What only a contended key needs stands in lane/, by subject. Each file uses those before it: limits, slots, line,
- * take, full-line, parking, judge.
+ * Definitions in `slowly`, which only a contended key needs:
  *
- * A script defines all its functions anew each time that it is run. Each costs some hundred nanoseconds, more with
- * every local of another function that it uses. So a job whose key is free pays for few.
+ * - NEAR, FAR, RATE_MAX, RATE_MS, WEIGHTS.
+ * - LINE_MAX: the number of jobs that may wait in line for a key, or nil. DROPS_OLDEST and DROPPED: which job is
+ *   dropped from a full line, and the reason that it receives.
+ * - MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST: whether operators may change the number of slots, the length of the line,
+ *   and the choice of the dropped job.
+ * - INTERRUPTS: whether the job that has the key must stop for a newer one.
+ * - bullPromote and bullMoveToActive.
+ *
+ * The code for contended keys is in lane/, one file for each subject. Each file uses the previous ones: limits, slots,
+ * line, take, full-line, parking, judge.
+ *
+ * Redis creates all functions of a script anew in each run. A function costs some hundred nanoseconds, and more for
+ * each local of another function that it uses. Commands for a job whose key is free therefore create only a few
+ * functions.
  */
+
+import { REPLY, TAGS } from "./command-replies.ts";
 import { fullLine } from "./lane/full-line.lua.ts";
 import { judge } from "./lane/judge.lua.ts";
 import { limits } from "./lane/limits.lua.ts";
@@ -75,6 +78,7 @@ import { line } from "./lane/line.lua.ts";
 import { parking } from "./lane/parking.lua.ts";
 import { slots } from "./lane/slots.lua.ts";
 import { take } from "./lane/take.lua.ts";
+import { BULL, JOB } from "./rules/job-fields.ts";
 
 /**
  * Returns the Lua that says where the queue is, the time, and the token for the lock of the next job's key. The token
@@ -147,7 +151,7 @@ local function contended()
 ${slowly}
   local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
 
-  -- Does this stand in 'pb' since the job was parked? BullMQ may have written the name of the worker since.
+  -- Does this stand in '${BULL.processedBy}' since the job was parked? BullMQ may have written the name of the worker since.
   local function isParkedBy(by) return string.find(by, PARKED_BY, 1, true) == 1 end
 
   local function hasFailed(reply) return type(reply) == 'table' and reply.err end
@@ -172,7 +176,7 @@ ${slowly}
   -- retry; not of one in line, which has the id of an earlier holder, nor of one that a plain worker sent away without
   -- giving up its key.
   local function holds(id, key)
-    local facts = call('HMGET', P .. id, 'lk', 'finishedOn', 'ls', 'lo')
+    local facts = call('HMGET', P .. id, '${JOB.keys}', 'finishedOn', '${JOB.place}', '${JOB.lockPlace}')
     return pinned(facts[1], key) and not facts[2] and not facts[3]
       -- BullMQ's lock: it is active, so it stands nowhere else.
       and (call('EXISTS', P .. id .. ':lock') == 1 or not call('ZSCORE', P .. 'waiting-children', id)
@@ -228,8 +232,8 @@ local function look(id, pin)
 end
 
 -- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
-local function release(id, pin, told)
-  pin = pin or call('HGET', P .. id, 'lk')
+local function release(id, pin, turnText)
+  pin = pin or call('HGET', P .. id, '${JOB.keys}')
   if not hasKeys(pin) then return end
   if isSingle(pin) and SLOTS == 1 then
     local holder = firstSlot(pin)
@@ -241,23 +245,13 @@ local function release(id, pin, told)
       end
     end
   end
-  return contended().release(id, pin, told)
+  return contended().release(id, pin, turnText)
 end
 
---[[
-  What a command replies that asked BullMQ for a job. reply: BullMQ's. opts: BullMQ's, packed. Returns BullMQ's own reply, and for a job
-    reply[5]  its keys: its pin
-    reply[6]  jobs parked on the way
-    reply[7]  the fencing token of its key's lock, if that was taken, or false
-    reply[8]  jobs whose keys are to be computed ahead, or false
-    reply[9]  its place in line for its locks, if it waited for them before, or false
-    reply[10] true if its end is likely to bring the next job of its one key: others are in line for it, and nothing else waits
-    reply[11] the numbers of its slots, one for each key, if one is not the first
-    reply[12] what the call of another job has made of it, if one has, or false
-    reply[13] when it was parked, if it was
-  or {'LANE_AGAIN', parked, fault}: more than a batch was parked, or (fault) a job could not be judged and was set aside: call again;
-  {'LANE_ASK', jobs}: compute these jobs' keys, then call again.
-]]
+-- Completes the reply of a command that asked BullMQ for a job: BullMQ's \`reply\`, and its packed \`opts\`. Adds the job's
+-- facts to it (REPLY). Instead of a job, it replies {TAGS.again, parked, fault} if the fetch is to be repeated, because more
+-- than a batch was parked or, with a fault, a job could not be judged. Or it replies {TAGS.ask, jobs} if the keys of these
+-- jobs have to be computed first. See command-replies.ts.
 local function fetch(reply, opts)
   if ROTATE then return contended().fetch(reply, opts) end
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
@@ -265,19 +259,19 @@ local function fetch(reply, opts)
   local pin, data
   for i = 1, #fields, 2 do
     local field = fields[i]
-    if field == 'lk' then pin = fields[i + 1]
+    if field == '${JOB.keys}' then pin = fields[i + 1]
     elseif field == 'data' then data = fields[i + 1]
-    elseif field == 'lb' or field == 'ls' or field == 'la' or field == 'lo' or field == 'lr' then return contended().fetch(reply, opts) end
+    elseif field == '${JOB.refusal}' or field == '${JOB.place}' or field == '${JOB.moreKeys}' or field == '${JOB.lockPlace}' or field == '${JOB.outcome}' then return contended().fetch(reply, opts) end
   end
   pin = pin or pinOfData(data)
   if RATE and pin ~= '' then return contended().fetch(reply, opts) end
-  if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, 'lk', pin)) == 'number' then
+  if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, '${JOB.keys}', pin)) == 'number' then
   elseif pin ~= '' then
     return contended().fetch(reply, opts)
   end
-  reply[5] = pin
-  reply[6] = parkedHere - parkedBefore
-  reply[7] = lockOf(pin, TOKEN)
+  reply[${REPLY.pin}] = pin
+  reply[${REPLY.parked}] = parkedHere - parkedBefore
+  reply[${REPLY.fencingToken}] = lockOf(pin, TOKEN)
   return reply
 end
 
@@ -297,15 +291,16 @@ local function follow(reply, chosen, fetchNext, opts)
   return ROTATE and contended().fetch(reply, opts) or reply
 end
 
--- Replies {'LANE_TOLD', BullMQ's reply, 1 if the lock of the job's key was to be released and was not, what went wrong,
--- {key, until when it is limited, …}} if there is any of this.
-local function tell(reply, isKept)
+-- Wraps the reply of a command if there is more to report: whether the lock that was to be released was kept, what went
+-- wrong after BullMQ's part, and the keys that are limited, each with the end of its limit. See WRAPPED in
+-- command-replies.ts.
+local function wrapReply(reply, isKept)
   if not (isKept or FAULT or LIMITED) then return reply end
   local limited = LIMITED and {}
   for key, ends in pairs(LIMITED or {}) do
     limited[#limited + 1] = key
     limited[#limited + 1] = string.format('%.0f', ends)
   end
-  return {'LANE_TOLD', reply, isKept and 1 or 0, FAULT or false, limited or false}
+  return {'${TAGS.wrapped}', reply, isKept and 1 or 0, FAULT or false, limited or false}
 end
 `;

@@ -12,6 +12,7 @@
  *
  * A job whose key is free is taken at once only if no key has its turn before. Otherwise it stands in line.
  */
+import { JOB } from "./rules/job-fields.ts";
 
 /** Defined before the function that gives a key to the first in line. */
 export const ring: string = /* lua */ `
@@ -26,7 +27,7 @@ export const ring: string = /* lua */ `
   local function isTurnOpen()
     local id = call('HGET', CHOSEN, TURN)
     if not id or call('EXISTS', P .. id .. ':lock') == 1 then return false end
-    local pin = call('HGET', P .. id, 'lk')
+    local pin = call('HGET', P .. id, '${JOB.keys}')
     local key = hasKeys(pin) and keysOf(pin)[1]
     return key and slotOf(id, key) and holds(id, key) and not call('ZSCORE', P .. 'delayed', id)
   end
@@ -60,16 +61,16 @@ export const ring: string = /* lua */ `
     local turnOf = math.floor(place)
     local started = (place - turnOf) * MOST_OF_TURN + 1
     if started < weightOf(key) then
-      call('HSET', P .. id, 'lt', string.format('%.17g %s', turnOf + started / MOST_OF_TURN, key))
+      call('HSET', P .. id, '${JOB.turn}', string.format('%.17g %s', turnOf + started / MOST_OF_TURN, key))
     end
   end
 
   -- Where the turn of the key goes on after this job, once.
-  local function placeAfter(id, key, told)
-    told = told or call('HGET', P .. id, 'lt')
-    if not told then return end
-    call('HDEL', P .. id, 'lt')
-    local place, whose = string.match(told, '^(%S+) (.*)$')
+  local function placeAfter(id, key, turnText)
+    turnText = turnText or call('HGET', P .. id, '${JOB.turn}')
+    if not turnText then return end
+    call('HDEL', P .. id, '${JOB.turn}')
+    local place, whose = string.match(turnText, '^(%S+) (.*)$')
     return whose == key and place or nil
   end
 `;
@@ -83,7 +84,7 @@ export const turns: string = /* lua */ `
   -- Nil for one without keys, with unknown keys, that has its keys already, or that is to be told something. Of one
   -- whose line is full, only its keys; also of one with a key in \`passedOf\`.
   local function parkable(id, passedOf)
-    local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lr', 'lf')
+    local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.outcome}', '${JOB.firstFailure}')
     if facts[5] or facts[6] then return end
     local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
     if not hasKeys(pin) then return end

@@ -2,6 +2,8 @@
  * What happens where as many stand in line as may, or the newest counts only: which jobs do not run, and what they are
  * told. A part of the lane library, see lane.lua.ts.
  */
+import { JOB } from "../rules/job-fields.ts";
+
 export const fullLine: string = /* lua */ `
   -- Do as many jobs stand in line for the key as may (\`max\`), and \`more\` beside?
   local function isFull(key, max, more)
@@ -26,7 +28,7 @@ export const fullLine: string = /* lua */ `
     for index = 0, BATCH do
       local id = standing(key, index)
       if not id then return end
-      local facts = id ~= PAUSED and call('HMGET', P .. id, 'lk', 'lf') or {}
+      local facts = id ~= PAUSED and call('HMGET', P .. id, '${JOB.keys}', '${JOB.firstFailure}') or {}
       if facts[1] == pin and (not facts[2] or tonumber(facts[2]) > tonumber(age)) then return id end
     end
   end
@@ -52,12 +54,12 @@ export const fullLine: string = /* lua */ `
       heal(key)
       await(key)
     end
-    call('HDEL', P .. id, 'ls', 'lp')
+    call('HDEL', P .. id, '${JOB.place}', '${JOB.parkedAt}')
   end
 
   -- A job that stands in line does not run: it is taken next, to be told why.
   local function leaveFull(id, pin, why)
-    call('HSET', P .. id, 'lb', why)
+    call('HSET', P .. id, '${JOB.refusal}', why)
     leaveLines(id, pin)
     promoteToFront(id)
   end
@@ -71,7 +73,7 @@ export const fullLine: string = /* lua */ `
       for _ = 1, max and isOldest and BATCH or 0 do
         -- Those that were removed leave the line by this.
         local oldest = isFull(key, max, 1) and standing(key, index)
-        local own = oldest and isFull(key, max, 1) and call('HGET', P .. oldest, 'lk')
+        local own = oldest and isFull(key, max, 1) and call('HGET', P .. oldest, '${JOB.keys}')
         if not own then break end
         -- Nothing is lost that the newer one is not about.
         if oldest == id or (DROPPED == 'superseded' and own ~= pin) then index = index + 1
@@ -86,10 +88,10 @@ export const fullLine: string = /* lua */ `
     local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
     -- Who has left its line for id may have passed the key on, to id itself.
     if not holder or holder == id or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
-    local facts = call('HMGET', P .. holder, 'lk', 'lb')
+    local facts = call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}')
     if facts[1] ~= pin then return end
     local why, isNoted = dropped(keys[1], id), facts[2]
-    if not isNoted then call('HSET', P .. holder, 'lb', why) end
+    if not isNoted then call('HSET', P .. holder, '${JOB.refusal}', why) end
     if call('EXISTS', P .. holder .. ':lock') == 1 then
       if not isNoted then try('PUBLISH', P .. 'lane:superseded', holder .. '\\31' .. BAD .. why) end
     elseif call('ZSCORE', P .. 'delayed', holder) then

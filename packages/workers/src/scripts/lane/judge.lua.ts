@@ -4,6 +4,10 @@
  *
  * `turns` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
  */
+
+import { REPLY, TAGS } from "../command-replies.ts";
+import { BULL, JOB } from "../rules/job-fields.ts";
+
 export const judge = (turns: string): string => /* lua */ `
   -- A job whose keys JavaScript finds. See \`parseUnknownJobs\` in command-replies.ts.
   local function unknownJob(id)
@@ -22,7 +26,7 @@ export const judge = (turns: string): string => /* lua */ `
     end
     for i = 1, #ahead do
       if #found >= limit or bytes >= AHEAD_BYTES then break end
-      local known = try('HMGET', P .. ahead[i], 'lk', 'lb')
+      local known = try('HMGET', P .. ahead[i], '${JOB.keys}', '${JOB.refusal}')
       if not known.err and not known[1] and not known[2] then
         local job = unknownJob(ahead[i])
         local data = job[3]
@@ -44,7 +48,7 @@ export const judge = (turns: string): string => /* lua */ `
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
-      local facts = call('HMGET', P .. id, 'ls', 'priority', 'lk', 'data', 'lb', 'lf')
+      local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.firstFailure}')
       -- It does not run, which whoever takes it is told.
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
@@ -88,21 +92,21 @@ ${turns}
     local pin, data, fault, isMark, wasParked, place, isOver, outcome, age, since
     for i = 1, #fields, 2 do
       local field = fields[i]
-      if field == 'lk' then pin = fields[i + 1]
+      if field == '${JOB.keys}' then pin = fields[i + 1]
       elseif field == 'data' then data = fields[i + 1]
-      elseif field == 'lb' then fault = fields[i + 1]
-      elseif field == 'ls' then wasParked = true
-      elseif field == 'lp' then since = fields[i + 1]
-      elseif field == 'lo' then place = fields[i + 1]
+      elseif field == '${JOB.refusal}' then fault = fields[i + 1]
+      elseif field == '${JOB.place}' then wasParked = true
+      elseif field == '${JOB.parkedAt}' then since = fields[i + 1]
+      elseif field == '${JOB.lockPlace}' then place = fields[i + 1]
       -- BullMQ has this one failed, and calls no processor.
-      elseif field == 'defa' then isOver = true
-      elseif field == 'lr' then outcome = fields[i + 1]
-      elseif field == 'lf' then age = fields[i + 1]
-      elseif field == 'la' then isMark = true end
+      elseif field == '${BULL.deferredFailure}' then isOver = true
+      elseif field == '${JOB.outcome}' then outcome = fields[i + 1]
+      elseif field == '${JOB.firstFailure}' then age = fields[i + 1]
+      elseif field == '${JOB.moreKeys}' then isMark = true end
     end
     if fault then
       -- If its worker dies now, it must not run after the job that has superseded it.
-      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, 'lb', 'lp') end
+      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end
       -- It had backed off.
       if wasParked and hasKeys(pin) then leaveLines(id, pin) end
       pin = BAD .. fault
@@ -111,7 +115,7 @@ ${turns}
       pin = pin or pinOfData(data)
       if not pin then
         putBack(id, opts)
-        return {'LANE_ASK', unknownAhead(256, 256)}
+        return {'${TAGS.ask}', unknownAhead(256, 256)}
       end
       if not isKnown and hasKeys(pin) then disown(id, pin) end
     end
@@ -120,7 +124,7 @@ ${turns}
     if not isOurs then
       if parkedHere >= BATCH then
         putBack(id, opts)
-        return {'LANE_AGAIN', parkedHere - parkedBefore}
+        return {'${TAGS.again}', parkedHere - parkedBefore}
       end
       if not wasParked and not isFirst then full, by = turnedAway(pin, age) end
     end
@@ -132,17 +136,17 @@ ${turns}
       end
       return
     end
-    if isMark or place then call('HDEL', P .. id, 'la', 'lo') end
-    reply[5] = full and BAD .. dropped(full, by) or pin
-    reply[6] = parkedHere - parkedBefore
-    reply[8] = isMark and unknownAhead(512, 256) or false
+    if isMark or place then call('HDEL', P .. id, '${JOB.moreKeys}', '${JOB.lockPlace}') end
+    reply[${REPLY.pin}] = full and BAD .. dropped(full, by) or pin
+    reply[${REPLY.parked}] = parkedHere - parkedBefore
+    reply[${REPLY.unknown}] = isMark and unknownAhead(512, 256) or false
     if full then return reply end
     if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end
-    reply[9] = place or false
-    reply[10] = hasKeys(pin) and isFollowed(pin)
-    reply[11] = slotsOf(id, pin)
-    reply[7] = not place and lockOf(pin, TOKEN, reply[11])
-    if outcome or since then reply[12], reply[13] = outcome or false, since end
+    reply[${REPLY.lockPlace}] = place or false
+    reply[${REPLY.isFollowed}] = hasKeys(pin) and isFollowed(pin)
+    reply[${REPLY.slots}] = slotsOf(id, pin)
+    reply[${REPLY.fencingToken}] = not place and lockOf(pin, TOKEN, reply[${REPLY.slots}])
+    if outcome or since then reply[${REPLY.outcome}], reply[${REPLY.parkedAt}] = outcome or false, since end
     return reply
   end
 
@@ -153,17 +157,17 @@ ${turns}
         local ok, judged = pcall(judge, reply, opts)
         if not ok then
           setAside(reply[2], opts)
-          return {'LANE_AGAIN', parkedHere - parkedBefore, whatFailed(judged)}
+          return {'${TAGS.again}', parkedHere - parkedBefore, whatFailed(judged)}
         end
         if judged and ROTATE and type(judged[1]) == 'table' then
           quietly(seeAhead)
-          judged[6] = parkedHere - parkedBefore
+          judged[${REPLY.parked}] = parkedHere - parkedBefore
         end
         if judged then return judged end
         -- What cannot be judged there is judged again when it is taken.
         local isMore = quietly(seeAhead or sift)
         local isNext = ROTATE and quietly(isTurnOpen)
-        if (isMore or parkedHere >= BATCH) and not isNext then return {'LANE_AGAIN', parkedHere - parkedBefore} end
+        if (isMore or parkedHere >= BATCH) and not isNext then return {'${TAGS.again}', parkedHere - parkedBefore} end
       elseif not ROTATE or not quietly(turn) then
         return reply
       end

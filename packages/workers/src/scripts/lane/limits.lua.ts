@@ -2,6 +2,8 @@
  * Why no job of a key starts for a while. An operator or a failed job has paused it, or as many have started as may.
  * What operators have said of one key stands before the options. A part of the lane library, see lane.lua.ts.
  */
+import { JOB } from "../rules/job-fields.ts";
+
 export const limits: string = /* lua */ `
   -- For how long the key stays paused, in ms; nil if it is not. A pause whose time is over ends here: its mark goes
   -- last, so that one that is half ended is ended again.
@@ -57,7 +59,7 @@ export const limits: string = /* lua */ `
 
   -- Has the call of another job made something of it, so that it does not run?
   local function isSettled(id)
-    return call('HEXISTS', P .. id, 'lr') == 1
+    return call('HEXISTS', P .. id, '${JOB.outcome}') == 1
   end
 
   local function policyOf(key)

@@ -3,6 +3,8 @@
  *
  * `ring` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
  */
+import { BULL, JOB } from "../rules/job-fields.ts";
+
 export const line = (ring: string): string => /* lua */ `
   -- Who stands there in line. Those that were removed, finished elsewhere, or whose id now names another job are
   -- dropped.
@@ -11,7 +13,7 @@ export const line = (ring: string): string => /* lua */ `
       local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
       local id = head[1]
       if not id or id == PAUSED then return id end
-      local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn')
+      local facts = call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', 'finishedOn')
       if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end
       call('ZREM', line(key), id)
     end
@@ -80,9 +82,9 @@ ${ring}
       seat(id, keys[i])
       leaveLine(id, keys[i])
     end
-    call('HSET', P .. id, 'lk', pin)
-    local by = call('HGET', P .. id, 'pb')
-    call('HDEL', P .. id, 'ls', by and isParkedBy(by) and 'pb' or 'ls', isTaken and 'lp' or 'ls')
+    call('HSET', P .. id, '${JOB.keys}', pin)
+    local by = call('HGET', P .. id, '${BULL.processedBy}')
+    call('HDEL', P .. id, '${JOB.place}', by and isParkedBy(by) and '${BULL.processedBy}' or '${JOB.place}', isTaken and '${JOB.parkedAt}' or '${JOB.place}')
   end
 
   -- The key has a free slot and is not paused: is id the one to run on it?
@@ -107,7 +109,7 @@ ${ring}
       await(key)
       return
     end
-    local pin = call('HGET', P .. id, 'lk')
+    local pin = call('HGET', P .. id, '${JOB.keys}')
     local keys = keysOf(pin)
     for i = 1, #keys do
       if keys[i] ~= key and not isNextOn(id, keys[i]) then mark(key, NEXT) return end
@@ -134,21 +136,21 @@ ${ring}
 
   -- Passes the key on if its holder is gone, or a slot is free, though nobody asks for it.
   -- \`id\`: in whose turn, if it goes on.
-  local function heal(key, id, told)
+  local function heal(key, id, turnText)
     local holder = holderOf(key)
     if not holder or isBusy(key, holder) then return end
-    return advance(key, ROTATE and id and placeAfter(id, key, told) or nil)
+    return advance(key, ROTATE and id and placeAfter(id, key, turnText) or nil)
   end
 
-  local function release(id, pin, told)
+  local function release(id, pin, turnText)
     local chosen, freed = nil, {}
     for _, key in ipairs(keysOf(pin)) do
       local holder = SLOTS == 1 and firstSlot(key)
       if isShared(key) then freed[#freed + 1] = unseat(id, key)
-      elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, told) or nil) or chosen end
+      elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, turnText) or nil) or chosen end
     end
     -- When all of them are free: whoever is next may need more than one.
-    for _, key in ipairs(freed) do chosen = heal(key, id, told) or chosen end
+    for _, key in ipairs(freed) do chosen = heal(key, id, turnText) or chosen end
     return chosen
   end
 

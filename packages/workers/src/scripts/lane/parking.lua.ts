@@ -1,15 +1,19 @@
 /**
  * How a job comes into its line, and from there to a worker again. A part of the lane library, see lane.lua.ts.
  */
+
+import { REPLY } from "../command-replies.ts";
+import { BULL, JOB } from "../rules/job-fields.ts";
+
 export const parking: string = /* lua */ `
   -- No attempt was started.
   local function uncount(id)
-    if call('HINCRBY', P .. id, 'ats', -1) < 1 then call('HDEL', P .. id, 'processedOn', 'pb') end
+    if call('HINCRBY', P .. id, '${BULL.attemptsStarted}', -1) < 1 then call('HDEL', P .. id, 'processedOn', '${BULL.processedBy}') end
   end
 
   -- Did BullMQ's limiter just count this activation?
   local function isLimited(id, opts)
-    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, 'defa') == 1 then return false end
+    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then return false end
     return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
   end
 
@@ -40,7 +44,7 @@ export const parking: string = /* lua */ `
   -- first in line may run.
   local function park(id, pin, isFirst, left, go, facts)
     local keys = keysOf(pin)
-    facts = facts or call('HMGET', P .. id, 'ls', 'priority')
+    facts = facts or call('HMGET', P .. id, '${JOB.place}', 'priority')
     local place = facts[1] or (isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))
     if not place then
       local priority = #keys == 1 and tonumber(facts[2]) or 0
@@ -62,9 +66,9 @@ export const parking: string = /* lua */ `
     local by = PARKED_BY .. table.concat(keys, ', ')
     -- Of a job that is parked again it stays: it may have been given its key since, and not be taken yet.
     local isNew = not facts[1] and not isFirst
-    local field, since = isNew and 'lp' or 'ls', isNew and NOW or place
-    call('HSET', P .. id, 'delay', delay, 'lk', pin, 'ls', place, 'pb', by, field, since)
-    if isFirst then call('HSETNX', P .. id, 'lp', NOW) end
+    local field, since = isNew and '${JOB.parkedAt}' or '${JOB.place}', isNew and NOW or place
+    call('HSET', P .. id, 'delay', delay, '${JOB.keys}', pin, '${JOB.place}', place, '${BULL.processedBy}', by, field, since)
+    if isFirst then call('HSETNX', P .. id, '${JOB.parkedAt}', NOW) end
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isTimed then judgeIn(left, id) end
     if isFirst then release(id, pin) elseif not facts[1] then
@@ -80,7 +84,7 @@ export const parking: string = /* lua */ `
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
-    local facts = call('HMGET', P .. id, 'lk', 'ls', 'finishedOn', 'lb', 'la', 'lo')
+    local facts = call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', 'finishedOn', '${JOB.refusal}', '${JOB.moreKeys}', '${JOB.lockPlace}')
     local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
     if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
     call('RPUSH', P .. 'wait', id)
@@ -93,7 +97,7 @@ export const parking: string = /* lua */ `
     end
     call('ZREM', line(key), id)
     -- That id may be another job's by now.
-    if following and tonumber(call('HGET', P .. following, 'ls') or 'x') == tonumber(heads[4]) then
+    if following and tonumber(call('HGET', P .. following, '${JOB.place}') or 'x') == tonumber(heads[4]) then
       call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following)
     end
     call('HSET', P .. id, 'delay', 0)
@@ -104,7 +108,7 @@ export const parking: string = /* lua */ `
   -- A job that BullMQ has moved to 'delayed' leaves the keys that it has alone for so many ms, and goes first then.
   local function backOff(id, ms)
     uncount(id)
-    local pin = call('HGET', P .. id, 'lk')
+    local pin = call('HGET', P .. id, '${JOB.keys}')
     if not hasKeys(pin) then return end
     local keys = keysOf(pin)
     for i = 1, #keys do
@@ -112,7 +116,7 @@ export const parking: string = /* lua */ `
     end
     local place = frontPlace(keys)
     for i = 1, #keys do call('ZADD', line(keys[i]), place, id) end
-    call('HSET', P .. id, 'ls', place, 'pb', PARKED_BY .. table.concat(keys, ', '), 'lp', NOW)
+    call('HSET', P .. id, '${JOB.place}', place, '${BULL.processedBy}', PARKED_BY .. table.concat(keys, ', '), '${JOB.parkedAt}', NOW)
     release(id, pin)
   end
 
@@ -128,28 +132,32 @@ export const parking: string = /* lua */ `
 
   -- BullMQ's own fetch has brought the job that putNext put there: it has the key now.
   -- \`told\`: where the turn of the key goes on.
-  local function claimNext(id, key, reply, told)
+  local function claimNext(id, key, reply, turnText)
     call('HSET', HOLDERS, key, id)
     local fields, outcome, by, since, isOver = reply[1], nil, nil, nil, false
     for i = 1, #fields, 2 do
-      if fields[i] == 'lr' then outcome = fields[i + 1]
-      elseif fields[i] == 'lp' then since = fields[i + 1]
-      elseif fields[i] == 'defa' then isOver = true
-      elseif fields[i] == 'pb' and isParkedBy(fields[i + 1]) then by = i end
+      if fields[i] == '${JOB.outcome}' then outcome = fields[i + 1]
+      elseif fields[i] == '${JOB.parkedAt}' then since = fields[i + 1]
+      elseif fields[i] == '${BULL.deferredFailure}' then isOver = true
+      elseif fields[i] == '${BULL.processedBy}' and isParkedBy(fields[i + 1]) then by = i end
     end
     if by then
       table.remove(fields, by)
       table.remove(fields, by)
     end
-    call('HDEL', P .. id, 'ls', 'lp', by and 'pb' or 'ls')
+    call('HDEL', P .. id, '${JOB.place}', '${JOB.parkedAt}', by and '${BULL.processedBy}' or '${JOB.place}')
     if not outcome and not isOver then countStart(id, key) end
     isClaimed = true
     if ROTATE then
-      if told then noteTurn(id, key, tonumber(string.match(told, '^%S+'))) end
+      if turnText then noteTurn(id, key, tonumber(string.match(turnText, '^%S+'))) end
       quietly(seeAhead)
     end
-    reply[5], reply[6], reply[8], reply[9], reply[10] = key, parkedHere - parkedBefore, false, false, isFollowed(key)
-    reply[11], reply[12], reply[13] = false, outcome or false, since or false
+    reply[${REPLY.pin}] = key
+    reply[${REPLY.parked}] = parkedHere - parkedBefore
+    reply[${REPLY.unknown}], reply[${REPLY.lockPlace}], reply[${REPLY.slots}] = false, false, false
+    reply[${REPLY.isFollowed}] = isFollowed(key)
+    reply[${REPLY.outcome}] = outcome or false
+    reply[${REPLY.parkedAt}] = since or false
     return true
   end
 

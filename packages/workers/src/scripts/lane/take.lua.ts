@@ -1,6 +1,8 @@
 /**
  * Whether a job may run now, and what makes it the holder of its keys. A part of the lane library, see lane.lua.ts.
  */
+import { JOB } from "../rules/job-fields.ts";
+
 export const take: string = /* lua */ `
   -- Called when the keys of a job are first known. A removed job may have had the same ID: the new job inherits neither
   -- its slots, which pass to the next in line, nor its place in front of a key that its failure stopped.
@@ -53,7 +55,7 @@ export const take: string = /* lua */ `
   -- The job goes back, and its processor was not called: its start does not count for the keys that it has. Others may
   -- start in its place.
   local function uncountStart(id)
-    local pin = call('HGET', P .. id, 'lk')
+    local pin = call('HGET', P .. id, '${JOB.keys}')
     if not hasKeys(pin) then return end
     for _, key in ipairs(keysOf(pin)) do
       if slotOf(id, key) and rateOf(key) then
@@ -76,7 +78,7 @@ export const take: string = /* lua */ `
 
   -- A job that was parked has its keys written down already.
   local function pinTaken(id, pin, since)
-    if since then call('HDEL', P .. id, 'lp') else call('HSET', P .. id, 'lk', pin) end
+    if since then call('HDEL', P .. id, '${JOB.parkedAt}') else call('HSET', P .. id, '${JOB.keys}', pin) end
   end
 
   -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time, and whether
