@@ -821,7 +821,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job whose timer has fired is not in the queue twice",
     without: "it is put in front though it waits already",
-    patches: [parking("    if left ~= 1 then\n      -- Its timer", "    if left == nil then\n      -- Its timer")],
+    patches: [parking("    if left ~= 1 then\n      -- The timer", "    if left == nil then\n      -- Its timer")],
     focus: dueWhileYielding,
   },
   {

@@ -38,7 +38,7 @@ export class JobEnd {
     return this.facts.endedMs;
   }
 
-  /** Returns the arguments of one end for `eachEnd` in scripts/commands.lua.ts, which passes the last two to `finish`. */
+  /** Returns the arguments of one end for `eachEnd` in scripts/commands.lua.ts. `finish` also gets the last two. */
   argumentsWith(keys: string, last: string): (string | number)[] {
     const { jobId, endedMs, property, value, state, doesFetch, options, token, fields } = this.facts;
     const args = [jobId, endedMs, property, value, state, doesFetch, options, token, keys, last, fields.length];

@@ -1,6 +1,6 @@
 /**
- * The worker's side of the lane. It fetches, ends and moves jobs with the lane's scripts instead of BullMQ's, computes
- * keys with the user's key function, and runs the commands of operators.
+ * The worker's side of the lane. It fetches, ends and moves jobs with the lane's scripts instead of BullMQ's. It also
+ * computes keys with the user's key function, and runs the commands of operators.
  *
  * The guarantees of the lane are described in scripts/lane.lua.ts.
  */

@@ -17,7 +17,7 @@ export type LockInstruction =
   | { readonly kind: "release-held"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
   /** BullMQ ends the job without a run: the script releases the lock that no run has claimed. */
   | { readonly kind: "release-unclaimed"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
-  /** The lock is released by a request, which also asked for the lock of the key's next job. The script does nothing. */
+  /** A request releases the lock, and asks for the lock of the key's next job. The script does nothing. */
   | { readonly kind: "requested-ahead"; readonly lock: RequestedLock };
 
 /** A lock requested for the next job of a key, in the turn of the event loop in which the current job releases it. */
@@ -79,8 +79,8 @@ export class TakenJob extends JobReply {
 
   /**
    * The job's keys as an argument of the script that ends the job. With this argument the script passes the keys on
-   * even if it cannot read them from the job. Empty if the script must read the keys itself: if the job does not run,
-   * or if a key is not valid UTF-8 and was changed by decoding.
+   * even if it cannot read them from the job. Empty if the script must read the keys itself. This is so for a job that
+   * does not run, and for a key that is not valid UTF-8 and was changed by decoding.
    */
   get keysArgument(): string {
     const runs = (this.pin.kind === "keys" || this.pin.kind === "none") && this.outcome === undefined;

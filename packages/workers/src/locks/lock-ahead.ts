@@ -1,7 +1,7 @@
 /**
- * The lock of a key's next job is requested in the turn of the event loop in which the current job releases it and
- * BullMQ sends the end of the current job. If the reply to the end brings the next job of the key, its lock is there
- * already, and the two jobs are one round trip of BullMQ's apart.
+ * The lock of a key's next job is requested in the turn of the event loop in which the current job releases it. BullMQ
+ * sends the end of the current job in the same turn. If the reply to the end brings the next job of the key, its lock
+ * is there already. The two jobs are then one round trip of BullMQ's apart.
  *
  * The request is an ordinary one with its own fencing token, so every waiter goes first. A lock that no job claims is
  * released. With the locks on other nodes, a hot key has 10 % more jobs/s by it.

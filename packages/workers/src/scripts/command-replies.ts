@@ -13,7 +13,7 @@ export const TAGS = {
   error: "LANE_ERROR",
 } as const;
 
-/** Facts of a job that was taken. They follow BullMQ's own four elements: the job's fields, its ID and two times. */
+/** Facts of a job that was taken, after BullMQ's own four elements: the job's fields, its ID and two numbers. */
 const JOB_REPLY: ReplyShape<
   "pin" | "parked" | "fencingToken" | "unknown" | "lockPlace" | "isFollowed" | "slots" | "outcome" | "parkedAt"
 > = new ReplyShape(

@@ -1,12 +1,13 @@
 /**
- * This file has our side of the five BullMQ commands that take or leave a job. KEYS and ARGV are BullMQ's own, of the
- * installed version. Those that may take the next job get one more at the end, with the token for the lock of its key.
- * The token is '' if the lock is not to be taken. Before the token it has what the command's comment says.
+ * The lane's side of the five BullMQ commands that take or leave a job. KEYS and ARGV are those of the installed
+ * BullMQ. A command that may take the next job has one more argument at the end: the token for the lock of that job's
+ * key. The token is '' if the script must not acquire the lock. The comment of a command describes the text before the
+ * token.
  *
- * Each calls BullMQ's script text, unchanged, as `bull…`. It replies what that replied, except as `fetch` and `tell` in
- * lane.lua.ts say.
+ * Each command calls BullMQ's unchanged script text as `bull…`, and replies BullMQ's reply. `fetch` and `wrapReply` in
+ * lane.lua.ts describe the additions.
  *
- * BullMQ packs its options; those that come from us are JSON, or a table already (`unpackable`).
+ * BullMQ packs its options. The lane passes them as JSON, or as a table (`unpackable`).
  */
 
 import { REPLY, TAGS } from "./command-replies.ts";
@@ -14,11 +15,10 @@ import { at } from "./lane.lua.ts";
 import { JOB } from "./rules/job-fields.ts";
 
 /**
- * Stands before all. What BullMQ's texts unpack may also be JSON of an object, whose first byte no packed one has, or
- * what was made of it.
+ * Defined first. Lets BullMQ's texts unpack JSON of an object, whose first byte no packed object has, and tables.
  */
 export const unpackable: string = /* lua */ `
--- What cjson makes of null is not nil.
+-- cjson decodes null to a value that is not nil.
 local function withoutNull(object)
   for name, value in pairs(object) do
     if value == cjson.null then object[name] = nil elseif type(value) == 'table' then withoutNull(value) end
@@ -32,14 +32,14 @@ local cmsgpack = {pack = packer.pack, unpack = function(packed)
   return string.byte(packed, 1) == 123 and withoutNull(cjson.decode(packed)) or packer.unpack(packed)
 end}
 
--- The key of the marker that this script has set, by which BullMQ tells idle workers that there are jobs.
+-- The key of the marker that this script has set. BullMQ wakes idle workers by it.
 local MARKED
 `;
 
-/** What stands before and after the space of the last argument. */
+/** The texts before and after the space in the last argument. */
 const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
 
-/** With `whenBusy: "latest"`, a job that gives its key up until its retry comes back as old as it was. */
+/** With `whenBusy: "latest"`, a job that releases its key until its retry is at its retry as old as it was. */
 const keepAge = (id: string): string =>
   `if LATEST then attempt(call, 'HSETNX', P .. ${id}, '${JOB.firstFailure}', attempt(call, 'INCR', P .. 'lane:seq')) end`;
 
@@ -50,8 +50,8 @@ return calmly(wrapReply(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 `;
 
 /**
- * The end of one job, as `eachEnd` calls it. ARGV[10] is "=<the job's keys>", as its worker was told them. It is '' if
- * they are to be read (see `TakenJob.keysArgument`).
+ * The end of one job, as `eachEnd` calls it. ARGV[10] is "=<the job's keys>", or '' if the script must read the keys
+ * (see `TakenJob.keysArgument`).
  *
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". A negative reply means that the
  * job is no longer the caller's: then its key is not the caller's to pass on either.
@@ -61,8 +61,8 @@ local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
 local facts = (ARGV[10] == '' or ROTATE) and attempt(call, 'HMGET', P .. ARGV[1], '${JOB.keys}', '${JOB.outcome}', '${JOB.turn}') or {}
 local pin = facts[1] or string.sub(ARGV[10], 2)
--- The next job of the key goes first: BullMQ's own fetch takes it, which is a tenth of the jobs/s on 100 keys. With
--- rotation only if no other key waits, or its turn goes on.
+-- The key's next job goes first, and BullMQ's own fetch takes it: this gains a tenth of the jobs/s on 100 keys. With
+-- rotation, only if no other key waits or the key's turn continues.
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(look, ARGV[1], pin)
@@ -74,7 +74,7 @@ local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
 if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], '${JOB.refusal}', '${JOB.firstFailure}', '${JOB.parkedAt}')" : ""}
--- What the call of another job has made of it is told now.
+-- The outcome that another job's processor call has set is used up.
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end
 if type(reply) == 'table' then FETCHED = reply[2] end
 if facts[3] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.turn}') end
@@ -87,7 +87,7 @@ end
 local isKept = ownToken ~= '' and not (hasKeys(pin) and unlock(pin, ownToken, slot))
 if stops and hasKeys(pin) then attempt(contended().halt, ARGV[1], pin) end
 local chosen
--- Where nothing was parked for the key meanwhile, still nobody waits.
+-- If nothing was parked for the key meanwhile, still no job waits.
 if isHolder and not isWanted and not stops and not (slow and (SLOTS > 1 or parkedFor[pin])) then
   attempt(call, 'HDEL', HOLDERS, pin)
 else
@@ -97,10 +97,10 @@ return wrapReply(attempt(follow, reply, chosen, ARGV[6], ARGV[8]) or 0, isKept)
 `;
 
 /**
- * Runs functions of BullMQ's `moveToFinished` once per request, because nobody does anything between its ends. They
- * keep the stream of events short, and bring jobs whose time has come from `delayed`. They tell idle workers that there
- * are jobs, and ask whether the queue is paused. On 100 keys that is a twentieth of the jobs/s. `lua` is BullMQ's text;
- * one of its versions has another name for the last.
+ * Runs some functions of BullMQ's `moveToFinished` once per request, because no other client acts between its ends. The
+ * functions trim the stream of events, move due jobs out of `delayed`, wake idle workers, and check whether the queue
+ * is paused. On 100 keys this gains a twentieth of the jobs/s. `lua` is BullMQ's text; one version has another name for
+ * the last function.
  */
 export const oncePerRequest = (lua: string): string => {
   const metadata = lua.includes("local function getQueueMetadata(") ? "getQueueMetadata" : "getTargetQueueList";
@@ -131,7 +131,7 @@ local metadata, known = ${metadata}, {}
 ${metadata} = function(metaKey, ...)
   local facts = known[metaKey]
   if facts == nil then
-    -- Whether so many jobs run as may is to be counted each time.
+    -- The number of running jobs must be counted each time.
     facts = rcall('HEXISTS', metaKey, 'concurrency') == 0 and {metadata(metaKey, ...)}
     known[metaKey] = facts
   end
@@ -142,16 +142,15 @@ end
 };
 
 /**
- * Ends many jobs of one worker, each as if alone: what ends one (`moveToFinished`) is the function `finish` here. It
- * replies JSON of the replies, with {'${TAGS.error}', text} for an end that failed.
+ * Ends many jobs of one worker, each as if alone: `moveToFinished` is the function `finish` here. Replies the JSON of
+ * the replies, with {TAGS.error, text} for an end that failed.
  *
- * KEYS are BullMQ's, but for those of the job, which stand before the last. ARGV[1] is the queue's prefix. Then there
- * are these of each job:
+ * KEYS are BullMQ's without the keys of the job. ARGV[1] is the queue's prefix. These arguments of each job follow:
  * - Its id, the time, the property, the value and the state.
  * - '1' to fetch the next job.
  * - The options as JSON, and BullMQ's token.
  * - The last two arguments of `moveToFinished`.
- * - The count of texts that follow, and these: names and values of fields to be set.
+ * - The number of texts that follow: names and values of fields to set.
  */
 export const eachEnd: string = /* lua */ `
 local prefix, keys = ARGV[1], {}
@@ -184,10 +183,13 @@ return cjson.encode(replies)
 export const endCalmly: string = /* lua */ `return calmly(endAll(KEYS, ARGV))`;
 
 /**
- * ARGV[#ARGV]: "<how> <token>". how: '' or, if the job goes back because its lock is held elsewhere, its place in
- * line for that lock. Then it keeps its keys, and nothing is counted. Behind it stands "@" and when the job was parked,
- * if it was. Or "!<ms>", if it goes back and nothing of its keys is to start for so long. ARGV[6] is '1' when the
- * processor asked for the delay, '0' for a retry's backoff.
+ * ARGV[#ARGV]: "<how> <token>". `how` is one of these texts:
+ * - '': an ordinary delay.
+ * - "<place>" or "<place>@<ms>": other code holds the job's lock. The job keeps its keys, and no attempt is counted.
+ *   The place is for the line of the lock, and <ms> is when the job was parked.
+ * - "!<ms>": the job backs off, and no job of its keys starts for this number of ms.
+ *
+ * ARGV[6] is '1' if the processor asked for the delay, and '0' for the backoff of a retry.
  */
 export const moveToDelayed: string = /* lua */ `
 local how, token = ${SPLIT}
@@ -213,7 +215,7 @@ elseif SKIP or ARGV[6] == '1' then
   end
   chosen = attempt(release, id)
 elseif attempt(call, 'HEXISTS', P .. id, '${JOB.refusal}') == 1 then
-  -- A newer job has superseded it, so it does not run again: its keys do not wait for its retry.
+  -- A newer job has superseded this one, so it does not run again: its keys do not wait for its retry.
   attempt(contended().promoteToFront, id)
   chosen = id
 end

@@ -1,10 +1,10 @@
 /**
- * This Lua takes and releases the lock of a job's key in the step that takes and ends the job. A lane without it leaves
+ * Acquires and releases the lock of a job's key in the step that takes or ends the job. A lane without this part leaves
  * the locks to the worker.
  */
 import { luaString } from "./rules/lua.ts";
 
-/** What the scripts need to take and release a key's lock by themselves, when it is on the queue's own Redis. */
+/** Facts with which the scripts acquire and release a key's lock, if the locks are on the queue's own Redis. */
 export interface LockRules {
   /** The library of `@x/redlock-core`. */
   readonly lua: string;
@@ -23,12 +23,12 @@ local function unlock() return false end
 
 export const keyLock = ({ lua, prefix, reserved, ttlMs }: LockRules): string => /* lua */ `
 ${lua}
--- That of a further slot has the separator in it, which no key has.
+-- The name of the lock of a further slot contains the separator, which no key contains.
 local function lockName(pin, slot) return ${luaString(prefix)} .. pin .. (slot and '\\31' .. slot or '') end
 
--- Takes the lock of a job's one key, if it is free: its fencing token, or false. The others are asked for by the
--- worker. The job is taken already: whatever is wrong with the lock's keys must not end the script. \`slot\`: the number
--- of its slot, if that is not the first.
+-- Acquires the lock of a job's one key, if it is free. Returns the fencing token, or false. The worker requests the
+-- locks of several keys. The job is taken already, so an error of the lock's keys must not end the script. \`slot\`:
+-- the number of the job's slot, unless it is the first.
 local function lockOf(pin, token, slot)
   if token == '' or not hasKeys(pin) or not isSingle(pin) then return false end
   local name = lockName(pin, slot)
@@ -37,7 +37,7 @@ local function lockOf(pin, token, slot)
   return ok and fencingToken or false
 end
 
--- From one job of a key to the next, which has the lock without a gap: its fencing token, or false.
+-- Passes the lock from one job of a key to the next without a gap. Returns the fencing token, or false.
 local function passOn(pin, token, next)
   if token == '' or next == '' then return false end
   local ok, fencingToken = pcall(passOnIfUnwanted, ${luaString(prefix)} .. pin, token, next, '${ttlMs}')

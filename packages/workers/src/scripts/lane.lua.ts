@@ -6,8 +6,8 @@
  * Redis keys that the library uses. `P` is `<prefix>:<queue>:`.
  *
  * - `P lane:holders`: hash from each key in use to the job ID in the key's first slot, or to a mark. `!:paused` means
- *   that the key is paused. `!:next` means that the first slot is free, but a job must look closer before it takes the
- *   slot: jobs are in line, further slots are taken, or the key has a policy. The field of a key exists as long as any
+ *   that the key is paused. `!:next` means that the first slot is free, but not for every job.
+ *   Jobs are in line then, further slots are taken, or the key has a policy. The field of a key exists as long as any
  *   of this is true. A field that ends with the control character 31 contains the key's policy: JSON, set by operators
  *   (see setPolicy in operators.lua.ts).
  * - `P lane:slots=<key>`: hash from slot number to job ID, for the slots after the first. Only if several jobs of a key
@@ -78,56 +78,56 @@ import { line } from "./lane/line.lua.ts";
 import { parking } from "./lane/parking.lua.ts";
 import { slots } from "./lane/slots.lua.ts";
 import { take } from "./lane/take.lua.ts";
-import { BULL, JOB } from "./rules/job-fields.ts";
+import { JOB } from "./rules/job-fields.ts";
 
 /**
- * Returns the Lua that says where the queue is, the time, and the token for the lock of the next job's key. The token
- * is '' if that lock is not to be taken here.
+ * Returns the Lua that sets the prefix of the queue, the time, and the token for the lock of the next job's key. The
+ * token is '' if the script must not acquire that lock.
  */
 export function at(prefix: string, now: string, token = "''"): string {
   return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, FETCHED, LIMITED, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, nil, nil, parkedHere`;
 }
 
-/** Returns the library. `slowly` is what only a contended key needs of what compose.ts defines. */
+/** Returns the library. `slowly` has the definitions of compose.ts that only a contended key needs. */
 export const laneLibrary = (
   slowly: string,
   rotation: { readonly ring: string; readonly turns: string },
 ): string => /* lua */ `
 local P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT
--- The job that BullMQ has taken with the command, and that is to be judged.
+-- The job that BullMQ has taken with this command, and that has to be judged.
 local FETCHED
--- Keys of which a job that waits may not start, because as many have as may, and until when.
+-- Limited keys of waiting jobs, each with the end of its limit.
 local LIMITED
 local PAUSED, NEXT = '!:paused', '!:next'
--- Less than any place in line, and every time that is taken from it is exact.
+-- Greater than any time, so that a time minus this number is less than any place in line. The difference is exact.
 local PAUSE_BASE = 9000000000000000
--- Jobs that this script has parked, and of these those before the present command.
+-- The number of jobs that this script has parked, and the number before the present command.
 local parkedHere, parkedBefore = 0, 0
--- The keys for which it has parked jobs, once it needs \`contended\`.
+-- The keys for which this script has parked jobs. Nil until \`contended\` is called.
 local parkedFor
--- Has a job left its line to be run?
+-- Whether a job has left its line to run.
 local isClaimed = false
 
 local function whatFailed(why) return type(why) == 'table' and why.err or tostring(why) end
 
--- For what follows BullMQ's part of a command, which is done whatever goes wrong now.
+-- Runs a step after BullMQ's part of a command, which is done. An error is reported next to the reply.
 local function attempt(step, ...)
   local ok, result = pcall(step, ...)
   if ok then return result end
   FAULT = FAULT or whatFailed(result)
 end
 
--- For what may fail: then it is done in another way, or later.
+-- Runs a step that may fail: it is then done in another way, or later.
 local function quietly(step, ...)
   local ok, result, more = pcall(step, ...)
   return ok and result, more
 end
 
--- What operators have said of the keys whose first slot this script has read. False: nothing, or a damaged policy, which
--- must not stop every job of the key.
+-- The policies of the keys whose first slot this script has read. False if a key has none, or a damaged one, which must
+-- not stop every job of the key.
 local POLICIES = {}
 
--- Who stands in the key's first slot.
+-- Returns what is in the first slot of the key: a job, a mark, or false.
 local function firstSlot(key)
   local both = call('HMGET', HOLDERS, key, key .. '\\31')
   POLICIES[key] = both[2] and quietly(cjson.decode, both[2])
@@ -138,12 +138,12 @@ local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31
 
 local function furtherSlots(key) return P .. 'lane:slots=' .. string.gsub(key, ':', '\\31') end
 
--- Does nobody wait, but for those in lines?
+-- Reports whether no job waits, except in lines.
 local function isAlone()
   return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
 end
 
--- Everything that only a contended key needs. A function, so that the others do not pay for making it.
+-- Returns the functions that only a contended key needs. They are created when they are first needed.
 local slow
 local function contended()
   if slow then return slow end
@@ -151,12 +151,12 @@ local function contended()
 ${slowly}
   local BATCH, AHEAD_BYTES, PARKED_BY = 50, 1000000, 'nobody yet: waits for key '
 
-  -- Does this stand in '${BULL.processedBy}' since the job was parked? BullMQ may have written the name of the worker since.
+  -- Reports whether this text was written when the job was parked. BullMQ may have replaced it by the name of a worker.
   local function isParkedBy(by) return string.find(by, PARKED_BY, 1, true) == 1 end
 
   local function hasFailed(reply) return type(reply) == 'table' and reply.err end
 
-  -- Without this command a job would stand in two places, so it is tried once more.
+  -- Tries a command twice, because a job would be in two places without it.
   local function surely(...)
     if hasFailed(try(...)) then call(...) end
   end
@@ -172,25 +172,25 @@ ${slowly}
     return pin == key or (pin and string.find('\\31' .. pin .. '\\31', '\\31' .. key .. '\\31', 1, true) ~= nil)
   end
 
-  -- Will this job still give the key back? True of one that is active, stalled, chosen and waiting, or waiting for its
-  -- retry; not of one in line, which has the id of an earlier holder, nor of one that a plain worker sent away without
-  -- giving up its key.
+  -- Reports whether this job will still release the key. True for a job that is active, stalled, chosen and waiting, or
+  -- waiting for its retry. False for a job in line, which has the ID of an earlier holder, and for a job that a plain
+  -- worker moved away without releasing its key.
   local function holds(id, key)
     local facts = call('HMGET', P .. id, '${JOB.keys}', 'finishedOn', '${JOB.place}', '${JOB.lockPlace}')
     return pinned(facts[1], key) and not facts[2] and not facts[3]
-      -- BullMQ's lock: it is active, so it stands nowhere else.
+      -- BullMQ's lock: the job is active, so it is nowhere else.
       and (call('EXISTS', P .. id .. ':lock') == 1 or not call('ZSCORE', P .. 'waiting-children', id)
         and (not SKIP or facts[4] or not call('ZSCORE', P .. 'delayed', id)))
   end
 
-  -- The time of Redis, which all workers share: a pause and a limit hold whatever their own clocks say.
+  -- Returns the time of Redis, which all workers share. Pauses and limits do not depend on the clocks of the workers.
   local function redisMs()
     local time = call('TIME')
     return time[1] * 1000 + math.floor(time[2] / 1000)
   end
 
-  -- In how many ms a job is judged again that has so many before it in line. Where thousands of keys have jobs in line,
-  -- that is later, so that Redis does not judge them all the time.
+  -- Returns the number of ms after which a job at this rank in line is judged again. If thousands of keys have jobs in
+  -- line, the number is greater, so that Redis is not busy judging them.
   local keyCount
   local function patience(rank)
     keyCount = keyCount or call('HLEN', HOLDERS)
@@ -215,23 +215,23 @@ ${judge(rotation.turns)}
   return slow
 end
 
--- For what a request replies, at its end: BullMQ has told the idle workers, and none is woken for an empty queue.
+-- Removes BullMQ's marker at the end of a request, so that no further worker is woken for an empty queue.
 local function calmly(reply)
   if isClaimed and quietly(isAlone) then quietly(call, 'ZREM', P .. 'marker', '0') end
   return reply
 end
 
--- Is id the holder of its one key, and does another job wait for that, or have a slot of it?
+-- Reports whether the job is the holder of its one key, and whether another job waits for the key or has a slot of it.
 local function look(id, pin)
   local isHolder = hasKeys(pin) and isSingle(pin) and firstSlot(pin) == id
   if not isHolder then return false, false end
-  -- A key of which operators have said something is not forgotten.
+  -- A key with a policy is not forgotten.
   if POLICIES[pin] then return true, true end
   if SLOTS > 1 then return true, call('EXISTS', line(pin), furtherSlots(pin)) > 0 end
   return true, call('EXISTS', line(pin)) == 1
 end
 
--- The job does not need its keys any more: they go to the first in line. Returns a job that may run now, if any.
+-- Passes the keys of a job that no longer needs them to the first jobs in line. Returns a job that may run now, if any.
 local function release(id, pin, turnText)
   pin = pin or call('HGET', P .. id, '${JOB.keys}')
   if not hasKeys(pin) then return end
@@ -248,10 +248,10 @@ local function release(id, pin, turnText)
   return contended().release(id, pin, turnText)
 end
 
--- Completes the reply of a command that asked BullMQ for a job: BullMQ's \`reply\`, and its packed \`opts\`. Adds the job's
--- facts to it (REPLY). Instead of a job, it replies {TAGS.again, parked, fault} if the fetch is to be repeated, because more
--- than a batch was parked or, with a fault, a job could not be judged. Or it replies {TAGS.ask, jobs} if the keys of these
--- jobs have to be computed first. See command-replies.ts.
+-- Completes the reply of a command that asked BullMQ for a job: BullMQ's \`reply\`, and its packed \`opts\`. Adds the
+-- job's facts to it (REPLY). Instead of a job, it replies {TAGS.again, parked, fault} if the fetch is to be repeated,
+-- because more than a batch was parked or, with a fault, a job could not be judged. Or it replies {TAGS.ask, jobs} if
+-- the keys of these jobs have to be computed first. See command-replies.ts.
 local function fetch(reply, opts)
   if ROTATE then return contended().fetch(reply, opts) end
   if type(reply) ~= 'table' or type(reply[1]) ~= 'table' then return reply end
@@ -275,19 +275,19 @@ local function fetch(reply, opts)
   return reply
 end
 
--- Where this script has met a busy key already, the next fetch will rather meet one, too: it costs more to take such a
--- job and put it back. On 100 keys that is a tenth of the jobs/s.
+-- Parks jobs ahead of the next fetch if this script has met a busy key already, because the fetch is likely to meet one
+-- also. To take such a job and put it back costs more. On 100 keys this gains a tenth of the jobs/s.
 local function siftAhead(ending)
   if ROTATE then return end
   if slow then slow.sift(ending) end
 end
 
--- What follows a command that finished with a job: take the next job if BullMQ was asked to.
+-- Takes the next job after a command that ended or moved a job, if BullMQ was asked for one.
 local function follow(reply, chosen, fetchNext, opts)
   if fetchNext ~= '1' then return reply end
   if type(reply) == 'table' and type(reply[1]) == 'table' then return fetch(reply, opts) end
   if chosen then return contended().fetch(nil, opts) end
-  -- It may have been the turn of a job that is gone.
+  -- The turn may have been that of a job that is gone.
   return ROTATE and contended().fetch(reply, opts) or reply
 end
 

@@ -1,5 +1,5 @@
 /**
- * The one script of the functions in operators.lua.ts. It has the lane library before it. Its parameters are:
+ * The one script of the functions in operators.lua.ts. The lane library comes before it. The parameters are:
  *
  * - KEYS[1]: P lane:holders, for the slot.
  * - KEYS[2]: P lane:none, which never exists. A Cluster that moves the slot key by key then refuses the whole script,

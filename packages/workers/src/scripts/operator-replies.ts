@@ -5,7 +5,7 @@ import { ReplyShape } from "./rules/reply-shape.ts";
 
 type Fact = string | number;
 
-/** What `keyFacts` in operate.lua.ts says of a key. */
+/** The facts of a key, from `keyFacts` in operate.lua.ts. */
 export const KEY_FACTS: ReplyShape<
   | "key"
   | "holders"
@@ -34,7 +34,7 @@ export const KEY_FACTS: ReplyShape<
   "isStalled",
 ]);
 
-/** What is known of a key. A time is in ms since the epoch. */
+/** The facts of a key. A time is in ms since the epoch. */
 export interface KeyFacts {
   readonly key: string;
   /** The IDs of the jobs that have the key, in the order of their slots. */
@@ -60,13 +60,13 @@ export interface KeyFacts {
   readonly isStalled: boolean;
 }
 
-/** What `explain` says of a job, before its keys. */
+/** The facts of a job in a reply of `explain`. The keys of the job follow. */
 export const JOB_FACTS: ReplyShape<
   "pin" | "isParked" | "due" | "isFinished" | "waitsForLock" | "isQueuePaused" | "isStalled" | "heardAgo"
 > = new ReplyShape(["pin", "isParked", "due", "isFinished", "waitsForLock", "isQueuePaused", "isStalled", "heardAgo"]);
 const JOB_FACT_COUNT = 8;
 
-/** What is known of a job, and of each of its keys. */
+/** The facts of a job and of each of its keys. */
 export interface JobFacts {
   /** Undefined if the keys are not known yet. */
   readonly pin: string | undefined;

@@ -151,8 +151,8 @@ export const list: string = /* lua */ `function(cursor, count)
 end`;
 
 /**
- * Explains why a job waits. Replies {} if there is no such job, else the facts of the job and then, for each of its
- * keys, {was the holder removed?, the job's rank in line or -1, the facts of the key, …}.
+ * Explains why a job waits. Replies {} if there is no such job, else the facts of the job, followed by an array for
+ * each of its keys. The array is whether the holder was removed, the job's rank in line or -1, and the facts of the key.
  */
 export const explain: string = /* lua */ `function(id)
   local pin, place, finishedOn, data, name, lockPlace = unpack(call('HMGET', P .. id,
@@ -192,8 +192,8 @@ export const inLine: string = /* lua */ `function(key, limit)
 end`;
 
 /**
- * Searches for jobs of a key that do not run, in one part of the queue ('wait', 'prioritized', …) or in the key's line
- * ('line'), from place `from` to place `to`.
+ * Searches for jobs of a key that do not run, from place `from` to place `to` of one part of the queue. The part is
+ * 'wait', 'prioritized' and so on, or 'line' for the key's line.
  *
  * Replies {number of jobs looked at, {ids}, {jobs whose keys JavaScript finds}}. In a part of the queue, jobs in a line
  * are left out.
@@ -267,18 +267,19 @@ export const sweep: string = /* lua */ `function(cursor, count, everyMs, isLast)
 end`;
 
 /**
- * Replies the jobs in line for the one key of a job that runs, at most `most` of them, as {id, place, fields}, for that
- * job's processor call. `token` is the token of BullMQ's lock of the job.
+ * Replies at most `most` jobs in line for the one key of a job that runs, for the processor call of that job. Each is
+ * {id, place, fields}. `token` is the token of BullMQ's lock of the running job.
  *
- * The list ends before the first job that the call may not have: a job with several keys, one that waits for its lock,
- * or one that does not run.
+ * The list ends before the first job that the call may not have. Such a job has several keys, waits for its lock, or
+ * does not run.
  */
 export const gather: string = /* lua */ `function(id, token, most)
   most = tonumber(most)
   local reply, pin = {}, call('HGET', P .. id, '${JOB.keys}')
   local isOurs = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == token
   if not isOurs or most < 1 then return reply end
-  -- Because no slot is free, nobody has looked at the jobs of the queue: fifty are parked at a time, until enough are in line.
+  -- Because no slot is free, nobody has looked at the jobs of the queue: fifty are parked at a time, until enough are
+  -- in line.
   for _ = 1, most, 50 do
     parkedHere = 0
     if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
@@ -317,7 +318,7 @@ export const settle: string = /* lua */ `function(id, token)
   return gone
 end`;
 
-/** Replies, for each ID of a list, the pin that says why the job is not to run, or not again; '' if it is to run. */
+/** Replies for each ID of a list why the job is not to run, or not again, as a pin. Replies '' if the job is to run. */
 export const superseded: string = /* lua */ `function()
   local reply = {}
   for i, id in ipairs(argumentsAfter(0)) do
@@ -327,7 +328,7 @@ export const superseded: string = /* lua */ `function()
   return reply
 end`;
 
-/** Replies the number of jobs that a free slot would take, which is 0 while the queue is paused, and of jobs that run. */
+/** Replies the number of jobs that a free slot would take (0 while the queue is paused), and the number that run. */
 export const lengths: string = /* lua */ `function()
   local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1
   local waiting = isPaused and 0 or call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized')

@@ -1,29 +1,30 @@
 /**
- * Whose turn it is, with the option `between: "rotate"`. It is a part of the lane library, see lane.lua.ts, and is not
- * there without the option.
+ * Turns of keys, with the option `between: "rotate"`. A part of the lane library, see lane.lua.ts. Without the option,
+ * this part is left out.
  *
- * - `P lane:ring` is a zset of keys that have somebody in line and a free slot, in the order of their turns. A key that
- *   comes goes behind all others, to the next whole number. One with a weight stays there for as many starts, and
- *   counts them in the fraction.
- * - `P lane:chosen` has the job of the present turn, under a name that no key has. It stands in `wait` until it is
- *   taken, and then the next one is chosen. So BullMQ sees that there is something to do.
- * - A job's hash gets `lt` while its key's turn goes on after it: the place in the ring, and the key. Its end hands the
- *   key to the next job of it, as without rotation.
+ * - `P lane:ring`: zset of the keys that have a job in line and a free slot, in the order of their turns. A new key
+ *   joins behind all others, at the next whole number. A key with a weight keeps its place for the number of starts in
+ *   its weight, and counts the starts in the fraction.
+ * - `P lane:chosen`: also contains the job of the present turn, under a name that no key has. The job is in `wait`
+ *   until it is taken, so BullMQ sees that there is work. Then the next job is chosen.
+ * - The field JOB.turn of a job: exists while the turn of its key continues after the job. It contains the place in the
+ *   ring and the key. The end of the job passes the key to its next job, as without rotation.
  *
- * A job whose key is free is taken at once only if no key has its turn before. Otherwise it stands in line.
+ * A job whose key is free is taken immediately only if no other key has its turn first. Otherwise the job joins the
+ * line.
  */
 import { JOB } from "./rules/job-fields.ts";
 
 /** Defined before the function that gives a key to the first in line. */
 export const ring: string = /* lua */ `
   local RING, TURN = P .. 'lane:ring', '\\31'
-  -- Starts of one turn that a place in the ring can count.
+  -- The number of starts that a place in the ring can count.
   local MOST_OF_TURN = 128
   local turn, seeAhead, othersGoFirst
   -- The job that this script last chose.
   local chosenHere
 
-  -- Was a job chosen that still waits to be taken?
+  -- Reports whether the job of the present turn still waits to be taken.
   local function isTurnOpen()
     local id = call('HGET', CHOSEN, TURN)
     if not id or call('EXISTS', P .. id .. ':lock') == 1 then return false end
@@ -32,7 +33,7 @@ export const ring: string = /* lua */ `
     return key and slotOf(id, key) and holds(id, key) and not call('ZSCORE', P .. 'delayed', id)
   end
 
-  -- Would a job that comes now pass others?
+  -- Reports whether a new job would pass jobs that wait for a turn.
   local function othersWait()
     return call('EXISTS', RING) == 1 or isTurnOpen()
   end
@@ -44,19 +45,19 @@ export const ring: string = /* lua */ `
     return true
   end
 
-  -- The key has somebody in line, and a free slot. \`place\`: where its turn goes on.
+  -- Adds a key with a job in line and a free slot to the ring. \`place\`: where the turn of the key continues.
   local function enter(key, place)
     local last = place or call('ZREVRANGE', RING, 0, 0, 'WITHSCORES')[2] or 0
     call('ZADD', RING, 'NX', place or string.format('%.0f', math.floor(tonumber(last)) + 1), key)
   end
 
-  -- How many starts the turn of the key has.
+  -- Returns the number of starts in a turn of the key.
   local function weightOf(key)
     local policy = policyOf(key)
     return policy and policy.weight or WEIGHTS[key] or 1
   end
 
-  -- The job starts in the turn of the key that has this place: it is to be known where that goes on, if it does.
+  -- Stores with a job that starts where the turn of its key continues, if the turn has starts left.
   local function noteTurn(id, key, place)
     local turnOf = math.floor(place)
     local started = (place - turnOf) * MOST_OF_TURN + 1
@@ -65,7 +66,7 @@ export const ring: string = /* lua */ `
     end
   end
 
-  -- Where the turn of the key goes on after this job, once.
+  -- Returns where the turn of the key continues after this job, once.
   local function placeAfter(id, key, turnText)
     turnText = turnText or call('HGET', P .. id, '${JOB.turn}')
     if not turnText then return end
@@ -75,14 +76,14 @@ export const ring: string = /* lua */ `
   end
 `;
 
-/** The turns are defined behind all that a turn needs. */
+/** Defined after all functions that a turn needs. */
 export const turns: string = /* lua */ `
   -- At most so many jobs that cannot be parked are passed when the lane looks ahead.
   local MOST_PASSED = 5
 
-  -- The keys of a job that may stand in line, what park is told of it, and who stands in the first slot of its one key.
-  -- Nil for one without keys, with unknown keys, that has its keys already, or that is to be told something. Of one
-  -- whose line is full, only its keys; also of one with a key in \`passedOf\`.
+  -- Returns the pin and the keys of a job that may wait in line, its facts for park, and what is in the first slot of
+  -- its one key. Returns nil for a job without keys, with unknown keys, that has its keys already, or that is not to
+  -- run. For a job whose line is full, or with a key in \`passedOf\`, it returns nil and the keys.
   local function parkable(id, passedOf)
     local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.outcome}', '${JOB.firstFailure}')
     if facts[5] or facts[6] then return end
@@ -95,7 +96,7 @@ export const turns: string = /* lua */ `
       if known == id or ((known == nil or isShared(keys[i])) and slotOf(id, keys[i])) then return end
     end
     if facts[1] then return pin, keys, facts, known end
-    -- It comes back for its retry as old as it was, and gives way when it is taken.
+    -- A retry that is older than a job in line gives way when it is taken.
     if LATEST and facts[7] and newerThan(pin, facts[7]) then return end
     for i = 1, passedOf and #keys or 0 do
       if passedOf[keys[i]] then return nil, keys end
@@ -104,8 +105,8 @@ export const turns: string = /* lua */ `
     return pin, keys, facts, known
   end
 
-  -- Would the next job of a key, at the end of the one before, pass others? Also those at the front of the queue who
-  -- stand in no line: they have no key, have their keys, or are to be told something.
+  -- Reports whether the next job of a key, at the end of the current one, would pass other jobs. A job at the front of
+  -- the queue that is in no line counts: it has no key, has its keys, or is not to run.
   function othersGoFirst()
     if othersWait() then return true end
     if isAlone() then return false end
@@ -114,8 +115,8 @@ export const turns: string = /* lua */ `
     return not pin and not keys
   end
 
-  -- Of jobs without a key, or whose keys are not known, one goes before the job that was just chosen. If such a one is
-  -- taken by this command, that is it.
+  -- Lets one job without a key, or with unknown keys, go before the job that was just chosen. If this command takes
+  -- such a job, that job is the one.
   local function letOneGoFirst(id)
     local standing = call('LRANGE', P .. 'wait', -2, -1)
     if standing[#standing] ~= id then return end
@@ -144,24 +145,24 @@ export const turns: string = /* lua */ `
         return id
       end
     end
-    -- Whoever asks next goes on.
+    -- The next command continues.
     call('HDEL', CHOSEN, TURN)
     call('ZADD', P .. 'marker', 0, '0')
     isClaimed = false
   end
 
-  -- Lets jobs at the front of the queue stand in line, whether their keys are free or not: so their keys get a turn. May
-  -- there be more?
+  -- Parks jobs at the front of the queue even if their keys are free, so that their keys get a turn. Returns whether
+  -- there may be more of them.
   local function see()
-    -- The keys of jobs that were passed because a line was full. There may be room by now, as jobs leave their lines
-    -- while the lane looks. Whoever comes behind with such a key is passed, too, or would stand in line before them.
+    -- The keys of jobs that were passed because a line was full. A line may have room again, because jobs leave their
+    -- lines meanwhile. A later job with such a key is also passed, because it must not join the line first.
     local passed, passedOf = 0, {}
     local function look(id, list)
       local pin, keys, facts, known
       if id ~= chosenHere then pin, keys, facts, known = parkable(id, passedOf) end
       if not pin then
         if keys then passedOf[keys[1]] = true end
-        -- Whoever comes behind a job with several keys may have another one of them, and waits for it.
+        -- A job behind one with several keys may have another of these keys, and must wait for it.
         passed = passed + (keys and #keys > 1 and MOST_PASSED or 1)
         return
       end
@@ -171,7 +172,7 @@ export const turns: string = /* lua */ `
       park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
       parkedHere = parkedHere + 1
       for i = 1, free and #keys or 0 do
-        -- Nobody had it: then park has marked it.
+        -- If no job had the key, park has marked it.
         if known ~= false then mark(keys[i], NEXT) end
         enter(keys[i])
       end
@@ -192,7 +193,7 @@ export const turns: string = /* lua */ `
     return #ids == BATCH
   end
 
-  -- Whether somebody has the turn is asked once, when all of them stand in line.
+  -- The turn is chosen once, after all these jobs have joined their lines.
   function seeAhead()
     local before = parkedHere
     local isMore = quietly(see)
@@ -201,6 +202,6 @@ export const turns: string = /* lua */ `
   end
 `;
 
-/** Stands in place of both without the option. */
+/** The names of both parts, for a lane without the option. */
 export const noRing =
   "local enter, turn, othersWait, placeAfter, isRunnable, seeAhead, isTurnOpen, noteTurn, othersGoFirst";

@@ -1,19 +1,19 @@
 /**
- * What happens where as many stand in line as may, or the newest counts only: which jobs do not run, and what they are
- * told. A part of the lane library, see lane.lua.ts.
+ * Full lines, and lines in which only the newest job counts: which jobs do not run, and the reason that they receive. A
+ * part of the lane library, see lane.lua.ts.
  */
 import { JOB } from "../rules/job-fields.ts";
 
 export const fullLine: string = /* lua */ `
-  -- Do as many jobs stand in line for the key as may (\`max\`), and \`more\` beside?
+  -- Reports whether the line of the key has \`max\` jobs, in addition to \`more\`.
   local function isFull(key, max, more)
     if call('ZCARD', line(key)) - more < max then return false end
-    -- A mark whose time is over leaves the line by this, so count only then.
+    -- The mark of a pause that is over leaves the line here, so the count comes after this.
     local mark = pausedFor(key) and 1 or 0
     return call('ZCARD', line(key)) - more - mark >= max
   end
 
-  -- The key, if its line is full, for a job that would stand there next.
+  -- Returns the first of the keys whose line has no room for a further job.
   local function fullKey(keys)
     for i = 1, #keys do
       local max, isOldest = lineOf(keys[i])
@@ -21,8 +21,8 @@ export const fullLine: string = /* lua */ `
     end
   end
 
-  -- A job of the very same keys that stands in line and is newer than one that comes back for its retry, if there is
-  -- one. age: when that one first failed.
+  -- Returns a job in line with exactly the same keys that is newer than a job that is back for its retry. \`age\`: when
+  -- the latter first failed.
   local function newerThan(pin, age)
     local key = keysOf(pin)[1]
     for index = 0, BATCH do
@@ -33,7 +33,8 @@ export const fullLine: string = /* lua */ `
     end
   end
 
-  -- For a job that would stand in line next, and does not run: its key, and because of whom.
+  -- For a new job that does not run: returns its key, and the ID of the job because of which it does not. Nil if it may
+  -- wait in line.
   local function turnedAway(pin, age)
     local newer = LATEST and age and newerThan(pin, age)
     if newer then return keysOf(pin)[1], newer end
@@ -42,12 +43,12 @@ export const fullLine: string = /* lua */ `
     return full, holder and holder ~= PAUSED and holder ~= NEXT and holder or ''
   end
 
-  -- What a job is told that does not run: why, its key, and because of whom.
+  -- The reason that a job receives which does not run: why, its key, and the job because of which it does not.
   local function dropped(key, by)
     return BAD .. (DROPPED or 'backlog') .. '\\31' .. key .. '\\31' .. by
   end
 
-  -- It stands in line no more, and whoever follows may be next.
+  -- Takes a job out of its lines. The job behind it may be next.
   local function leaveLines(id, pin)
     for _, key in ipairs(keysOf(pin)) do
       leaveLine(id, key)
@@ -57,36 +58,36 @@ export const fullLine: string = /* lua */ `
     call('HDEL', P .. id, '${JOB.place}', '${JOB.parkedAt}')
   end
 
-  -- A job that stands in line does not run: it is taken next, to be told why.
+  -- Drops a job from its lines. It is taken next, and its worker ends it with the reason.
   local function leaveFull(id, pin, why)
     call('HSET', P .. id, '${JOB.refusal}', why)
     leaveLines(id, pin)
     promoteToFront(id)
   end
 
-  -- id stands in line: of the others, those that came first do not run, as many as stand there beyond what may.
+  -- A job has joined its lines: the oldest other jobs that exceed the limit of a line do not run.
   local function dropOldest(id, pin, keys)
     for i = 1, #keys do
       local key = keys[i]
       local max, isOldest = lineOf(key)
       local index = isOldest and pausedFor(key) and 1 or 0
       for _ = 1, max and isOldest and BATCH or 0 do
-        -- Those that were removed leave the line by this.
+        -- Removed jobs leave the line here.
         local oldest = isFull(key, max, 1) and standing(key, index)
         local own = oldest and isFull(key, max, 1) and call('HGET', P .. oldest, '${JOB.keys}')
         if not own then break end
-        -- Nothing is lost that the newer one is not about.
+        -- A job is only superseded by a newer one with the same keys.
         if oldest == id or (DROPPED == 'superseded' and own ~= pin) then index = index + 1
         else leaveFull(oldest, own, dropped(key, id)) end
       end
     end
   end
 
-  -- id stands in line: the job that has the very same keys is to stop for it, and does not run again. One that runs is
-  -- told. One that waits is taken next.
+  -- A job has joined its line: the job that has exactly the same keys gives way to it, and does not run again. If that
+  -- job runs, its worker is notified. If it waits, it is taken next.
   local function interrupt(id, pin, keys)
     local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
-    -- Who has left its line for id may have passed the key on, to id itself.
+    -- A job that was dropped for this one may have passed the key on, even to this job.
     if not holder or holder == id or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
     local facts = call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}')
     if facts[1] ~= pin then return end

@@ -1,8 +1,8 @@
 /**
- * What becomes of a job that BullMQ has taken: it is replied, with its keys, or parked, or set aside. Jobs at the front
- * of the queue are looked at before.
+ * The outcome for a job that BullMQ has taken: the script replies it with its keys, parks it, or sets it aside. Jobs at
+ * the front of the queue are judged before BullMQ takes them.
  *
- * `turns` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
+ * `turns` is the part of rotation that belongs here. A part of the lane library, see lane.lua.ts.
  */
 
 import { REPLY, TAGS } from "../command-replies.ts";
@@ -14,8 +14,8 @@ export const judge = (turns: string): string => /* lua */ `
     return {id, unpack(call('HMGET', P .. id, 'name', 'data', 'timestamp', 'priority', 'parentKey'))}
   end
 
-  -- Jobs that will be taken soon and whose keys JavaScript has not computed yet: the first, and as many more as
-  -- AHEAD_BYTES of data are.
+  -- Returns jobs that will be taken soon and whose keys JavaScript has not computed yet: at most \`limit\` jobs, until
+  -- their data exceeds AHEAD_BYTES.
   local function unknownAhead(depth, limit)
     local ids = call('LRANGE', P .. 'wait', -depth, -1)
     local ahead, found, bytes = {}, {}, 0
@@ -39,17 +39,17 @@ export const judge = (turns: string): string => /* lua */ `
     return found
   end
 
-  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. May there be more?
-  -- \`ending\`: a pin whose key is about to be free.
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. Returns whether there may
+  -- be more of them. \`ending\`: a pin whose key is about to be free.
   local function sift(ending)
-    -- Keys that have one slot, with the job that has it: it is looked at once.
+    -- The holders of keys with one slot: each is looked at once.
     local taken = {}
     for _ = parkedHere + 1, BATCH do
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
       local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.firstFailure}')
-      -- It does not run, which whoever takes it is told.
+      -- The job does not run: the worker that takes it receives the reason.
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
@@ -63,7 +63,7 @@ export const judge = (turns: string): string => /* lua */ `
         elseif isJob(known) and not (free or isMoved or left or isShared(pin)) then taken[pin] = known end
       end
       if free or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then return false end
-      -- By its id: passing a key on may have put another job in front.
+      -- By its ID, because passing a key on may have put another job in front.
       local old = isPlain and {'LREM', P .. 'wait', -1, id} or {'ZREM', P .. 'prioritized', id}
       park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
       parkedHere = parkedHere + 1
@@ -77,7 +77,7 @@ ${turns}
     return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
   end
 
-  -- The numbers of the slots in which id has its keys, in order; false if all are 0.
+  -- Returns the numbers of the slots in which a job has its keys, in order; false if all are 0.
   local function slotsOf(id, pin)
     if not hasKeys(pin) then return false end
     local numbers = {}
@@ -86,7 +86,7 @@ ${turns}
     return string.find(text, '[1-9]') and text or false
   end
 
-  -- What is replied for a job that BullMQ has taken; nil if it was parked.
+  -- Returns the reply for a job that BullMQ has taken; nil if the job was parked.
   local function judge(reply, opts)
     local id, fields = reply[2], reply[1]
     local pin, data, fault, isMark, wasParked, place, isOver, outcome, age, since
@@ -98,16 +98,16 @@ ${turns}
       elseif field == '${JOB.place}' then wasParked = true
       elseif field == '${JOB.parkedAt}' then since = fields[i + 1]
       elseif field == '${JOB.lockPlace}' then place = fields[i + 1]
-      -- BullMQ has this one failed, and calls no processor.
+      -- BullMQ fails this job without calling its processor.
       elseif field == '${BULL.deferredFailure}' then isOver = true
       elseif field == '${JOB.outcome}' then outcome = fields[i + 1]
       elseif field == '${JOB.firstFailure}' then age = fields[i + 1]
       elseif field == '${JOB.moreKeys}' then isMark = true end
     end
     if fault then
-      -- If its worker dies now, it must not run after the job that has superseded it.
+      -- If the worker dies now, a superseded job must not run after the newer one.
       if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end
-      -- It had backed off.
+      -- The job had backed off.
       if wasParked and hasKeys(pin) then leaveLines(id, pin) end
       pin = BAD .. fault
     else
@@ -164,7 +164,7 @@ ${turns}
           judged[${REPLY.parked}] = parkedHere - parkedBefore
         end
         if judged then return judged end
-        -- What cannot be judged there is judged again when it is taken.
+        -- A job that cannot be judged there is judged again when it is taken.
         local isMore = quietly(seeAhead or sift)
         local isNext = ROTATE and quietly(isTurnOpen)
         if (isMore or parkedHere >= BATCH) and not isNext then return {'${TAGS.again}', parkedHere - parkedBefore} end

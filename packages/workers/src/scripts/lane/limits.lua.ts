@@ -1,12 +1,12 @@
 /**
- * Why no job of a key starts for a while. An operator or a failed job has paused it, or as many have started as may.
- * What operators have said of one key stands before the options. A part of the lane library, see lane.lua.ts.
+ * Pauses and rates of keys: why no job of a key starts for a while. An operator or a failed job has paused the key, or
+ * its rate is used up. The policy of a key replaces the options. A part of the lane library, see lane.lua.ts.
  */
 import { JOB } from "../rules/job-fields.ts";
 
 export const limits: string = /* lua */ `
-  -- For how long the key stays paused, in ms; nil if it is not. A pause whose time is over ends here: its mark goes
-  -- last, so that one that is half ended is ended again.
+  -- Returns the number of ms for which the key stays paused; nil if it is not paused. A pause whose time is over ends
+  -- here. Its mark is removed last, so that a pause that was half ended is ended again.
   local function pausedFor(key)
     local score = tonumber(call('ZSCORE', line(key), PAUSED) or nil)
     if not score or score == -math.huge then return score and math.huge end
@@ -17,20 +17,20 @@ export const limits: string = /* lua */ `
     call('ZREM', line(key), PAUSED)
   end
 
-  -- Why the key is paused; nil if it is not, or if nobody can read it.
+  -- Returns why the key is paused. Nil if it is not, or if the text cannot be read.
   local function pauseOf(key)
     local ok, facts = pcall(cjson.decode, call('HGET', P .. 'lane:paused', key) or '')
     return ok and type(facts) == 'table' and facts or nil
   end
 
-  -- The job whose failure stopped the key.
+  -- Returns the job whose failure stopped the key.
   local function haltedBy(key)
     local facts = pauseOf(key)
     return facts and facts.jobId
   end
 
-  -- Pauses the key for so many ms, or without end (math.huge). Of two pauses the longer one stays, and what was said
-  -- of it. Returns whether the key was not paused before, and when the pause ends.
+  -- Pauses the key for a number of ms, or without end (math.huge). Of two pauses, the longer one stays with its reason.
+  -- Returns whether the key was not paused before, and when the pause ends.
   local function pause(key, ms, reason)
     local left = pausedFor(key)
     local ends = ms < math.huge and redisMs() + ms or nil
@@ -42,7 +42,7 @@ export const limits: string = /* lua */ `
     return not left, ends
   end
 
-  -- Its failure stops those of its keys that it has. Where an operator has paused one, what he said stays.
+  -- Stops the keys that a failed job has. If an operator has paused a key, the reason of the operator stays.
   local function halt(id, pin)
     for _, key in ipairs(keysOf(pin)) do
       if call('HGET', HOLDERS, key) == id then
@@ -57,7 +57,7 @@ export const limits: string = /* lua */ `
 
   local function startsOf(key) return P .. 'lane:starts=' .. string.gsub(key, ':', '\\31') end
 
-  -- Has the call of another job made something of it, so that it does not run?
+  -- Reports whether another job's processor call has set the outcome of the job, so that it does not run.
   local function isSettled(id)
     return call('HEXISTS', P .. id, '${JOB.outcome}') == 1
   end
@@ -67,25 +67,27 @@ export const limits: string = /* lua */ `
     return POLICIES[key]
   end
 
-  -- How many jobs of the key may run at a time.
+  -- Returns the number of jobs of the key that may run at a time.
   local function slotCount(key)
     local policy = policyOf(key)
     return policy and MAY_SHARE and policy.concurrency or SLOTS
   end
 
-  -- May a job have a further slot of the key? One may as well when there are no more of them than the first.
+  -- Reports whether jobs may have further slots of the key. True even if their present number is one, because it may
+  -- have been higher.
   local function isShared(key)
     return SLOTS > 1 or (MAY_SHARE and policyOf(key) ~= false)
   end
 
-  -- How many jobs of the key may start, in how many ms; nil if any number may.
+  -- Returns the number of jobs of the key that may start, and the window in ms. Nil if any number may start.
   local function rateOf(key)
     local policy = policyOf(key)
     if policy and policy.rate then return policy.rate.max, policy.rate.duration end
     if RATE then return RATE_MAX, RATE_MS end
   end
 
-  -- How many jobs may stand in line for the key, or nil, and whether the first one does not run otherwise.
+  -- Returns the largest number of jobs in line for the key, or nil, and whether the oldest job is dropped from a full
+  -- line.
   local function lineOf(key)
     local policy = MAY_LIMIT and policyOf(key)
     if policy and policy.maxWaiting then
@@ -94,8 +96,8 @@ export const limits: string = /* lua */ `
     return LINE_MAX, DROPS_OLDEST
   end
 
-  -- For how many ms no job of the key may start, because as many as may have started, and when that ends; nil if one
-  -- may. \`id\`: the job that is to start, if it is known.
+  -- Returns the number of ms for which the rate of the key lets no job start, and when that time ends. Nil if a job may
+  -- start. \`id\`: the job that is to start, if it is known.
   local function limitedFor(key, id)
     local max, ms = rateOf(key)
     if not max or (id and isSettled(id)) then return end
@@ -122,7 +124,7 @@ export const limits: string = /* lua */ `
     end
   end
 
-  -- A start without an id is that of the last job that began when the key had one slot.
+  -- A start without an ID belongs to the last job that started while the key had one slot.
   local function uncountStartOf(id, key)
     for _, last in ipairs({0, -1}) do
       for _, start in ipairs(call('LRANGE', startsOf(key), 0, last)) do

@@ -1,13 +1,13 @@
 /**
- * Who stands in line for a key, and how a slot passes to the first of them.
+ * The jobs in line for a key, and how a slot passes to the first job.
  *
- * `ring` is the part of rotation that stands in there. A part of the lane library, see lane.lua.ts.
+ * `ring` is the part of rotation that belongs here. A part of the lane library, see lane.lua.ts.
  */
 import { BULL, JOB } from "../rules/job-fields.ts";
 
 export const line = (ring: string): string => /* lua */ `
-  -- Who stands there in line. Those that were removed, finished elsewhere, or whose id now names another job are
-  -- dropped.
+  -- Returns the job at this index of the line, or PAUSED. Drops IDs of jobs that were removed or finished by a plain
+  -- worker, and IDs that name another job by now.
   local function standing(key, index)
     while true do
       local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
@@ -19,14 +19,15 @@ export const line = (ring: string): string => /* lua */ `
     end
   end
 
-  -- The first in line, or PAUSED.
+  -- Returns the first job in line, or PAUSED.
   local function first(key)
     local id = standing(key, 0)
     if id == PAUSED and not pausedFor(key) then return standing(key, 0) end
     return id
   end
 
-  -- A parked job is judged again in so many ms, at most an hour, also by workers that wait for the next job that is due.
+  -- Lets a parked job be judged again in \`left\` ms, at most an hour. Workers that wait for the next due job are
+  -- notified.
   local function judgeIn(left, id)
     if left == math.huge then return end
     call('ZADD', P .. 'delayed', 'XX', (NOW + math.min(left, FAR) + 1) * 4096, id)
@@ -34,7 +35,7 @@ export const line = (ring: string): string => /* lua */ `
     if soonest then call('ZADD', P .. 'marker', math.floor(tonumber(soonest) / 4096), '1') end
   end
 
-  -- Whoever is first in line for a paused key is judged again when the pause ends.
+  -- Lets the first job in line for a paused key be judged again when the pause ends.
   local function await(key)
     local left = pausedFor(key)
     local id = left and standing(key, 1)
@@ -47,7 +48,7 @@ export const line = (ring: string): string => /* lua */ `
     return true
   end
 
-  -- Out of 'prioritized', to the front of 'wait'.
+  -- Moves a job from 'prioritized' to the front of 'wait'.
   local function unprioritize(id)
     call('RPUSH', P .. 'wait', id)
     surely('ZREM', P .. 'prioritized', id)
@@ -55,11 +56,12 @@ export const line = (ring: string): string => /* lua */ `
 
   local function promoteToFront(id)
     local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
-    -- It waits in 'delayed', or its timer has fired. Either way it stands at the end now, the left one of a list.
+    -- The job was in 'delayed', or its timer has fired. Either way it is now the last in the queue: the left end of a
+    -- list.
     bullPromote(keys, {P, id})
     local score = call('ZSCORE', keys[5], id)
     if score and ROTATE then
-      -- BullMQ takes those of 'wait' first, where some may be that nobody has looked at.
+      -- BullMQ takes the jobs of 'wait' first, and some of them may not have been judged.
       unprioritize(id)
     elseif score then
       call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
@@ -76,7 +78,7 @@ export const line = (ring: string): string => /* lua */ `
 
 ${ring}
 
-  -- \`isTaken\`: its start tells how long it was parked, so that is forgotten.
+  -- Gives a job all its keys. \`isTaken\`: the job starts now, so the time at which it was parked is removed.
   local function claim(id, pin, keys, isTaken)
     for i = 1, #keys do
       seat(id, keys[i])
@@ -87,7 +89,8 @@ ${ring}
     call('HDEL', P .. id, '${JOB.place}', by and isParkedBy(by) and '${BULL.processedBy}' or '${JOB.place}', isTaken and '${JOB.parkedAt}' or '${JOB.place}')
   end
 
-  -- The key has a free slot and is not paused: is id the one to run on it?
+  -- Reports whether the job is the next one on the key: a slot is free, the key is not paused, and the job is first in
+  -- line.
   local function isNextOn(id, key)
     local holder = holderOf(key)
     if not has(id, key, holder) and (isBusy(key, holder) or isAwaited(key)) then return false end
@@ -95,8 +98,8 @@ ${ring}
     return not head or head == id
   end
 
-  -- A slot of the key is free: give it to the first in line, or, with rotation, let the key wait for its turn (\`place\`:
-  -- where its turn goes on). Returns the job that may run now, if any.
+  -- Gives a free slot of the key to the first job in line. With rotation, the key waits for its turn instead; \`place\`
+  -- is the place in the ring where the key's turn continues. Returns the job that may run now, if any.
   local function advance(key, place, isTurn)
     if isAwaited(key) then return mark(key, NEXT) end
     local id = first(key)
@@ -134,8 +137,8 @@ ${ring}
     return id
   end
 
-  -- Passes the key on if its holder is gone, or a slot is free, though nobody asks for it.
-  -- \`id\`: in whose turn, if it goes on.
+  -- Passes the key on if its holder is gone or a slot is free. \`id\`: the job after which the turn of the key
+  -- continues.
   local function heal(key, id, turnText)
     local holder = holderOf(key)
     if not holder or isBusy(key, holder) then return end
@@ -149,12 +152,12 @@ ${ring}
       if isShared(key) then freed[#freed + 1] = unseat(id, key)
       elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, turnText) or nil) or chosen end
     end
-    -- When all of them are free: whoever is next may need more than one.
+    -- Only after all keys are free: the next job may need several of them.
     for _, key in ipairs(freed) do chosen = heal(key, id, turnText) or chosen end
     return chosen
   end
 
-  -- In front of all that stand in line for any of these keys, or will.
+  -- Returns a place in front of all jobs in line for any of these keys, including later ones.
   local function frontPlace(keys)
     local least = 0
     for i = 1, #keys do
@@ -164,8 +167,9 @@ ${ring}
     return string.format('%.0f', least - 1)
   end
 
-  -- That of a job that was given its slots and not taken: those that were handed out came before it, so they go first,
-  -- also if they come later. Where another one has this place, it is one of them that was chosen again.
+  -- Returns the place of a job that was given a slot and was not taken: 0. Jobs that were handed out were in front of
+  -- it, so they go in front if they come back. If another job has the place 0, it was chosen again after this one:
+  -- returns false.
   local function placeOfChosen(id, keys)
     for i = 1, #keys do
       if isShared(keys[i]) and call('HGET', CHOSEN, keys[i]) == id then

@@ -1,23 +1,23 @@
 /**
- * How a job comes into its line, and from there to a worker again. A part of the lane library, see lane.lua.ts.
+ * How a job joins its line, and how it returns to a worker. A part of the lane library, see lane.lua.ts.
  */
 
 import { REPLY } from "../command-replies.ts";
 import { BULL, JOB } from "../rules/job-fields.ts";
 
 export const parking: string = /* lua */ `
-  -- No attempt was started.
+  -- Takes back an attempt that was not started.
   local function uncount(id)
     if call('HINCRBY', P .. id, '${BULL.attemptsStarted}', -1) < 1 then call('HDEL', P .. id, 'processedOn', '${BULL.processedBy}') end
   end
 
-  -- Did BullMQ's limiter just count this activation?
+  -- Reports whether BullMQ's limiter has counted this activation.
   local function isLimited(id, opts)
     if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then return false end
     return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
   end
 
-  -- Takes back, before anybody can have seen it, what BullMQ wrote for a start.
+  -- Takes back the writes of BullMQ for a start, in the same step.
   local function undo(id, opts)
     call('DEL', P .. id .. ':lock')
     uncount(id)
@@ -26,8 +26,8 @@ export const parking: string = /* lua */ `
     if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
   end
 
-  -- The second half of a move: the job stands in its new place already, from which \`back\` takes it if it cannot leave
-  -- the old one.
+  -- The second half of a move: the job is in its new place already. If it cannot leave the old place, \`back\` takes it
+  -- out of the new one.
   local function leave(old, back)
     local reply = try(unpack(old))
     if not hasFailed(reply) then return end
@@ -40,8 +40,8 @@ export const parking: string = /* lua */ `
     pcall(undo, id, opts)
   end
 
-  -- \`go\` takes the job out of where it stands; its argument takes it back from 'delayed'. \`left\`: in how many ms the
-  -- first in line may run.
+  -- Parks a job. \`go\` takes the job out of its old place; its argument takes the job out of 'delayed' again.
+  -- \`left\`: the number of ms after which the first job in line may run.
   local function park(id, pin, isFirst, left, go, facts)
     local keys = keysOf(pin)
     facts = facts or call('HMGET', P .. id, '${JOB.place}', 'priority')
@@ -58,13 +58,13 @@ export const parking: string = /* lua */ `
       rank = math.max(rank, call('ZRANK', line(keys[i]), id))
     end
     local delay = patience(rank)
-    -- In front of the first stands at most the mark of the pause.
+    -- In front of the first job there is at most the mark of the pause.
     local isTimed = left and left < math.huge and rank <= 1
     if isTimed then delay = math.min(left, FAR) + 1 end
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     go({'ZREM', P .. 'delayed', id})
     local by = PARKED_BY .. table.concat(keys, ', ')
-    -- Of a job that is parked again it stays: it may have been given its key since, and not be taken yet.
+    -- A job that is parked again keeps the time: it may have been given its key since, without being taken.
     local isNew = not facts[1] and not isFirst
     local field, since = isNew and '${JOB.parkedAt}' or '${JOB.place}', isNew and NOW or place
     call('HSET', P .. id, 'delay', delay, '${JOB.keys}', pin, '${JOB.place}', place, '${BULL.processedBy}', by, field, since)
@@ -77,8 +77,8 @@ export const parking: string = /* lua */ `
     end
   end
 
-  -- Moves the first job in line to the front of the queue, where the next fetch finds it. Returns its ID. Returns nil if
-  -- more is to be done for the key, or if the job is not to run or was removed.
+  -- Moves the first job in line to the front of the queue, where the next fetch finds it. Returns its ID. Returns nil
+  -- if more is to be done for the key, or if the job is not to run or was removed.
   local function putNext(key)
     if not freeSlot(key, false) or limitedFor(key) or isAwaited(key) then return end
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
@@ -90,13 +90,13 @@ export const parking: string = /* lua */ `
     call('RPUSH', P .. 'wait', id)
     local left = try('ZREM', P .. 'delayed', id)
     if left ~= 1 then
-      -- Its timer may have fired: then it waits already, further back.
+      -- The timer of the job may have fired: the job then waits already, further back.
       surely('LREM', P .. 'wait', -1, id)
       if hasFailed(left) then error(left.err, 0) end
       return
     end
     call('ZREM', line(key), id)
-    -- That id may be another job's by now.
+    -- The ID may name another job by now.
     if following and tonumber(call('HGET', P .. following, '${JOB.place}') or 'x') == tonumber(heads[4]) then
       call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following)
     end
@@ -105,7 +105,7 @@ export const parking: string = /* lua */ `
     return id
   end
 
-  -- A job that BullMQ has moved to 'delayed' leaves the keys that it has alone for so many ms, and goes first then.
+  -- Pauses the keys of a job that BullMQ has moved to 'delayed', for a number of ms. The job goes first afterwards.
   local function backOff(id, ms)
     uncount(id)
     local pin = call('HGET', P .. id, '${JOB.keys}')
@@ -120,18 +120,18 @@ export const parking: string = /* lua */ `
     release(id, pin)
   end
 
-  -- It was not fetched: back to its place in line.
+  -- Returns a job that was not fetched to its place in line.
   local function takeBack(id, key)
     park(id, key, false, nil, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
   end
 
-  -- Is the end of this key's job likely to bring the next one, whose lock is then to be asked for ahead?
+  -- Reports whether the end of this key's job is likely to bring the key's next job. Its lock is then requested ahead.
   local function isFollowed(pin)
     return TOKEN == '' and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
   end
 
-  -- BullMQ's own fetch has brought the job that putNext put there: it has the key now.
-  -- \`told\`: where the turn of the key goes on.
+  -- Gives the key to the job that putNext moved to the front and BullMQ's own fetch has brought. \`turnText\`: where
+  -- the turn of the key continues.
   local function claimNext(id, key, reply, turnText)
     call('HSET', HOLDERS, key, id)
     local fields, outcome, by, since, isOver = reply[1], nil, nil, nil, false
@@ -172,7 +172,7 @@ export const parking: string = /* lua */ `
     end
   end
 
-  -- A job that was taken and cannot be judged waits in 'delayed', without a place in line, and is judged again.
+  -- Moves a job that was taken and cannot be judged to 'delayed', without a place in line. It is judged again later.
   local function setAside(id, opts)
     for _, active in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
       if active == id then

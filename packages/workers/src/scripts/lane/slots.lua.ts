@@ -1,9 +1,10 @@
 /**
- * Who has a key: the job in its first slot, and in its further ones, where several of a key may run. A part of the lane
- * library, see lane.lua.ts.
+ * The jobs that have a key: one in its first slot, and others in further slots if several jobs of a key may run. A part
+ * of the lane library, see lane.lua.ts.
  */
 export const slots: string = /* lua */ `
-  -- Who has the key. A pause that is over has it no more. \`known\`: who stood in the first slot a moment ago.
+  -- Returns what is in the first slot of the key, after a pause that is over has ended. \`known\`: what was there a
+  -- moment ago.
   local function holderOf(key, known)
     local holder = known
     if known == nil then holder = firstSlot(key) end
@@ -12,7 +13,7 @@ export const slots: string = /* lua */ `
     return firstSlot(key)
   end
 
-  -- The number of the slot in which id has the key, or nil. The first is 0.
+  -- Returns the number of the slot in which the job has the key, or nil. The first slot is 0.
   local function slotOf(id, key)
     if firstSlot(key) == id then return 0 end
     local slots = isShared(key) and call('HGETALL', furtherSlots(key)) or {}
@@ -21,7 +22,7 @@ export const slots: string = /* lua */ `
     end
   end
 
-  -- Forgets the further slots whose jobs are gone. Which ones are taken, and how many?
+  -- Frees further slots whose jobs are gone. Returns the jobs in the others by slot number, and their count.
   local function takenSlots(key)
     local slots, taken, count = call('HGETALL', furtherSlots(key)), {}, 0
     for i = 1, #slots, 2 do
@@ -31,11 +32,11 @@ export const slots: string = /* lua */ `
     return taken, count
   end
 
-  -- Keys that as many jobs had as may when this script looked, and still have.
+  -- Keys whose slots were all taken when this script last looked. Within the script they stay so.
   local allTaken = {}
 
-  -- The number of the slot that the next job has; nil if as many jobs have the key as may. Where operators have lowered
-  -- that, more may have it.
+  -- Returns the number of the slot for the next job. Nil if all slots are taken; if operators have lowered their
+  -- number, more jobs may have the key.
   local function freeSlot(key, isFirstTaken)
     if not isFirstTaken and not policyOf(key) then return 0 end
     if not isShared(key) then return not isFirstTaken and 0 or nil end
@@ -51,7 +52,7 @@ export const slots: string = /* lua */ `
     return number
   end
 
-  -- Who has the key, in the order of the slots. The first is '' if nobody does. Jobs that are gone have no further one.
+  -- Returns the jobs that have the key, in the order of the slots. The first element is '' if no job has it.
   local function holdersOf(key)
     local found, taken = {}, takenSlots(key)
     local holder = call('HGET', HOLDERS, key)
@@ -66,14 +67,15 @@ export const slots: string = /* lua */ `
 
   local function isJob(holder) return holder and holder ~= PAUSED and holder ~= NEXT end
 
-  -- Is the key's first slot a job's? One that is gone has it no more.
+  -- Reports whether a job has the first slot of the key. A job that is gone does not count.
   local function isFirstTaken(key)
     local holder = firstSlot(key)
     return isJob(holder) and holds(holder, key)
   end
 
-  -- Have others all slots of the key, or is it paused? \`holder\`: who stands in the first one. \`atFirst\`: if that job
-  -- is active, it has the key. Whoever is parked for it looks more closely when it is judged again.
+  -- Reports whether the key is paused, or all its slots are taken. \`holder\`: what is in the first slot. \`atFirst\`:
+  -- an active job in the first slot is believed to have the key; a job that is parked for it looks closer when it is
+  -- judged again.
   local function isBusy(key, holder, atFirst)
     if holder == PAUSED then return true end
     local isActive = atFirst and isJob(holder) and call('EXISTS', P .. holder .. ':lock') == 1
@@ -92,7 +94,7 @@ export const slots: string = /* lua */ `
     call('HSET', HOLDERS, key, id)
   end
 
-  -- If id has the key, its slot is free from now on: returns the key.
+  -- Frees the slot of a job. Returns the key if the job had one.
   local function unseat(id, key)
     local slot = slotOf(id, key)
     if not slot then return end
@@ -101,7 +103,7 @@ export const slots: string = /* lua */ `
     return key
   end
 
-  -- Is there a job that was given a slot of the key and waits to be taken?
+  -- Reports whether a job was given a slot of the key and waits to be taken.
   local function isAwaited(key)
     local id = isShared(key) and call('HGET', CHOSEN, key)
     if not id then return false end
@@ -111,8 +113,8 @@ export const slots: string = /* lua */ `
     return false
   end
 
-  -- Have more jobs the key than may, because operators have lowered that? Another one that waits to be taken does not
-  -- count: it comes after id.
+  -- Reports whether more jobs have the key than may, because operators have lowered the number. Another job that waits
+  -- to be taken does not count: it comes after this one.
   local function isOver(id, key)
     if not policyOf(key) or not isShared(key) then return false end
     local _, count = takenSlots(key)
@@ -123,17 +125,17 @@ export const slots: string = /* lua */ `
     return count > slotCount(key)
   end
 
-  -- The key is not free for everybody, though a slot is.
+  -- Marks a key that has a free slot and is not free for every job.
   local function mark(key, why)
     if not isShared(key) or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end
   end
 
-  -- Nobody stands in line for the key.
+  -- Forgets a key without jobs in line, unless a job or a policy still needs its mark.
   local function forget(key)
     if isShared(key) and isFirstTaken(key) then return end
     local taken, policy = takenSlots(key), policyOf(key)
     local isTaken = next(taken) ~= nil
-    -- It was removed when further slots were taken.
+    -- The policy was removed while further slots were taken.
     if policy and not isTaken and next(policy) == nil then
       call('HDEL', HOLDERS, key .. '\\31')
       policy, POLICIES[key] = false, false

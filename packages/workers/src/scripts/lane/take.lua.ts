@@ -1,5 +1,5 @@
 /**
- * Whether a job may run now, and what makes it the holder of its keys. A part of the lane library, see lane.lua.ts.
+ * How a job that may run becomes the holder of its keys. A part of the lane library, see lane.lua.ts.
  */
 import { JOB } from "../rules/job-fields.ts";
 
@@ -18,10 +18,12 @@ export const take: string = /* lua */ `
     end
   end
 
-  -- May id run now? If not: does it go first when it may, because it has a key that is paused or limited, or that more
-  -- have than may, or its own failure stopped it? A key whose holder is gone is passed on first, to whoever is in front; was one? And if it is first in
-  -- line: in how many ms may it, at the earliest?
-  -- \`known\`: who stood in the first slot of its one key a moment ago. \`isNew\`: it stands in no line.
+  -- Reports whether a job may run now, followed by three facts for a job that may not:
+  -- 1. whether it goes first later: it has a key that is paused, limited or has too many jobs, or its failure stopped a
+  -- key;
+  -- 2. whether a key was passed on to the first job in line, because the holder is gone;
+  -- 3. if it is first in line, the number of ms after which it may run at the earliest.
+  -- \`known\`: what was in the first slot of the job's one key a moment ago. \`isNew\`: the job is in no line.
   local function mayRun(id, keys, known, isNew)
     local free, isFirst, isMoved, left = true, false, false, nil
     for i = 1, #keys do
@@ -36,7 +38,7 @@ export const take: string = /* lua */ `
         isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)
         closed = holder == PAUSED and pausedFor(key)
       else
-        -- Of a key that nobody has, nobody stands in line.
+        -- A key that no job has has no line.
         local head = (holder or not isNew) and first(key)
         if head and head ~= id then
           advance(key)
@@ -52,8 +54,8 @@ export const take: string = /* lua */ `
     return free, isFirst, isMoved, left
   end
 
-  -- The job goes back, and its processor was not called: its start does not count for the keys that it has. Others may
-  -- start in its place.
+  -- Takes back the start of a job whose processor was not called, for the keys that the job has. Other jobs may start
+  -- instead.
   local function uncountStart(id)
     local pin = call('HGET', P .. id, '${JOB.keys}')
     if not hasKeys(pin) then return end
@@ -65,7 +67,7 @@ export const take: string = /* lua */ `
     end
   end
 
-  -- id was given its keys and is taken, or came first after a rest: the one behind it may have a slot, too.
+  -- A job that was given its keys is taken now: the next job in line may also get a slot.
   local function afterTake(id, keys)
     FETCHED = nil
     for i = 1, #keys do
@@ -76,13 +78,13 @@ export const take: string = /* lua */ `
     end
   end
 
-  -- A job that was parked has its keys written down already.
+  -- Stores the keys of a job that starts. A job that was parked has them already.
   local function pinTaken(id, pin, since)
     if since then call('HDEL', P .. id, '${JOB.parkedAt}') else call('HSET', P .. id, '${JOB.keys}', pin) end
   end
 
-  -- Makes id the holder of all its keys, or of none; then replies what mayRun says of its place and time, and whether
-  -- others have their turn before. \`since\`: when it was parked.
+  -- Makes a job the holder of all its keys: true. Otherwise returns false, what mayRun says of the job's place and
+  -- time, and whether other keys have their turn first. \`since\`: when the job was parked.
   local function take(id, pin, wasParked, since)
     local known
     if ROTATE and isSingle(pin) and not wasParked then known = firstSlot(pin) end

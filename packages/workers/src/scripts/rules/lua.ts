@@ -1,14 +1,14 @@
 /** Pure: pieces of Lua text. */
 
-/** KEYS and ARGV become the function's parameters, so a script's text runs as it is. */
+/** Makes a function of a script's unchanged text. KEYS and ARGV become its parameters. */
 export function asFunction(name: string, lua: string): string {
   return `local function ${name}(KEYS, ARGV)\n${lua}\nend`;
 }
 
 /**
- * Makes what `asFunction` makes, for a script that is called often. The functions that the text defines before it reads
- * its parameters are made once. Making those of BullMQ's `moveToFinished` is a tenth of what an end of a job costs
- * Redis. `between` stands behind them: it may put others in their place.
+ * Makes a function as `asFunction` does, for a script that is called often. The functions that the text defines before
+ * it reads its parameters are created once. To create those of BullMQ's `moveToFinished` is a tenth of the cost of a
+ * job's end in Redis. `between` follows these functions, and may replace them.
  */
 export function asRepeatedFunction(name: string, lua: string, between: string): string {
   const start = startOf(lua);
