@@ -152,7 +152,8 @@ end`;
 
 /**
  * Explains why a job waits. Replies {} if there is no such job, else the facts of the job, followed by an array for
- * each of its keys. The array is whether the holder was removed, the job's rank in line or -1, and the facts of the key.
+ * each of its keys. The array holds whether the holder was removed, the job's rank in line or -1, and the facts of the
+ * key.
  */
 export const explain: string = /* lua */ `function(id)
   local pin, place, finishedOn, data, name, lockPlace = unpack(call('HMGET', P .. id,
