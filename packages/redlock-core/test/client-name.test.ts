@@ -2,7 +2,7 @@ import { Redlock } from "@x/redlock-core";
 import { protocolOf, systemRandom } from "@x/redlock-core/protocol";
 import { ManualClock, startRedisNodes } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { ClientName } from "../src/rounds/client-name.ts";
+import { ClientName, HolderNames } from "../src/rounds/client-name.ts";
 import { clientOf, newToken, TOKEN_LENGTH } from "../src/rules/token.ts";
 
 const HOUR_MS = 3_600_000;
@@ -43,12 +43,32 @@ describe("the name of a client", () => {
     const tokens = Array.from({ length: 100 }, () => name.newToken());
     expect(new Set(tokens.map(clientOf)).size).toBe(1);
     expect(new Set(tokens.map((token) => token.slice(13))).size).toBe(100);
-    expect(tokens.every((token) => token.length === TOKEN_LENGTH && /^x[0-9a-f]{40}$/.test(token))).toBe(true);
+    expect(tokens.every((token) => token.length === TOKEN_LENGTH && /^xn[0-9a-f]{39}$/.test(token))).toBe(true);
     expect(clientOf(told(() => true).name.newToken())).not.toBe(clientOf(tokens[0] ?? ""));
   });
 
   it("takes nothing from the short tokens of a source of randomness of the caller's own", () => {
     expect(newToken({ token: () => "17", fraction: () => 0 }, "abcdefabcdef")).toBe("x17");
+  });
+
+  it("is asked for once for all callers, of whom none waits for a node that hangs", async () => {
+    let count = 0;
+    const node = (answer: () => Promise<unknown>): unknown => ({
+      node: { name: "stub", state: "ready", eval: answer },
+      heard: () => undefined,
+    });
+    const known = node(() => {
+      count += 1;
+      return Promise.resolve([`name ${count}`]);
+    });
+    const hangs = node(() => new Promise(() => undefined));
+    const batchers = [hangs, known] as never;
+    const names = new HolderNames({ batchers, clock: new ManualClock(), options: { nodeTimeout: 500 } });
+    expect(await Promise.all([names.of("a"), names.of("a"), names.of("b")])).toEqual(["name 1", "name 1", "name 2"]);
+    expect(await names.of("a")).toBe("name 1");
+    // So many others that it is forgotten.
+    await Promise.all(Array.from({ length: 1_000 }, (_, i) => names.of(`other ${i}`)));
+    expect(await names.of("a")).not.toBe("name 1");
   });
 
   it("tells whoever asks who holds a lock", async () => {

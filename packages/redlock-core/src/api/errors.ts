@@ -36,6 +36,11 @@ export class LockHeldError extends RedlockError {
   readonly code = "LOCK_HELD" as const;
   /** The resource that was held. */
   readonly resource: string;
+  /**
+   * The holder: the option `name` of its `Redlock`. Undefined if the holder has no name, if no node knows the name, or
+   * if this call did not wait.
+   */
+  readonly holder: string | undefined;
   readonly votes: readonly Vote[];
   readonly attempts: number;
 
@@ -45,10 +50,11 @@ export class LockHeldError extends RedlockError {
     const isOurs = facts.heldHere?.includes(resource) === true;
     super(
       facts.refused ??
-        `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held, facts.votesAgeMs)}: ${describe(facts)}`,
+        `lock "${resource}" is held by ${isOurs ? "this process (locks are not reentrant)" : holderOf(held, facts)}: ${describe(facts)}`,
       facts.resources,
     );
     this.resource = resource;
+    this.holder = facts.holder;
     this.votes = facts.votes;
     this.attempts = facts.attempts;
   }
@@ -204,6 +210,8 @@ export interface AttemptFacts {
   readonly quorum: number;
   readonly attempts: number;
   readonly elapsedMs: number;
+  /** The name of the holder. */
+  readonly holder?: string;
   /** How long ago the votes were given. */
   readonly votesAgeMs?: number;
   /** The resources that a lock of this process holds. */
@@ -214,11 +222,11 @@ export interface AttemptFacts {
   readonly refused?: string;
 }
 
-function holderOf(held: Vote | undefined, ageMs = 0): string {
+function holderOf(held: Vote | undefined, { holder = "another", votesAgeMs = 0 }: AttemptFacts): string {
   if (held?.error !== undefined) return `a key of another type: another program's lock or data (${held.error})`;
   if (held?.holderTtlMs === -1) return "a key without expiry, which no lock has: another program's data?";
-  const leftMs = (held?.holderTtlMs ?? 0) - ageMs;
-  return leftMs > 0 ? `another, for ${durationOf(leftMs)} more unless extended` : "another";
+  const leftMs = (held?.holderTtlMs ?? 0) - votesAgeMs;
+  return leftMs > 0 ? `${holder}, for ${durationOf(leftMs)} more unless extended` : holder;
 }
 
 function durationOf(ms: number): string {

@@ -22,6 +22,7 @@ import {
 import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
+import { onAbort } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
 import { retryDelayMs } from "../rules/retry.ts";
@@ -108,6 +109,13 @@ export function acquireUntraced(
   }
 }
 
+/** A holder whose name the nodes may know, and the error without the name. */
+interface NamedHolder {
+  readonly client: string;
+  readonly facts: AttemptFacts;
+  readonly error: LockHeldError;
+}
+
 class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   readonly #session: Session;
   readonly #target: Target;
@@ -128,6 +136,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   #failures = 0;
   /** The refusal to report if the caller's time runs out now. */
   #noted: Refused | undefined;
+  #namedHolder: NamedHolder | undefined;
 
   constructor(session: Session, target: Target, options: ResolvedAcquireOptions, started: Instant) {
     this.#session = session;
@@ -201,11 +210,11 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
    * Records the refusal to report if the caller's time runs out now. An attempt that ran out of time because earlier
    * waits had used most of it says nothing about the nodes, so it is not recorded.
    */
-  onRefused({ votes, refusal }: RefusedAttempt): void {
+  onRefused({ votes, refusal, client }: RefusedAttempt): void {
     this.#place ??= this.#engine.fencingClock.place(this.#started.wallMs);
     const hasWaited = this.#hasWaitedHere || this.#attempts > 1;
     if (this.#isCutShort && hasWaited && refusal === "unreachable") return;
-    this.#noted = { votes, refusal, atMs: this.#engine.clock.monotonicMs() };
+    this.#noted = { votes, refusal, client, atMs: this.#engine.clock.monotonicMs() };
     if (this.#local !== undefined) this.#local.line.noted = this.#noted;
   }
 
@@ -252,7 +261,29 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     };
     const outcome = refusal === "unreachable" ? "unreachable" : "held";
     this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome, votes }));
-    return outcome === "held" ? new LockHeldError(facts) : new QuorumUnreachableError(facts);
+    if (outcome === "unreachable") return new QuorumUnreachableError(facts);
+    const error = new LockHeldError(facts);
+    if (noted.client !== undefined && !heldHere.includes(error.resource)) {
+      this.#namedHolder = { client: noted.client, facts, error };
+    }
+    return error;
+  }
+
+  /** Adds the name of the holder, for a caller that has waited. Cancelling ends the search. */
+  tellingError(): Promise<LockHeldError> | undefined {
+    const named = this.#namedHolder;
+    const { timeout, signal } = this.#options;
+    if (named === undefined || timeout === 0) return undefined;
+    const { client, facts, error } = named;
+    return new Promise((resolve) => {
+      const end = (holder?: string): void => {
+        for (const stop of stops) stop();
+        resolve(holder === undefined ? error : new LockHeldError({ ...facts, holder }));
+      };
+      const signals = signal === undefined ? [this.#session.closed] : [this.#session.closed, signal];
+      const stops = signals.map((each) => onAbort(each, () => end()));
+      this.#engine.holderNames.of(client).then(end, () => end());
+    });
   }
 
   leave(): void {

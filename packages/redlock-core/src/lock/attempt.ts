@@ -16,6 +16,7 @@ import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
+import { isClient } from "../rules/token.ts";
 import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";
@@ -40,6 +41,8 @@ export interface RefusedAttempt {
   readonly kind: "refused";
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
+  /** The digits of the client that holds the lock, by the first vote that says `held`, if the client has a name. */
+  readonly client?: string | undefined;
   /** The milliseconds until each node could grant; Infinity if unknown. */
   readonly freeInMs: readonly number[];
 }
@@ -225,6 +228,7 @@ class Attempt implements RoundOwner {
       kind: "refused",
       refusal,
       votes: votesOf(engine, target.resources, ballots),
+      client: aboutHolder(ballots.find((ballot) => ballot?.vote === "held")?.answer).client,
       freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
     });
   }
@@ -315,8 +319,16 @@ function votesOf(
     }
     if (vote !== "held" || !Array.isArray(value)) return [facts];
     const held = { ...facts, resource: resources[Number(value[1])] ?? "", holderTtlMs: Number(value[2]) };
-    return [value[4] === undefined ? held : { ...held, error: String(value[4]) }];
+    const { error } = aboutHolder(answer);
+    return [error === undefined ? held : { ...held, error }];
   });
+}
+
+/** Reads from a refusal why its key is no lock, or the digits of the holder's client. */
+function aboutHolder(answer: Answer | undefined): { readonly error?: string; readonly client?: string } {
+  if (answer?.kind !== "reply" || !Array.isArray(answer.value) || answer.value[4] === undefined) return {};
+  const about = String(answer.value[4]);
+  return isClient(about) ? { client: about } : { error: about };
 }
 
 function freeInMs(ballot: Ballot | undefined): number {

@@ -36,6 +36,8 @@ export interface Acquirer<Granted, Refused extends { readonly kind: "refused" },
   untilNext(refused: Refused, deadline: CallDeadline): Promise<void>;
   /** Returns the error of a call that ends without a grant. */
   errorOf(end: CallEnd): unknown;
+  /** Resolves with the error to use instead. Never rejects. Undefined if the error of `errorOf` is final. */
+  tellingError?(): Promise<unknown> | undefined;
   /** Leaves all lines. Called once, when the call ends. */
   leave(): void;
 }
@@ -91,7 +93,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
     const now = readClock(this.#call.clock);
     const end = this.#deadline.reasonAt(now.monotonicMs);
     if (end !== undefined && !(end === "timeout" && this.#isFree)) {
-      this.#fail(this.#acquirer.errorOf(end));
+      this.#failBy(end);
       return;
     }
     this.#attempts += 1;
@@ -145,7 +147,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
     const cancel = (): void => {
       this.#stopListening?.();
       const end = this.#deadline.reason;
-      if (end !== undefined) this.#run(() => this.#fail(this.#acquirer.errorOf(end)));
+      if (end !== undefined) this.#run(() => this.#failBy(end));
     };
     const stops = [onAbort(signal, cancel), onAbort(closed, cancel)];
     this.#stopListening = () => {
@@ -169,6 +171,17 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
       step();
     } catch (error) {
       this.#fail(error);
+    }
+  }
+
+  #failBy(end: CallEnd): void {
+    if (this.#hasEnded) return;
+    const error = this.#acquirer.errorOf(end);
+    const telling = this.#acquirer.tellingError?.();
+    if (telling === undefined) this.#fail(error);
+    else {
+      this.#end();
+      void telling.then(this.#settled.reject);
     }
   }
 

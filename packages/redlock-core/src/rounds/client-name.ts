@@ -11,7 +11,7 @@
 import type { Clock } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
 import { clientKeyOf } from "../rules/keys.ts";
-import { CLIENT_DIGITS, newToken } from "../rules/token.ts";
+import { newClient, newToken } from "../rules/token.ts";
 import { DAY_MS } from "../rules/validity.ts";
 import { keepNameScript, readNamesScript } from "../scripts/client-name.lua.ts";
 import { type Asked, listsEverywhere, runEverywhere } from "./run.ts";
@@ -33,7 +33,7 @@ export class ClientName {
     this.#clock = clock;
     this.#random = random;
     this.#tell = tell;
-    this.#digits = random.token().slice(0, CLIENT_DIGITS);
+    this.#digits = newClient(random);
   }
 
   /** Returns the token for a lock that is about to be asked for. */
@@ -71,10 +71,44 @@ export async function clientNames(nodes: Nodes, clients: readonly string[]): Pro
     keys,
     args: [],
     timeoutMs: nodes.options.nodeTimeout,
+    enough: (answers) => keys.every((_, at) => answers.some((reply) => reply.ok && isNamedAt(at, reply.value))),
   });
   for (const reply of replies) {
     if (!reply.ok) continue;
     for (const [at, client] of clients.entries()) if (reply.value[at]) names.set(client, reply.value[at]);
   }
   return names;
+}
+
+function isNamedAt(at: number, reply: unknown): boolean {
+  return Array.isArray(reply) && Boolean(reply[at]);
+}
+
+/** The names of this many clients are kept, at most about a megabyte. Nodes are asked again for a forgotten name. */
+const MAX_NAMES = 1_000;
+
+/** The names of holders, for callers that waited in vain. The nodes are asked once: a client never changes its name. */
+export class HolderNames {
+  readonly #nodes: Nodes;
+  readonly #names = new Map<string, Promise<string | undefined>>();
+
+  constructor(nodes: Nodes) {
+    this.#nodes = nodes;
+  }
+
+  /** Resolves within `nodeTimeout`, with undefined if no node knows the name. Never rejects because of a node. */
+  of(client: string): Promise<string | undefined> {
+    const known = this.#names.get(client);
+    if (known !== undefined) return known;
+    if (this.#names.size >= MAX_NAMES) this.#names.clear();
+    const name = this.#ask(client);
+    this.#names.set(client, name);
+    return name;
+  }
+
+  async #ask(client: string): Promise<string | undefined> {
+    const name = (await clientNames(this.#nodes, [client])).get(client);
+    if (name === undefined) this.#names.delete(client);
+    return name;
+  }
 }

@@ -25,7 +25,7 @@ import { quorumOf } from "../rules/quorum.ts";
 import { newToken } from "../rules/token.ts";
 import { BatchRequests } from "./batch-request.ts";
 import { Batcher } from "./batcher.ts";
-import { ClientName, keepName } from "./client-name.ts";
+import { ClientName, HolderNames, keepName } from "./client-name.ts";
 import { FencingClock } from "./fencing-clock.ts";
 
 /** A freed lock is kept for so long for the waiter whose turn it is. A frozen waiter costs the others this much. */
@@ -72,6 +72,7 @@ export class Engine {
   readonly isCluster: boolean;
   /** Whether one node has all the votes, and numbers the grants itself. */
   readonly isAlone: boolean;
+  readonly holderNames: HolderNames;
   readonly #name: ClientName | undefined;
   /** The targets of single resources: their keys are checked and named once. */
   readonly #targets = new Map<string, Target>();
@@ -106,6 +107,7 @@ export class Engine {
       return writer;
     };
     this.batchers = nodes.map((node, index) => new Batcher(node, index, clock, writerFor(node), options.nodeTimeout));
+    this.holderNames = new HolderNames(this);
     const { name } = options;
     this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => keepName(this, digits, name));
   }

@@ -14,13 +14,15 @@
  * Replies:
  * - 1: granted. Every lock key holds the token, and every register at least the ballot. A node alone replies the number
  *   of the grant instead.
- * - {0, index, pttl, ms, error}: refused. The resource of this index is held, or an earlier waiter is in line for it.
+ * - {0, index, pttl, ms, about}: refused. The resource of this index is held, or an earlier waiter is in line for it.
  *   The member is in line there now. The lock's key expires in `pttl` ms (-1: never). Without a message, the waiter
- *   asks again after `ms`. `error` is Redis' error if the key is of another type.
+ *   asks again after `ms`. `about` is Redis' error for a key of another type, or the digits of a client with a name.
+ *   Otherwise it is missing.
  * - {2, ballot}: stale. A register contains this ballot, which is not below the proposed one.
  * - {3}: ahead. The ballot is too far above the node's time and the registers.
  */
 import { CLAMP_US } from "../rules/ballot.ts";
+import { CLIENT_IN_LUA, HAS_CLIENT, IS_OURS } from "../rules/token.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
 export const acquire: string = /* lua */ `
@@ -49,8 +51,10 @@ local function deny(first, count, index, member, place)
       else withdraw(KEYS[i], KEYS[i + count], member) end
     end
   end
-  local wrongType = string.match(valueOf(key) or '', '^WRONGTYPE.*')
-  return {0, index, pttl, askAgainMs(key, pttl), wrongType}
+  local value = valueOf(key) or ''
+  local about = string.match(value, '^WRONGTYPE.*')
+  if ${IS_OURS} and ${HAS_CLIENT} then about = ${CLIENT_IN_LUA} end
+  return {0, index, pttl, askAgainMs(key, pttl), about}
 end
 
 local function refusedBallot(count, ballot)

@@ -10,6 +10,8 @@ import type { Refusal, Vote } from "../rules/quorum.ts";
 export interface Refused {
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
+  /** The digits of the client that holds the lock, if it has a name. */
+  readonly client?: string | undefined;
   /** When the votes were given, by the monotonic clock. */
   readonly atMs?: number;
 }
