@@ -253,7 +253,7 @@ const LISTED: Readonly<Record<string, string>> = {
   "leader/src/scheduler/scripts/write-history.lua.ts string.match(text, ARGV[1]) or text end":
     "matches a number of lines from the start of the text, each in one way",
   "testing/src/lua/rules/format.ts /\\.?0+$/": "reads a number with 14 digits",
-  "workers/src/scripts/starting.lua.ts ^(%d+) ?(%d*)$": "reads a time and a cursor that the script has written",
+  "workers/src/scripts/operators.lua.ts ^(%d+) ?(%d*)$": "reads a time and a cursor that the script has written",
 };
 
 describe("a hostile text", () => {

@@ -17,7 +17,7 @@ const file = (name: string): string => fileURLToPath(new URL(`../../docs/picture
 
 it("the picture of the command line is what its commands answer", async () => {
   const text = await commandLine();
-  expect(text).toContain("held by billing-api host-7 4711");
+  expect(text).toContain("held by billing-api host-8 95");
   await expect(terminalSvg(text)).toMatchFileSnapshot(file("command-line"));
 });
 

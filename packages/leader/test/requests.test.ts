@@ -295,6 +295,7 @@ it("all observers of a process that look in one turn of the event loop send one 
       clock: new StillClock(),
       sideKey: (resource: string, name: string) => `${resource}:${name}`,
       lockKey: (resource: string) => resource,
+      channel: (resource: string, name: string) => `x:${resource}:${name}`,
       run: async () => {
         runs += 1;
         await turn();

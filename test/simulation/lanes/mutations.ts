@@ -532,7 +532,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "a parked job holds no key",
     without: "the id of an earlier holder counts",
     patches: [lane("and not facts[2] and not facts[3]", "and not facts[2]")],
-    focus: holderAgain,
+    focus: holderAgainWithSlots,
   },
   {
     protection: "a new job inherits no key: when it is taken",

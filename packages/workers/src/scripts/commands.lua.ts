@@ -43,6 +43,10 @@ const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
 const keepAge = (id: string): string =>
   `if LATEST then attempt(call, 'HSETNX', P .. ${id}, '${JOB.firstFailure}', attempt(call, 'INCR', P .. 'lane:seq')) end`;
 
+/** With `whenBusy: "latest"`, a job that has ended and is retried by hand is as new as any other. */
+const forget = (id: string): string =>
+  `\nattempt(call, 'HDEL', P .. ${id}, '${JOB.refusal}', '${JOB.firstFailure}', '${JOB.parkedAt}')`;
+
 /** ARGV[#ARGV]: "<token>". */
 export const moveToActive: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]", "ARGV[#ARGV]")}
@@ -73,7 +77,7 @@ if ARGV[6] == '1' and not next then quietly(siftAhead, pin) end
 local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
-if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? "\nattempt(call, 'HDEL', P .. ARGV[1], '${JOB.refusal}', '${JOB.firstFailure}', '${JOB.parkedAt}')" : ""}
+if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? forget("ARGV[1]") : ""}
 -- The outcome that another job's processor call has set is used up.
 if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end
 if type(reply) == 'table' then FETCHED = reply[2] end
