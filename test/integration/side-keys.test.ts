@@ -45,7 +45,7 @@ describe("the keys that all packages write beside locks", () => {
     await election.requestResign();
     const locks = [name, `leader:${name}`];
     const written = [
-      ...["fence", "waiters", "node:last", "client:[0-9a-f]+"],
+      ...["fence", "waiters", "node:last", "client:n[0-9a-f]+"],
       ...["semaphore", "semaphore:holders", "semaphore:waiters", "readwrite", "latch", "latch:before"],
       ...["leader", "terms", "request", "nightly:register", "nightly:mailbox", "nightly:history", "nightly:newest"],
     ];

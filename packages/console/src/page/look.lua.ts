@@ -37,7 +37,7 @@ local function lockAt(key)
   if type(size) ~= 'number' or size < 12 or size > 200 then return nil end
   local value = call('GET', key)
   local isReserved = string.sub(value, 1, 9) == 'reserved:'
-  if not isReserved and not (size == 41 and string.find(value, '^x%x+$')) then return nil end
+  if not isReserved and not (size == 41 and string.find(value, '^xn?%x+$')) then return nil end
   local said, claim = side(key, 'note'), ''
   if sizeOf(said, 'string', 'STRLEN') > 0 then
     local token, text = string.match(call('GET', said), '^(%S+) %d+ %d+ (.*)$')

@@ -1,4 +1,4 @@
-/** Pure: the replies of the scripts in commands.lua.ts, parsed into objects. */
+/** The replies of the scripts in commands.lua.ts, parsed into objects. */
 import { ReplyShape } from "./rules/reply-shape.ts";
 
 /** The first element of a reply that is the lane's and not BullMQ's. */

@@ -1,4 +1,4 @@
-/** Pure: the replies of the functions in operators.lua.ts, parsed into objects. */
+/** The replies of the functions in operators.lua.ts, parsed into objects. */
 import { bullFieldsOf } from "../bullmq/rules/parked-hash.ts";
 import { parseUnknownJobs, type UnknownKeyJob } from "./command-replies.ts";
 import { ReplyShape } from "./rules/reply-shape.ts";
