@@ -1,6 +1,6 @@
 // npm test: everything that must hold. `npm test -- <vitest arguments>` runs only the tests that they select. Tests wait for real
 // servers and processes: what failed beside the others is looked at once more, alone, and told apart. `--strict` forgives nothing.
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,6 +17,8 @@ ensureRedis();
 // What the tools and the tests put into the temporary folder (packed packages, caches) goes with it.
 const folder = mkdtempSync(join(tmpdir(), "x-test-"));
 process.env.TMPDIR = folder;
+// PostgreSQL refuses to run as root, so root starts it as another user, who must be able to enter the folder.
+chmodSync(folder, 0o711);
 process.on("exit", () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }));
 for (const [signal, number] of [
   ["SIGINT", 2],
