@@ -529,12 +529,6 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: finishedElsewhere,
   },
   {
-    protection: "a parked job holds no key",
-    without: "the id of an earlier holder counts",
-    patches: [lane("and not facts[2] and not facts[3]", "and not facts[2]")],
-    focus: holderAgainWithSlots,
-  },
-  {
     protection: "a new job inherits no key: when it is taken",
     without: "it has the keys of the removed job whose ID it has",
     patches: [judge("      if not isKnown and hasKeys(pin) then disown(id, pin) end\n", "")],

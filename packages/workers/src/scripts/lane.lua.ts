@@ -173,8 +173,8 @@ ${slowly}
   end
 
   -- Reports whether this job will still release the key. True for a job that is active, stalled, chosen and waiting, or
-  -- waiting for its retry. False for a job in line, which has the ID of an earlier holder, and for a job that a plain
-  -- worker moved away without releasing its key.
+  -- waiting for its retry. False for a job that a plain worker moved away without releasing its key. False for a job in
+  -- line with the ID of an earlier holder, which disown prevents already: this is a second line of defence.
   local function holds(id, key)
     local facts = call('HMGET', P .. id, '${JOB.keys}', 'finishedOn', '${JOB.place}', '${JOB.lockPlace}')
     return pinned(facts[1], key) and not facts[2] and not facts[3]
