@@ -270,7 +270,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   }
 
   /** Adds the name of the holder, for a caller that has waited. Cancelling ends the search. */
-  tellingError(): Promise<LockHeldError> | undefined {
+  errorWithHolder(): Promise<LockHeldError> | undefined {
     const named = this.#namedHolder;
     const { timeout, signal } = this.#options;
     if (named === undefined || timeout === 0) return undefined;

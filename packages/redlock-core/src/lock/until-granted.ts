@@ -37,7 +37,7 @@ export interface Acquirer<Granted, Refused extends { readonly kind: "refused" },
   /** Returns the error of a call that ends without a grant. */
   errorOf(end: CallEnd): unknown;
   /** Resolves with the error to use instead. Never rejects. Undefined if the error of `errorOf` is final. */
-  tellingError?(): Promise<unknown> | undefined;
+  errorWithHolder?(): Promise<unknown> | undefined;
   /** Leaves all lines. Called once, when the call ends. */
   leave(): void;
 }
@@ -177,11 +177,11 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
   #failBy(end: CallEnd): void {
     if (this.#hasEnded) return;
     const error = this.#acquirer.errorOf(end);
-    const telling = this.#acquirer.tellingError?.();
-    if (telling === undefined) this.#fail(error);
+    const withHolder = this.#acquirer.errorWithHolder?.();
+    if (withHolder === undefined) this.#fail(error);
     else {
       this.#end();
-      void telling.then(this.#settled.reject);
+      void withHolder.then(this.#settled.reject);
     }
   }
 
