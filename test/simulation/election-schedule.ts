@@ -292,7 +292,9 @@ class ElectionSchedule {
     const hasTicked = (): boolean => Math.max(0, ...this.#ticks.keys()) - EPOCH_MS >= fromMs;
     await this.#pass(LAST_MS);
     const endMs = fromMs + LONGEST_CATCHUP_MS;
-    while (!(hasTriggered() && hasTicked()) && this.#world.nowMs < endMs) await this.#pass(TICK_MS);
+    // A violation stops the world's time.
+    const isOver = (): boolean => this.#world.violation !== undefined || this.#world.nowMs >= endMs;
+    while (!(hasTriggered() && hasTicked()) && !isOver()) await this.#pass(TICK_MS);
     if (!hasTriggered()) this.#world.violate(ELECTION_INVARIANTS.trigger, "what was triggered does not run");
     if (!hasTicked()) this.#world.violate(ELECTION_INVARIANTS.ticking, "no tick runs any more, long after the faults");
   }
