@@ -571,8 +571,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       semaphore(
         "permits/acquisition.ts",
-        "holder, String(ttl), waiter, ticket, ballot",
-        "holder, String(ttl), waiter, ticket && String(pool.protocol.placeAt(asked.wallMs)), ballot",
+        "this.#holder, String(this.#request.ttl), waiter, ticket, ballot",
+        "this.#holder, String(this.#request.ttl), waiter, ticket && String(pool.protocol.placeAt(asked.wallMs)), ballot",
       ),
     ],
   },
@@ -694,11 +694,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "permits",
     nodeCount: 3,
     patches: [
-      semaphore(
-        "permits/acquisition.ts",
-        'if (!pool.isAlone) this.#takeBack("", this.#place);',
-        "if (false) return lock;",
-      ),
+      semaphore("permits/acquisition.ts", 'if (!pool.isAlone) this.#takeBack("", place);', "if (false) return lock;"),
     ],
   },
   {

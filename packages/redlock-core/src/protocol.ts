@@ -55,6 +55,7 @@ export { type Lease, PROTOCOL } from "./lock/lock.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
 export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
+export { type Acquirer, type Attempted, atCaller, untilGranted } from "./lock/until-granted.ts";
 export { plainError } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock/redlock-protocol.ts";
@@ -88,7 +89,7 @@ export {
   validityMs,
 } from "./rules/validity.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
-export { CallDeadline } from "./waiting/call-deadline.ts";
+export { CallDeadline, type CallEnd } from "./waiting/call-deadline.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */

@@ -12,13 +12,7 @@
  * It does not guarantee fairness between locks of several resources, or towards clients that wait in no line.
  */
 
-import {
-  type AttemptFacts,
-  LockHeldError,
-  QuorumUnreachableError,
-  RedlockClosedError,
-  RedlockError,
-} from "../api/errors.ts";
+import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
 import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
@@ -34,7 +28,7 @@ import { HeldLease } from "./lease.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
 import type { Session } from "./session.ts";
-import { type Acquirer, untilGranted } from "./until-granted.ts";
+import { type Acquirer, atCaller, untilGranted } from "./until-granted.ts";
 
 const MAX_RETRY_DELAY_MS = 1_000;
 
@@ -49,7 +43,7 @@ export const acquire: Acquire<Lock> = async (session, resources, options) => {
   try {
     return await traced(acquireUntraced, session, resources, options);
   } catch (error) {
-    throw atCaller(error, options);
+    throw atCaller(error, options.signal);
   }
 };
 
@@ -77,17 +71,8 @@ async function tryUntraced(
     return await acquireUntraced(session, resources, options);
   } catch (error) {
     if (error instanceof LockHeldError && error !== options.signal?.reason) return null;
-    throw atCaller(error, options);
+    throw atCaller(error, options.signal);
   }
-}
-
-/**
- * Gives an error of the acquisition the stack of the call that waits for it. The error was made when nodes or a clock
- * ended the acquisition, which says nothing of the caller. Only a call that fails pays for its stack.
- */
-function atCaller(error: unknown, { signal }: ResolvedAcquireOptions): unknown {
-  if (error instanceof RedlockError && error !== signal?.reason) Error.captureStackTrace(error);
-  return error;
 }
 
 /** Acquires without a promise in between, because promises are most of what a lock costs the client. */

@@ -9,6 +9,7 @@
  * The loop reads no votes. An `Acquirer` knows what is acquired and how its caller waits.
  */
 
+import { RedlockError } from "../api/errors.ts";
 import { type Clock, type Instant, readClock } from "../kit/clock.ts";
 import { type Deferred, deferred, onAbort } from "../kit/signals.ts";
 import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
@@ -16,7 +17,11 @@ import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
 /** Corrections of the ballot, and of a flushed script cache, are bounded by this number. */
 export const MAX_CORRECTIONS = 5;
 
-export type Attempted<Granted, Refused> = { readonly kind: "granted"; readonly grant: Granted } | Refused;
+export type Attempted<Granted, Refused> =
+  | { readonly kind: "granted"; readonly grant: Granted }
+  | Refused
+  /** The attempt could not be made. The call ends with `error`. */
+  | { readonly kind: "failed"; readonly error: unknown };
 
 /** What one call does at each step of the loop. */
 export interface Acquirer<Granted, Refused extends { readonly kind: "refused" }, Held> {
@@ -60,6 +65,15 @@ export function untilGranted<Granted, Refused extends { readonly kind: "refused"
   const settled = deferred<Held>();
   new Loop(call, acquirer, settled).begin();
   return settled.promise;
+}
+
+/**
+ * Gives an error of the loop the stack of the call that waits for it. A reply or a timer made the error, so the stack of
+ * the error names no caller. Only a call that fails pays for its stack.
+ */
+export function atCaller(error: unknown, signal: AbortSignal | undefined): unknown {
+  if (error instanceof RedlockError && error !== signal?.reason) Error.captureStackTrace(error);
+  return error;
 }
 
 class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
@@ -112,6 +126,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
     this.#stopListening?.();
     this.#run(() => {
       if (result.kind === "granted") this.#granted(result.grant);
+      else if (result.kind === "failed") this.#fail(result.error);
       else this.#refused(result);
     });
   };

@@ -1,30 +1,34 @@
 /**
  * An acquisition asks the nodes for permits until a quorum has granted them or its time is over, and waits for its turn
- * in between. However it ends, it leaves neither a permit nor a place in line behind.
+ * in between. However the acquisition ends, it leaves neither a permit nor a place in line behind.
  *
- * Behind other callers of this process it asks nothing: line.ts says when.
+ * The loop is that of locks (`untilGranted` of the core). Behind other callers of this process the acquisition asks
+ * nothing: line.ts says when.
  */
 import { type Lock, LockHeldError, RedlockClosedError, type Vote } from "@x/redlock-core";
 import {
-  abortable,
+  type Acquirer,
+  type Attempted,
+  atCaller,
   backOffMs,
-  CallDeadline,
+  type CallDeadline,
+  type CallEnd,
   type Instant,
   leaseEnd,
-  linkSignals,
   type NodeReply,
   readClock,
   remainingMs,
   Traced,
+  untilGranted,
 } from "@x/redlock-core/protocol";
-import type { Caller, Refused } from "./line.ts";
+import { type Caller, type Refused, UNANSWERED } from "./line.ts";
 import { ASK_AGAIN_MS, TURN_MS } from "./permits.lua.ts";
 import type { PermitRequest, Pool } from "./pool.ts";
 import { type Answer, answerOf, askAgainMs, figuresOf, mayBeGranted, outcomeOf, whyRefused } from "./rules/answer.ts";
 
 /**
- * The calls that tools draw as spans: what the messages of the tracing channels have, by the call
- * (`x.semaphore:acquire` and so on). What is held, extended, lost and released is told by the `Redlock`'s events.
+ * The calls that tools draw as spans, by the name of their tracing channel (`x.semaphore:acquire`). The events of the
+ * `Redlock` report acquired, extended, lost and released permits.
  */
 export interface SemaphoreTraces {
   /** An acquisition, also in `using()`; the result is the lock. */
@@ -35,8 +39,16 @@ const traces: { readonly [Call in keyof SemaphoreTraces]: Traced<SemaphoreTraces
   acquire: new Traced("x.semaphore:acquire"),
 };
 
+/** What a quorum has granted. */
+interface Grant {
+  readonly fencingToken: number;
+  readonly asked: Instant;
+}
+
 interface RefusedAttempt extends Refused {
-  readonly askAgainMs: number;
+  readonly kind: "refused";
+  readonly answers: readonly Answer[];
+  readonly asked: Instant;
 }
 
 /** The place of a call in the nodes' lines. */
@@ -48,123 +60,168 @@ interface Place {
 
 const MAX_RETRY_MS = 1_000;
 
-/** If only the proposed fencing token was wrong, the nodes are asked again at once, but not more often. */
-const MAX_CORRECTIONS = 5;
-
-/** The refusal of a call that ends before the nodes have answered any caller of its line. */
-const UNANSWERED: Refused = { refusal: "unreachable", votes: [], figures: { used: 0, waiting: 0 } };
-
-/** Acquires permits of a pool; rejects if the call's time is over before it is its turn. */
-export function acquirePermits(pool: Pool, request: PermitRequest): Promise<Lock> {
-  const call = (): Promise<Lock> =>
-    pool.protocol.call(pool.name, request.signal, () => new Acquisition(pool, request).run());
-  if (!traces.acquire.isHeard) return call();
-  return traces.acquire.run({ resource: pool.name, permits: request.permits }, call);
+/** Acquires permits of a pool. Rejects if the call's time is over before its turn. */
+export async function acquirePermits(pool: Pool, request: PermitRequest): Promise<Lock> {
+  const call = (): Promise<Lock> => pool.protocol.call(pool.name, request.signal, () => acquireUntraced(pool, request));
+  try {
+    if (!traces.acquire.isHeard) return await call();
+    return await traces.acquire.run({ resource: pool.name, permits: request.permits }, call);
+  } catch (error) {
+    throw atCaller(error, request.signal);
+  }
 }
 
-class Acquisition {
+function acquireUntraced(pool: Pool, request: PermitRequest): Promise<Lock> {
+  const { clock, closed } = pool.protocol;
+  const { timeout: timeoutMs, signal } = request;
+  const started = readClock(clock);
+  return untilGranted({ clock, started, timeoutMs, signal, closed }, new PermitAcquirer(pool, request, started));
+}
+
+class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   readonly #pool: Pool;
   readonly #request: PermitRequest;
   readonly #started: Instant;
-  readonly #deadline: CallDeadline;
-  /** This call in the line of its process; undefined for a call that does not wait. */
+  /** This call in the line of its process. Undefined for a call that does not wait. */
   readonly #caller: Caller | undefined;
-  /** Our holder is a new one after each request that was not answered, so that a late grant is not taken for it. */
+  /** Each request that was not answered is followed by a new holder, so that a late grant is not mistaken for it. */
   #holder: string;
-  /** Undefined before the first refusal. */
+  /** Undefined before the first refusal, and once the permits are held. */
   #place: Place | undefined;
   #attempts = 0;
-  #corrections = 0;
+  /** The number of attempts in a row that no quorum answered. */
   #failures = 0;
-  /** Whether a request is under way, which may be granted. */
+  /** Whether a request is under way, which a node may grant. */
   #isAsking = false;
+  /** The last refusal of this call. */
+  #refused: Refused | undefined;
   #onTurn: () => void = () => undefined;
   /** The nodes that have called since the last attempt. */
   readonly #calledBy = new Set<string>();
 
-  constructor(pool: Pool, request: PermitRequest) {
-    const { clock, closed } = pool.protocol;
-    const { timeout, signal } = request;
+  constructor(pool: Pool, request: PermitRequest, started: Instant) {
     this.#pool = pool;
     this.#request = request;
-    this.#started = readClock(clock);
-    this.#deadline = new CallDeadline(clock, {
-      startMs: this.#started.monotonicMs,
-      timeoutMs: timeout,
-      signal,
-      closed,
-    });
+    this.#started = started;
     this.#holder = this.#newHolder();
-    this.#caller = timeout > 0 ? pool.line.enter(request.permits) : undefined;
+    this.#caller = request.timeout > 0 ? pool.line.enter(request.permits) : undefined;
   }
 
-  async run(): Promise<Lock> {
-    const { protocol, name } = this.#pool;
-    const { signal } = this.#request;
-    const ends = linkSignals(signal, protocol.closed);
-    try {
-      const lock = await this.#untilGranted(ends.signal);
-      if (protocol.closed.aborted) {
-        await lock.release();
-        throw new RedlockClosedError([name]);
-      }
-      this.#tell("acquired", lock.fencingToken);
-      return lock;
-    } catch (error) {
-      this.#takeBack(this.#isAsking ? this.#holder : "", this.#place);
-      if (ends.signal.aborted) this.#tell("cancelled");
-      if (signal?.aborted !== true && protocol.closed.aborted) throw new RedlockClosedError([name]);
-      throw error;
-    } finally {
-      this.#caller?.leave();
-      this.#pool.tidyLine();
-      this.#deadline.dispose();
-      ends.unlink();
-    }
-  }
-
-  async #untilGranted(signal: AbortSignal): Promise<Lock> {
-    const caller = this.#caller;
-    for (;;) {
-      if (caller?.mayAsk === false) await this.#untilFirst(caller, signal);
-      if (caller === undefined) this.#giveWay();
-      this.#calledBy.clear();
-      const isInLine = this.#place !== undefined;
-      const result = await this.#attempt(signal);
-      if (!("refusal" in result)) return result;
-      if (this.#isCorrectable(result)) continue;
-      if (caller === undefined) throw this.#timedOut(result);
-      this.#pool.line.noted = result;
-      if (this.#deadline.leftMs <= 0) throw this.#timedOut(result);
-      caller.wait();
-      this.#tellWait(result.votes);
-      if (!caller.isFirst) continue;
-      if (!isInLine && result.refusal === "held") await this.#standInLine(signal);
-      else await this.#pause(result.askAgainMs, signal);
-    }
+  untilReady(deadline: CallDeadline): Promise<void> | undefined {
+    if (this.#caller === undefined) this.#giveWay();
+    else if (!this.#caller.mayAsk) return this.#untilFirst(this.#caller, deadline);
+    return undefined;
   }
 
   /** A call that does not wait does not overtake callers of this process that do. */
   #giveWay(): void {
     const { waiting, noted } = this.#pool.line;
-    if (waiting > 0 && noted?.refusal === "held") throw this.#timedOut(noted);
+    if (this.#attempts === 0 && waiting > 0 && noted?.refusal === "held") throw this.#timedOut(noted);
   }
 
   /** Waits until nobody in this process is before this call. By then the call has its place in the nodes' lines. */
-  async #untilFirst(caller: Caller, signal: AbortSignal): Promise<void> {
-    const { turns, line } = this.#pool;
+  async #untilFirst(caller: Caller, deadline: CallDeadline): Promise<void> {
+    const { turns } = this.#pool;
     void turns.open().catch(() => undefined);
     if (this.#attempts === 0) this.#tellWait([]);
-    await this.#deadline.until(caller.untilFirst());
-    signal.throwIfAborted();
-    if (!caller.isFirst) throw this.#timedOut(line.noted ?? UNANSWERED);
-    if (turns.isOpen && this.#place === undefined) this.#place = this.#newPlace();
+    await deadline.until(caller.untilFirst());
+    if (caller.isFirst && turns.isOpen && this.#place === undefined) this.#place = this.#newPlace();
+  }
+
+  attempt(asked: Instant, _leftMs: number, onResult: (result: Attempted<Grant, RefusedAttempt>) => void): void {
+    const pool = this.#pool;
+    const { waiter, ticket } = this.#place ?? { waiter: "", ticket: "" };
+    this.#calledBy.clear();
+    this.#attempts += 1;
+    this.#isAsking = true;
+    const ballot = pool.ballot(asked);
+    const call = pool.callOf("acquire", [this.#holder, String(this.#request.ttl), waiter, ticket, ballot]);
+    const isDecided = (some: readonly NodeReply[]): boolean =>
+      outcomeOf(this.#answersOf(some), pool.nodeCount) !== "open";
+    const answered = (replies: readonly NodeReply[]): void => {
+      this.#isAsking = false;
+      onResult(this.#read(this.#answersOf(replies), asked, Number(ballot)));
+    };
+    pool
+      .ask(call, isDecided)
+      .then(answered)
+      .catch((error: unknown) => onResult({ kind: "failed", error }));
+  }
+
+  #answersOf(replies: readonly NodeReply[]): readonly Answer[] {
+    return replies.map((reply) => answerOf(reply, this.#pool.name));
+  }
+
+  #read(answers: readonly Answer[], asked: Instant, ballot: number): Attempted<Grant, RefusedAttempt> {
+    const pool = this.#pool;
+    if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refusedBy(answers, asked);
+    const end = leaseEnd(asked, this.#request.ttl, pool.redlock.options.driftFactor);
+    if (remainingMs(end, readClock(pool.protocol.clock)) <= 0) return this.#refusedBy(answers.map(tooLate), asked);
+    const fencingToken = pool.isAlone ? Number(answers[0]?.fencingToken) : ballot;
+    return { kind: "granted", grant: { fencingToken, asked } };
+  }
+
+  #refusedBy(answers: readonly Answer[], asked: Instant): RefusedAttempt {
+    const refusal = whyRefused(answers, this.#pool.nodeCount);
+    const votes = answers.map(({ vote }) => vote);
+    return { kind: "refused", refusal, votes, figures: figuresOf(answers), answers, asked };
+  }
+
+  hold({ fencingToken, asked }: Grant): Lock | Promise<Lock> {
+    const { pool, holder, place } = { pool: this.#pool, holder: this.#holder, place: this.#place };
+    const { permits, ttl, autoExtend, maxHold } = this.#request;
+    const lock = pool.protocol.hold(
+      { resource: pool.name, token: tokenOf(holder), fencingToken, ttlMs: ttl, asked },
+      { autoExtend, maxHold },
+      {
+        extend: (ttlMs) => pool.callOf("extend", [holder, String(ttlMs), "", "", String(fencingToken)]),
+        release: () => pool.callOf("release", [holder]),
+      },
+    );
+    pool.line.noteGrant(permits);
+    if (!pool.isAlone) this.#takeBack("", place);
+    else if (place !== undefined) pool.turns.leave(place.waiter);
+    this.#place = undefined;
+    if (pool.protocol.closed.aborted) {
+      return lock.release().then(() => Promise.reject(new RedlockClosedError([pool.name])));
+    }
+    this.#tell("acquired", { fencingToken });
+    return lock;
+  }
+
+  /** `leave` has taken the request back already. */
+  drop(): void {}
+
+  onRefused(refused: RefusedAttempt): void {
+    const pool = this.#pool;
+    const { answers, asked } = refused;
+    if (mayBeGranted(answers, pool.nodeCount)) {
+      this.#takeBack(this.#holder, undefined);
+      this.#holder = this.#newHolder();
+    }
+    pool.learn(answers, asked);
+    this.#failures = refused.refusal === "unreachable" ? this.#failures + 1 : 0;
+    this.#refused = refused;
+    if (this.#caller !== undefined && refused.refusal !== "ballot") pool.line.noted = refused;
+  }
+
+  isCorrectable({ refusal }: RefusedAttempt): boolean {
+    return refusal === "ballot";
+  }
+
+  async untilNext(refused: RefusedAttempt, deadline: CallDeadline): Promise<void> {
+    this.#caller?.wait();
+    this.#tellWait(refused.votes);
+    if (this.#caller?.isFirst === false) return;
+    if (this.#place === undefined && refused.refusal === "held") await this.#standInLine(deadline);
+    else await this.#pause(this.#askAgainMs(refused), deadline);
   }
 
   /** A waiter that cannot be called yet is not in line: the nodes would pass it over. */
-  async #standInLine(signal: AbortSignal): Promise<void> {
-    await abortable(this.#pool.turns.open(), signal);
-    this.#place = this.#newPlace();
+  async #standInLine(deadline: CallDeadline): Promise<void> {
+    const { turns } = this.#pool;
+    await deadline.until(turns.open());
+    if (turns.isOpen) this.#place = this.#newPlace();
   }
 
   /** The place of a call is the time at which it began, by the nodes' clock. So all nodes have the same order. */
@@ -178,103 +235,51 @@ class Acquisition {
     return { waiter, ticket: String(protocol.placeAt(this.#started.wallMs)) };
   }
 
-  #isCorrectable({ refusal }: RefusedAttempt): boolean {
-    this.#corrections = refusal === "ballot" ? this.#corrections + 1 : 0;
-    return refusal === "ballot" && this.#corrections <= MAX_CORRECTIONS;
-  }
-
-  async #attempt(signal: AbortSignal): Promise<Lock | RefusedAttempt> {
-    const { pool, holder } = { pool: this.#pool, holder: this.#holder };
-    const { ttl } = this.#request;
-    const { waiter, ticket } = this.#place ?? { waiter: "", ticket: "" };
-    this.#attempts += 1;
-    this.#isAsking = true;
-    const asked = readClock(pool.protocol.clock);
-    const ballot = pool.ballot(asked);
-    const replies = await abortable(
-      pool.ask(
-        pool.callOf("acquire", [holder, String(ttl), waiter, ticket, ballot]),
-        (some) => outcomeOf(this.#answersOf(some), pool.nodeCount) !== "open",
-      ),
-      signal,
-    );
-    this.#isAsking = false;
-    return this.#read(this.#answersOf(replies), asked, Number(ballot));
-  }
-
-  #answersOf(replies: readonly NodeReply[]): readonly Answer[] {
-    return replies.map((reply) => answerOf(reply, this.#pool.name));
-  }
-
-  #read(answers: readonly Answer[], asked: Instant, ballot: number): Lock | RefusedAttempt {
+  /** Returns after how long the nodes are asked again if they do not call. */
+  #askAgainMs({ refusal, answers }: RefusedAttempt): number {
     const pool = this.#pool;
-    if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refused(answers, asked);
-    const { clock } = pool.protocol;
-    const { ttl } = this.#request;
-    const end = leaseEnd(asked, ttl, pool.redlock.options.driftFactor);
-    if (remainingMs(end, readClock(clock)) <= 0) return this.#refused(answers.map(tooLate), asked);
-    return this.#granted(pool.isAlone ? Number(answers[0]?.fencingToken) : ballot, asked);
-  }
-
-  #granted(fencingToken: number, asked: Instant): Lock {
-    const { pool, holder } = { pool: this.#pool, holder: this.#holder };
-    const { ttl, autoExtend, maxHold } = this.#request;
-    const lock = pool.protocol.hold(
-      { resource: pool.name, token: tokenOf(holder), fencingToken, ttlMs: ttl, asked },
-      { autoExtend, maxHold },
-      {
-        extend: (ttlMs) => pool.callOf("extend", [holder, String(ttlMs), "", "", String(fencingToken)]),
-        release: () => pool.callOf("release", [holder]),
-      },
-    );
-    pool.line.noteGrant(this.#request.permits);
-    if (!pool.isAlone) this.#takeBack("", this.#place);
-    else if (this.#place !== undefined) pool.turns.leave(this.#place.waiter);
-    return lock;
-  }
-
-  #refused(answers: readonly Answer[], asked: Instant): RefusedAttempt {
-    const pool = this.#pool;
-    if (mayBeGranted(answers, pool.nodeCount)) {
-      this.#takeBack(this.#holder, undefined);
-      this.#holder = this.#newHolder();
-    }
-    pool.learn(answers, asked);
-    const refusal = whyRefused(answers, pool.nodeCount);
-    const isUnreachable = refusal === "unreachable";
-    this.#failures = isUnreachable ? this.#failures + 1 : 0;
     const { retryDelay: delayMs } = pool.redlock.options;
-    const unknownMs = isUnreachable
-      ? backOffMs({ failures: this.#failures, delayMs, maxDelayMs: MAX_RETRY_MS })
-      : ASK_AGAIN_MS;
-    return {
-      refusal,
-      votes: answers.map(({ vote }) => vote),
-      figures: figuresOf(answers),
-      askAgainMs: Math.max(askAgainMs(answers, pool.nodeCount, unknownMs), refusal === "ballot" ? delayMs : 0),
-    };
+    const unknownMs =
+      refusal === "unreachable"
+        ? backOffMs({ failures: this.#failures, delayMs, maxDelayMs: MAX_RETRY_MS })
+        : ASK_AGAIN_MS;
+    return Math.max(askAgainMs(answers, pool.nodeCount, unknownMs), refusal === "ballot" ? delayMs : 0);
   }
 
-  /** Waits for the turn, and at most for so long. */
-  async #pause(ms: number, signal: AbortSignal): Promise<void> {
+  /** Waits until the nodes call, for at most `ms`. */
+  async #pause(ms: number, deadline: CallDeadline): Promise<void> {
     const { clock } = this.#pool.protocol;
-    await this.#deadline.untilCalled((wake) => {
+    await deadline.untilCalled((wake) => {
       this.#onTurn = wake;
       if (this.#hasTurn) wake();
       return clock.schedule(ms, wake, { keepAlive: true });
     });
     this.#onTurn = () => undefined;
-    signal.throwIfAborted();
   }
 
-  /** Whether as many nodes have called as decide. */
+  /** Whether a quorum of nodes has called. */
   get #hasTurn(): boolean {
     return this.#calledBy.size >= this.#pool.redlock.quorum;
   }
 
+  errorOf(end: CallEnd): unknown {
+    if (end === "timeout") {
+      const own = this.#caller?.isFirst === false ? undefined : this.#refused;
+      return this.#timedOut(own ?? this.#pool.line.noted ?? UNANSWERED);
+    }
+    this.#tell("cancelled");
+    return end === "signal" ? this.#request.signal?.reason : new RedlockClosedError([this.#pool.name]);
+  }
+
+  leave(): void {
+    this.#takeBack(this.#isAsking ? this.#holder : "", this.#place);
+    this.#caller?.leave();
+    this.#pool.tidyLine();
+  }
+
   /**
-   * Follows the requests over the same connections, and so takes back whatever they did or will do. If a connection is
-   * broken, it follows over the next one.
+   * Sends a release after the requests, over the same connections. So the release takes back any grant, even of a
+   * request that is still on its way. If a connection is broken, the release is sent over the next one.
    */
   #takeBack(holder: string, place: Place | undefined): void {
     const { protocol, turns } = this.#pool;
@@ -287,7 +292,7 @@ class Acquisition {
   #timedOut({ refusal, votes, figures: { used, waiting } }: Refused): Error {
     const { nodeCount, redlock, name, line } = this.#pool;
     const facts = { attempts: this.#attempts, elapsedMs: this.#elapsedMs() };
-    this.#tell(refusal === "unreachable" ? "unreachable" : "held", undefined, votes);
+    this.#tell(refusal === "unreachable" ? "unreachable" : "held", { votes });
     if (refusal === "unreachable") return this.#pool.unreachable(votes, facts);
     const figures = { used, waiting: Math.max(waiting, line.waiting) };
     return new LockHeldError({
@@ -302,22 +307,17 @@ class Acquisition {
 
   #tell(
     outcome: "acquired" | "held" | "unreachable" | "cancelled",
-    fencingToken?: number,
-    votes?: readonly Vote[],
+    facts: { readonly fencingToken?: number; readonly votes?: readonly Vote[] } = {},
   ): void {
-    this.#pool.protocol.events.tell("acquire", () => ({
-      resources: [this.#pool.name],
-      outcome,
-      attempts: this.#attempts,
-      waitMs: this.#elapsedMs(),
-      ...(fencingToken === undefined ? {} : { fencingToken }),
-      ...(votes === undefined ? {} : { votes }),
-    }));
+    this.#pool.protocol.events.tell("acquire", () => ({ ...this.#facts(), outcome, ...facts }));
   }
 
   #tellWait(votes: readonly Vote[]): void {
-    const { attempts, waitMs } = { attempts: this.#attempts, waitMs: this.#elapsedMs() };
-    this.#pool.protocol.events.tell("wait", () => ({ resources: [this.#pool.name], attempts, waitMs, votes }));
+    this.#pool.protocol.events.tell("wait", () => ({ ...this.#facts(), votes }));
+  }
+
+  #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {
+    return { resources: [this.#pool.name], attempts: this.#attempts, waitMs: this.#elapsedMs() };
   }
 
   #elapsedMs(): number {

@@ -17,6 +17,9 @@ export interface Refused {
   readonly figures: Figures;
 }
 
+/** The refusal of a call that ends before the nodes have answered any caller of its line. */
+export const UNANSWERED: Refused = { refusal: "unreachable", votes: [], figures: { used: 0, waiting: 0 } };
+
 export class PermitLine {
   readonly #callers: LocalLine;
   readonly #capacity: number;
