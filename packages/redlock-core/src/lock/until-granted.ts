@@ -68,8 +68,8 @@ export function untilGranted<Granted, Refused extends { readonly kind: "refused"
 }
 
 /**
- * Gives an error of the loop the stack of the call that waits for it. A reply or a timer made the error, so the stack of
- * the error names no caller. Only a call that fails pays for its stack.
+ * Gives an error of the loop the stack of the call that waits for it. A reply or a timer made the error, so its own
+ * stack names no caller. Only a call that fails pays for its stack.
  */
 export function atCaller(error: unknown, signal: AbortSignal | undefined): unknown {
   if (error instanceof RedlockError && error !== signal?.reason) Error.captureStackTrace(error);
