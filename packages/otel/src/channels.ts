@@ -1,4 +1,4 @@
-/** Listens to `node:diagnostics_channel`. Nothing that fails here reaches the publisher. */
+/** Subscribes to channels of `node:diagnostics_channel`. An error in a listener never reaches the publisher. */
 import { subscribe, tracingChannel, unsubscribe } from "node:diagnostics_channel";
 import { diag } from "@opentelemetry/api";
 import type { EffectsEvents, RelayEvents } from "@x/effects";
@@ -16,7 +16,10 @@ type Messages = LeaderMessages & {
   readonly [Name in keyof RelayEvents as `x.effects.${Name}`]: RelayEvents[Name];
 };
 
-/** Returns a function that stops listening. Node makes an uncaught exception of what a listener throws. */
+/**
+ * Returns a function that stops listening. Without `quietly`, Node would raise an error in `onMessage` as an uncaught
+ * exception.
+ */
 export function listen<Name extends keyof Messages>(
   channel: Name,
   onMessage: (message: Messages[Name]) => void,
@@ -28,7 +31,10 @@ export function listen<Name extends keyof Messages>(
   };
 }
 
-/** Listens to the beginning of traced calls, and to their end, however they end. Returns a function that ends that. */
+/**
+ * Subscribes to the start and the end of traced calls; `ends` is also called for a call that fails. Returns a function
+ * that stops listening.
+ */
 export function listenToCalls<Facts extends object>(
   channel: string,
   { begins, ends }: { readonly begins: (facts: Facts) => void; readonly ends: (facts: Facts) => void },
@@ -46,14 +52,14 @@ export function listenToCalls<Facts extends object>(
   return () => channels.unsubscribe(listeners);
 }
 
-/** Returns a function that calls all of these. */
+/** Returns a function that calls every function of `stops`. */
 export function allOf(stops: readonly (() => void)[]): () => void {
   return () => {
     for (const stop of stops) stop();
   };
 }
 
-/** Failures are told to OpenTelemetry's own log. */
+/** Reports an error of `call` to OpenTelemetry's own log. */
 function quietly(call: () => void): void {
   try {
     call();

@@ -3,7 +3,7 @@ import type { BatchObservableResult, Meter } from "@opentelemetry/api";
 import { allOf, listen } from "./channels.ts";
 import { durations } from "./meters.ts";
 
-/** A backlog is exported for this long. A process that no longer leads reports none. */
+/** How long the gauges export the last backlog. A process that is no longer the leader measures no backlog. */
 const VALID_MS = 15_000;
 
 export function effectsMetrics(meter: Meter): () => void {
@@ -36,7 +36,7 @@ export function effectsMetrics(meter: Meter): () => void {
   };
   meter.addBatchObservableCallback(observe, [rows, oldest]);
   const count = (outcome: string) => (): void => calls.add(1, { "x.effects.outcome": outcome });
-  const of = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": queue });
+  const queueOf = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": queue });
   return allOf([
     listen("x.effects.committed", ({ tookMs }) => {
       count("committed")();
@@ -45,8 +45,8 @@ export function effectsMetrics(meter: Meter): () => void {
     listen("x.effects.repeated", count("repeated")),
     listen("x.effects.fencedOff", count("fencedOff")),
     listen("x.effects.retried", count("retried")),
-    listen("x.effects.relayed", (message) => relayed.add(message.rows, of(message))),
-    listen("x.effects.relayFailed", (message) => failed.add(1, of(message))),
+    listen("x.effects.relayed", (message) => relayed.add(message.rows, queueOf(message))),
+    listen("x.effects.relayFailed", (message) => failed.add(1, queueOf(message))),
     listen("x.effects.backlog", (backlog) => {
       latest = { ...backlog, untilMs: nowMs() + VALID_MS };
     }),

@@ -1,4 +1,4 @@
-/** Subscribes to what locks, leaders and workers tell, for as long as the process wants. */
+/** Subscribes to the messages of locks, leaders, workers and effects, until the process stops it. */
 import { type Meter, metrics, type Tracer, trace } from "@opentelemetry/api";
 import { effectsMetrics } from "./effects.ts";
 import { leaderMetrics } from "./leaders.ts";
@@ -9,17 +9,20 @@ import { type ObservedWorker, workerGauges, workerMetrics } from "./workers.ts";
 
 export interface InstrumentOptions {
   /**
-   * What a resource is called in names of spans and in attributes of metrics, where a value per account would be too
-   * many. Default: the text up to the last `:`, and `*`; a name without `:` stays.
+   * Maps a resource to the name used in span names and metric attributes, where one value per account would be too
+   * many. Default: the text up to the last `:`, followed by `*`. A resource without `:` keeps its name.
    */
   readonly name?: NameOf | undefined;
-  /** Default: that of the global provider. */
+  /** Default: a tracer of the global provider. */
   readonly tracer?: Tracer | undefined;
-  /** Default: that of the global provider. */
+  /** Default: a meter of the global provider. */
   readonly meter?: Meter | undefined;
-  /** One worker per queue, of which gauges are read at each export: a few commands each. Default none. */
+  /** One worker per queue. The gauges of the queue cost a few Redis commands at each export. Default: none. */
   readonly workers?: readonly ObservedWorker[] | undefined;
-  /** The number of keys per queue, those with the most waiting jobs, that have a gauge. From 0 to 100; default 0. */
+  /**
+   * How many keys per queue have a gauge of their waiting jobs, beginning with the longest line. From 0 to 100; default
+   * 0.
+   */
   readonly topKeys?: number | undefined;
 }
 
@@ -27,10 +30,10 @@ const SCOPE = "@x/otel";
 const MOST_KEYS = 100;
 
 /**
- * Makes spans and metrics of every lock, leader and exclusive worker of this process. It returns a function that stops
- * that, and ends the spans of what is under way. Call it once, after OpenTelemetry's SDK was started.
+ * Creates spans and metrics of every lock, leader, exclusive worker and effect in this process. Returns a function that
+ * stops the instrumentation and ends all open spans. Call `instrument` once, after OpenTelemetry's SDK has started.
  *
- * Nothing is changed in the packages: they publish on `node:diagnostics_channel`.
+ * The packages publish on `node:diagnostics_channel`; no code is patched.
  * @throws TypeError or RangeError for bad options.
  */
 export function instrument(options: InstrumentOptions = {}): () => void {

@@ -9,7 +9,10 @@ interface OfSchedule {
   readonly schedule: string;
 }
 
-/** A task that ends sooner after its term has stopped in time. An election's logger tells of one that does not, too. */
+/**
+ * A task that ends within this time after its term counts as stopped in time. The election's log also contains shorter
+ * overruns.
+ */
 const LONG_OVERRUN_MS = 1_000;
 
 export function leaderMetrics(meter: Meter): () => void {
@@ -17,7 +20,10 @@ export function leaderMetrics(meter: Meter): () => void {
     name: "x.leader.is_leader",
     description: "1 in the process that leads, 0 in one that has led",
   });
-  /** The last term of each election. A process with two candidates may hear of the end of the one before it later. */
+  /**
+   * The latest term of each election. In a process with two candidates, the end of the previous term may be reported
+   * after the next election.
+   */
   const terms = new Map<string, number>();
   const vacancy = durations(meter, "x.leader.vacancy.duration", "How long nobody led, as observers saw it");
   const remaining = durations(meter, "x.leader.renewal.remaining", "What is left until the deadline after a renewal");
@@ -39,8 +45,8 @@ export function leaderMetrics(meter: Meter): () => void {
   const lateness = durations(meter, "x.scheduler.tick.lateness");
   const duration = durations(meter, "x.scheduler.tick.duration");
 
-  const of = ({ election }: { readonly election: string }) => ({ "x.leader.election": election });
-  const scheduleOf = (message: OfSchedule) => ({ ...of(message), "x.scheduler.schedule": message.schedule });
+  const electionOf = ({ election }: { readonly election: string }) => ({ "x.leader.election": election });
+  const scheduleOf = (message: OfSchedule) => ({ ...electionOf(message), "x.scheduler.schedule": message.schedule });
   const count = (message: OfSchedule, outcome: string, many: number): void =>
     ticks.add(many, { ...scheduleOf(message), "x.scheduler.outcome": outcome });
   const tickEnded = (message: OfSchedule & { readonly tookMs: number }, outcome: string): void => {
@@ -56,21 +62,21 @@ export function leaderMetrics(meter: Meter): () => void {
     listen("x.leader.ended", (message) => {
       const { election, term } = message;
       if ((terms.get(election) ?? term) === term) isLeader.set(election, false);
-      ended.add(1, { ...of(message), "x.leader.reason": message.reason });
+      ended.add(1, { ...electionOf(message), "x.leader.reason": message.reason });
     }),
     listen("x.leader.leaderChange", (message) => {
       if (message.leader !== undefined && message.vacancyMs !== undefined)
-        vacancy.record(message.vacancyMs / 1_000, of(message));
+        vacancy.record(message.vacancyMs / 1_000, electionOf(message));
     }),
     listen("x.leader.renewed", (message) => {
-      remaining.record(Math.max(0, message.remainingMs) / 1_000, of(message));
-      share.record(message.remainingMs / message.deadlineMs, of(message));
+      remaining.record(Math.max(0, message.remainingMs) / 1_000, electionOf(message));
+      share.record(message.remainingMs / message.deadlineMs, electionOf(message));
     }),
     listen("x.leader.renewFailed", (message) => {
-      failed.add(1, of(message));
-      share.record(message.remainingMs / message.deadlineMs, of(message));
+      failed.add(1, electionOf(message));
+      share.record(message.remainingMs / message.deadlineMs, electionOf(message));
     }),
-    onOverrun((message) => overran.add(1, of(message))),
+    onOverrun((message) => overran.add(1, electionOf(message))),
     listen("x.leader.tick", (message) => lateness.record(message.lateMs / 1_000, scheduleOf(message))),
     listen("x.leader.tickDone", (message) => tickEnded(message, "run")),
     listen("x.leader.tickError", (message) => tickEnded(message, "failed")),
@@ -80,8 +86,8 @@ export function leaderMetrics(meter: Meter): () => void {
 }
 
 /**
- * Calls `count` once for each task that outlasts its term by a second. That is told when it begins, and again when it
- * has ended, with the final figure.
+ * Calls `count` once for each task that outlasts its term by a second. The overrun is reported when it begins, and once
+ * more with its duration when the task has ended.
  */
 function onOverrun(count: (message: LeaderMessages["x.leader.overrun"]) => void): () => void {
   const open = new Map<string, { readonly timer: NodeJS.Timeout; isCounted: boolean }>();

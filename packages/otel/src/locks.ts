@@ -23,13 +23,17 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     description: "1: it votes. 0: it is down, or in quarantine. From its first change on",
   });
   const name = (resources: readonly string[]) => ({ "x.lock.name": nameOfAll(resources, nameOf) });
-  /** What is counted as held, and as under way, with what it is counted by. */
+  /**
+   * Attributes of the held locks, and of the calls under way: the counters go down with the attributes with which they
+   * went up.
+   */
   const holders = new Map<string, Attributes>();
   const begun = new Map<RedlockTraces["acquire"], Attributes>();
 
   const ended = (message: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
     const { heldMs } = message;
-    // A lock that was lost is told again when it is released, and one that was held before is not counted.
+    // A lost lock is reported a second time at its release. A lock that was acquired before `instrument` is not
+    // counted.
     const id = idOf(message);
     const attributes = holders.get(id);
     if (!holders.delete(id)) return;
@@ -53,10 +57,10 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     listen("x.redlock.extend", ({ resources, extended, remainingMs, ttlMs }) => {
       const attributes = { ...name(resources), "x.lock.extended": extended };
       validity.record(remainingMs / 1_000, attributes);
-      // A shorter ttl at a renewal does not shorten what was had.
+      // A renewal with a shorter ttl does not shorten the current validity.
       share.record(Math.min(1, remainingMs / ttlMs), attributes);
     }),
-    // Nobody tells of the end of a quarantine.
+    // The end of a quarantine is not reported.
     listen("x.redlock.node", ({ node, state, quarantineLeftMs }) => {
       if (quarantineLeftMs === undefined) nodeUp.set(node, state === "ready");
       else nodeUp.pause(node, quarantineLeftMs);

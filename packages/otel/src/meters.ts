@@ -1,9 +1,9 @@
-/** The kinds of metrics that there are: durations, shares, and what is up or down. */
+/** The kinds of metrics: durations, shares, and gauges that are 1 or 0. */
 import type { Histogram, Meter, ObservableResult } from "@opentelemetry/api";
 
-/** Seconds: from a local grant to a lease of minutes. */
+/** Bucket boundaries in seconds, from a local grant to a lease of minutes. */
 const BUCKETS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300];
-/** A third is a bound, since the alerts ask for it. */
+/** The alerts compare with a third, so 0.33 is a boundary. */
 const SHARES = [0, 0.1, 0.2, 0.33, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1];
 
 export function durations(meter: Meter, name: string, description = ""): Histogram {
@@ -14,9 +14,12 @@ export function shares(meter: Meter, name: string, description: string): Histogr
   return meter.createHistogram(name, { description, unit: "1", advice: { explicitBucketBoundaries: SHARES } });
 }
 
-/** A gauge that is 1 or 0 for each of several things, which the attribute names, from the first change of each on. */
+/**
+ * A gauge that is 1 or 0 for each of several subjects. The attribute names the subject, which appears with its first
+ * change.
+ */
 export class Switches {
-  /** From when each is on, by `performance.now()`. */
+  /** The time from which a subject is on, by `performance.now()`. */
   readonly #onFromMs = new Map<string, number>();
   readonly stop: () => void;
 
@@ -38,7 +41,7 @@ export class Switches {
     this.#onFromMs.set(which, isOn ? 0 : Number.POSITIVE_INFINITY);
   }
 
-  /** Turns it off, and on again after this time. */
+  /** Turns a subject off, and on again after `ms`. */
   pause(which: string, ms: number): void {
     this.#onFromMs.set(which, nowMs() + ms);
   }

@@ -1,14 +1,17 @@
-/** What resources are called where there must be few names. */
+/** Names of resources in span names and attributes, where few different names are allowed. */
 
 export type NameOf = (resource: string) => string;
 
-/** `account:42` is `account:*`: what comes after the last colon is one of many. */
+/** Replaces the text after the last colon by `*`: `account:42` becomes `account:*`. */
 export function nameOf(resource: string): string {
   const end = resource.lastIndexOf(":");
   return end < 0 ? resource : `${resource.slice(0, end + 1)}*`;
 }
 
-/** One name for all that a lock locks. A name that cannot be had is `?`: telling must break nothing. */
+/**
+ * Returns one name for all resources of a lock. Returns `?` if `name` throws, because telemetry must not break the
+ * caller.
+ */
 export function nameOfAll(resources: readonly string[], name: NameOf): string {
   try {
     return [...new Set(resources.map((resource) => name(resource)))].sort().join(" ");
@@ -17,7 +20,7 @@ export function nameOfAll(resources: readonly string[], name: NameOf): string {
   }
 }
 
-/** A fencing token is of one grant of a resource. */
+/** Returns a key for a held lock. A fencing token is unique for its resource. */
 export function idOf(lock: { readonly resources: readonly string[]; readonly fencingToken: number }): string {
   return `${lock.fencingToken} ${lock.resources.join("\n")}`;
 }

@@ -1,9 +1,9 @@
 /**
- * Spans of what begins and ends: acquisitions, the time for which a lock is held, terms of leaders, ticks, jobs.
+ * Spans of acquisitions, held locks, leader terms, ticks and jobs.
  *
- * While a traced call runs, its span is the active one, so that what it calls becomes its children. That needs the
- * storage of OpenTelemetry's `AsyncLocalStorageContextManager`, which has no public name; without it spans have their
- * parent, but no children.
+ * While a traced call runs, its span is the active span, so the calls inside become its children. Active spans need the
+ * storage of OpenTelemetry's `AsyncLocalStorageContextManager`, which has no public name. Without this storage spans
+ * have parents, but no children.
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { tracingChannel } from "node:diagnostics_channel";
@@ -26,7 +26,7 @@ import { idOf, type NameOf, nameOfAll } from "./names.ts";
 interface Begin {
   readonly name: string;
   readonly attributes: Attributes;
-  /** Starts a trace of its own, because what called it lasts for as long as the process. */
+  /** Whether the span starts a new trace, because its caller lasts as long as the process. */
   readonly isRoot?: boolean;
 }
 
@@ -34,14 +34,14 @@ type Ended<Facts> = Facts & { readonly result?: unknown; readonly error?: unknow
 
 interface Drawing<Facts> {
   readonly begin: (facts: Facts) => Begin;
-  /** Adds to the span what is known at the end. `parent` is the context in which the call was made. */
+  /** Adds the facts that are known at the end of the call. `parent` is the context in which the call was made. */
   readonly end?: (span: Span, facts: Ended<Facts>, parent: Context) => void;
 }
 
 const RESOURCES = "x.lock.resources";
 const FENCING_TOKEN = "x.fencing_token";
 
-/** Draws everything; returns a function that ends that. */
+/** Creates all spans. Returns a function that stops the spans. */
 export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
   const held = new HeldSpans(tracer);
   const beginOf = (call: keyof RedlockTraces, facts: RedlockTraces[keyof RedlockTraces]): Begin => {
@@ -98,7 +98,7 @@ export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
           [FENCING_TOKEN]: fencingToken,
           "x.workers.parked": parkedMs / 1_000,
         };
-        // BullMQ's own span of the job, if its option `telemetry` is used.
+        // Adds the attributes to BullMQ's own span of the job, if the worker has the option `telemetry`.
         trace.getActiveSpan()?.setAttributes(attributes);
         return {
           name: `exclusive job ${queue}`,
@@ -121,7 +121,7 @@ function isLock(result: unknown): result is HeldLock {
   return typeof result === "object" && result !== null && "fencingToken" in result;
 }
 
-/** The spans of locks that are held, which end by another message than that of the call. */
+/** Spans of held locks. A span ends with the message of the release or loss, not with the end of a call. */
 class HeldSpans {
   readonly #tracer: Tracer;
   readonly #spans = new Map<string, Span>();
@@ -136,7 +136,7 @@ class HeldSpans {
     this.#spans.set(idOf(lock), this.#tracer.startSpan(name, { attributes }, parent));
   }
 
-  /** A lock that was lost is told again when its holder releases it. */
+  /** Ends the span of a lock. A lost lock is reported a second time when its holder releases it. */
   end(lock: HeldLock, lossReason?: string): void {
     const span = this.#spans.get(idOf(lock));
     this.#spans.delete(idOf(lock));
@@ -191,7 +191,7 @@ function draw<Facts extends object>(name: string, tracer: Tracer, { begin, end }
   return allOf([stop, () => began.unbindStore(storage), endAll]);
 }
 
-/** Returns the storage of the active context, if the context manager is OpenTelemetry's own. */
+/** Returns the storage of the active context. Undefined if the context manager is not OpenTelemetry's own. */
 function contextStorage(): AsyncLocalStorage<Context> | undefined {
   const api = context as unknown as { _getContextManager?(): { readonly _asyncLocalStorage?: unknown } };
   const storage = api._getContextManager?.()._asyncLocalStorage;

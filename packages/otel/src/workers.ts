@@ -5,7 +5,7 @@ import type { WorkerTraces } from "@x/workers";
 import { allOf, listen, listenToCalls } from "./channels.ts";
 import { durations } from "./meters.ts";
 
-/** The part of an `ExclusiveWorker`, or a `PartitionedWorker`, that gauges ask. */
+/** The part of an `ExclusiveWorker` or `PartitionedWorker` that the gauges use. */
 export interface ObservedWorker {
   readonly name: string;
   counts(): Promise<{
@@ -23,11 +23,11 @@ export interface ObservedWorker {
   >;
 }
 
-/** The name of a partition, with the name of its queue. */
+/** The name of a partition, which contains the name of its queue. */
 const PARTITION = /^\{(.+)-\d+of\d+\}$/;
 
-/** All partitions of a queue count as one. */
-const of = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": PARTITION.exec(queue)?.[1] ?? queue });
+/** Returns the queue as an attribute. All partitions of a queue count as one queue. */
+const queueOf = ({ queue }: { readonly queue: string }) => ({ "x.workers.queue": PARTITION.exec(queue)?.[1] ?? queue });
 
 export function workerMetrics(meter: Meter): () => void {
   const waited = durations(meter, "x.workers.lock.wait.duration", "From the fetch of a job to the locks of its keys");
@@ -43,26 +43,26 @@ export function workerMetrics(meter: Meter): () => void {
   const lost = counter("x.workers.lost", "Jobs that lost a lock as they ran");
   const stale = counter("x.workers.stale", "Jobs that were fetched too long ago");
   return allOf([
-    listen("x.workers.locked", (message) => waited.record(message.waitMs / 1_000, of(message))),
-    listen("x.workers.released", (message) => heldFor.record(message.heldMs / 1_000, of(message))),
-    listen("x.workers.yielded", (message) => yielded.add(1, { ...of(message), "x.workers.reason": message.reason })),
-    listen("x.workers.lost", (message) => lost.add(1, of(message))),
+    listen("x.workers.locked", (message) => waited.record(message.waitMs / 1_000, queueOf(message))),
+    listen("x.workers.released", (message) => heldFor.record(message.heldMs / 1_000, queueOf(message))),
+    listen("x.workers.yielded", (message) => yielded.add(1, { ...queueOf(message), "x.workers.reason": message.reason })),
+    listen("x.workers.lost", (message) => lost.add(1, queueOf(message))),
     listenToCalls<WorkerTraces["run"]>("x.workers:run", {
       begins: (facts) => {
-        if (facts.parkedMs > 0) parkedFor.record(facts.parkedMs / 1_000, of(facts));
+        if (facts.parkedMs > 0) parkedFor.record(facts.parkedMs / 1_000, queueOf(facts));
       },
       ends: () => undefined,
     }),
-    listen("x.workers.stale", (message) => stale.add(1, of(message))),
+    listen("x.workers.stale", (message) => stale.add(1, queueOf(message))),
   ]);
 }
 
-/** Prometheus gives a scrape 10 s. What a queue does not say within this is left out of it. */
+/** Prometheus gives a scrape 10 s. A queue that does not answer within this limit is left out of the export. */
 const LONGEST_WAIT_MS = 3_000;
 
 /**
- * Gauges that ask Redis each time that metrics are read. A queue that cannot be asked, or does not answer in time, has
- * none that time. While it does not answer, it is not asked again.
+ * Adds gauges that query Redis at each export. A queue that fails or does not answer in time is missing from the
+ * export. While a query is pending, no second query is sent.
  */
 export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], topKeys: number): () => void {
   if (workers.length === 0) return () => undefined;
@@ -95,7 +95,7 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     return answer;
   };
   const observeWorker = async (worker: ObservedWorker, result: BatchObservableResult): Promise<void> => {
-    const queue = of({ queue: worker.name });
+    const queue = queueOf({ queue: worker.name });
     const [counts, found] = await inTime(askOnce(worker));
     for (const state of ["runnable", "active", "parked"] as const)
       result.observe(jobs, counts[state], { ...queue, "x.workers.state": state });
