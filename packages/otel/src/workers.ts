@@ -45,7 +45,9 @@ export function workerMetrics(meter: Meter): () => void {
   return allOf([
     listen("x.workers.locked", (message) => waited.record(message.waitMs / 1_000, queueOf(message))),
     listen("x.workers.released", (message) => heldFor.record(message.heldMs / 1_000, queueOf(message))),
-    listen("x.workers.yielded", (message) => yielded.add(1, { ...queueOf(message), "x.workers.reason": message.reason })),
+    listen("x.workers.yielded", (message) =>
+      yielded.add(1, { ...queueOf(message), "x.workers.reason": message.reason }),
+    ),
     listen("x.workers.lost", (message) => lost.add(1, queueOf(message))),
     listenToCalls<WorkerTraces["run"]>("x.workers:run", {
       begins: (facts) => {
