@@ -1,4 +1,6 @@
-/** What the decorators have marked, found among the providers and controllers of an application. */
+/**
+ * Finds the classes and methods that the decorators have marked, among the providers and controllers of an application.
+ */
 import "reflect-metadata";
 import type { DiscoveryService, MetadataScanner } from "@nestjs/core";
 import { methodName } from "./rules/names.ts";
@@ -6,9 +8,9 @@ import { methodName } from "./rules/names.ts";
 type Wrapper = ReturnType<DiscoveryService["getProviders"]>[number];
 
 export interface MarkedMethod<Mark> {
-  /** `BillingService.nightly()`. */
+  /** Such as `BillingService.nightly()`. */
   readonly name: string;
-  /** `BillingService.nightly`: as the default of a name. */
+  /** Such as `BillingService.nightly`: the default of a schedule's name. */
   readonly shortName: string;
   readonly mark: Mark;
   readonly call: (...args: readonly unknown[]) => unknown;
@@ -20,7 +22,7 @@ export interface MarkedObject<Mark> {
   readonly object: object;
 }
 
-/** The key under which a decorator leaves its options, and the decorator's name. */
+/** The metadata key under which a decorator stores its options, and the name of the decorator. */
 export interface Marker {
   readonly key: symbol;
   readonly decorator: string;
@@ -35,7 +37,7 @@ export class Discovery {
     this.#scanner = scanner;
   }
 
-  /** Returns the marked methods. Throws for one whose object does not live as long as the application. */
+  /** Returns the marked methods. Throws if the object of a method does not live as long as the application. */
   methods<Mark>(marker: Marker): readonly MarkedMethod<Mark>[] {
     return this.#wrappers().flatMap((wrapper) => {
       const prototype = prototypeOf(wrapper);
@@ -51,7 +53,7 @@ export class Discovery {
     return this.#methodsIn(Object.getPrototypeOf(object) as object, object, key);
   }
 
-  /** Returns the objects of marked classes. Throws for one that does not live as long as the application. */
+  /** Returns the objects of marked classes. Throws for an object that does not live as long as the application. */
   objects<Mark>(marker: Marker): readonly MarkedObject<Mark>[] {
     return this.#wrappers().flatMap((wrapper): readonly MarkedObject<Mark>[] => {
       const prototype = prototypeOf(wrapper);
@@ -73,7 +75,7 @@ export class Discovery {
     });
   }
 
-  /** Each object once, though `useExisting` gives it several names. */
+  /** Returns each object once, even if `useExisting` registers it under several names. */
   #wrappers(): readonly Wrapper[] {
     const wrappers = [...this.#discovery.getControllers(), ...this.#discovery.getProviders()];
     const seen = new Set<unknown>();
@@ -86,7 +88,10 @@ export class Discovery {
   }
 }
 
-/** Returns the prototype of an object. If its class makes one for each request, there is only the class. */
+/**
+ * Returns the prototype of a provider's object. A request-scoped class has no object yet, so its own prototype is
+ * returned.
+ */
 function prototypeOf(wrapper: Wrapper): { readonly constructor: { readonly name: string } } | undefined {
   const { instance, metatype } = wrapper as { readonly instance: unknown; readonly metatype: unknown };
   const isClass = (wrapper.inject ?? null) === null && typeof metatype === "function";
@@ -105,6 +110,6 @@ function checkScope(wrapper: Wrapper, name: string, { decorator }: Marker): void
   if (isStatic && !wrapper.isTransient) return;
   const scope = isStatic ? "transient" : "request-scoped";
   throw new TypeError(
-    `${name} is ${decorator}, but ${wrapper.name} is ${scope}, itself or by what is injected into it: there is no one object to call`,
+    `${name} is ${decorator}, but ${wrapper.name} is ${scope}, itself or through an injected dependency: Nest has no single object to call`,
   );
 }

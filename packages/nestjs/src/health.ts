@@ -1,18 +1,18 @@
-/** Health indicators in the form of `@nestjs/terminus`, which need not be installed. */
+/** Health indicators in the format of `@nestjs/terminus`, which may be missing. */
 import type { LeaderElection } from "@x/leader";
 import type { Redlock } from "@x/redlock-core";
 import type { ExclusiveWorkers } from "./workers/exclusive-workers.ts";
 
-/** What `HealthCheckService.check()` takes. */
+/** The result of an indicator, for `HealthCheckService.check()`. */
 export type CoordinationHealthResult<Key extends string> = Record<
   Key,
   { readonly status: "up" | "down" } & Readonly<Record<string, unknown>>
 >;
 
-/** Nobody locks it: it is only asked after. */
+/** A resource that is never locked, only inspected. */
 const PROBE = "x:health";
 
-/** The indicators for readiness and liveness probes. None is down because another process leads. */
+/** Indicators for readiness and liveness probes. A replica that does not lead is still up. */
 export class CoordinationHealth {
   readonly #redlock: Redlock;
   readonly #election: LeaderElection | null;
@@ -25,8 +25,8 @@ export class CoordinationHealth {
   }
 
   /**
-   * Is up if a quorum of the lock nodes answers, at the cost of one request per node. Nodes in quarantine answer, and
-   * do not vote yet: see `quarantineLeftMs`.
+   * Reports `up` if a quorum of the lock nodes answers. Costs one request per node. A node in quarantine answers, but
+   * does not vote until `quarantineLeftMs` has passed.
    */
   async redlock<const Key extends string = "redlock">(key?: Key): Promise<CoordinationHealthResult<Key>> {
     const { quorum, nodeCount } = this.#redlock;
@@ -44,8 +44,8 @@ export class CoordinationHealth {
   }
 
   /**
-   * Is up while this process takes part in the election, leading or not. It is down when it has stopped, and while work
-   * runs on without its lease: a process that hangs should be restarted. Without an election it is down.
+   * Reports `up` while this process takes part in the election, as leader or not. Reports `down` once this process has
+   * stopped, without an election, and while work runs on without its lease: a process that hangs should be restarted.
    */
   election<const Key extends string = "election">(key?: Key): CoordinationHealthResult<Key> {
     const health = this.#election?.health();
@@ -63,7 +63,7 @@ export class CoordinationHealth {
     return resultOf(key ?? "election", healthy && running, facts);
   }
 
-  /** Is up while every worker of an `@ExclusiveProcessor` runs. */
+  /** Reports `up` while every worker of an `@ExclusiveProcessor` runs. */
   workers<const Key extends string = "workers">(key?: Key): CoordinationHealthResult<Key> {
     const states = this.#workers.all.map((worker) => ({ queue: worker.name, isRunning: worker.isRunning() }));
     const stopped = states.filter(({ isRunning }) => !isRunning).map(({ queue }) => queue);

@@ -1,9 +1,9 @@
 /**
- * When everything begins and ends.
+ * The start and the shutdown of everything in the module.
  *
- * Guaranteed: nothing takes work before all modules are ready. At the shutdown no work is taken any more, what runs
- * may end, then locks are released, then connections are closed. What outlasts `drainTimeout` keeps its lock for as
- * long as it runs, because somebody else would begin beside it.
+ * No work starts before all modules are ready. At the shutdown, the application first takes no more work, then running
+ * work may end, then locks are released, then connections are closed. Work that outlasts `drainTimeout` keeps its lock
+ * while it runs, because otherwise another process would begin the same work.
  */
 import { Logger } from "@nestjs/common";
 import type { Redlock } from "@x/redlock-core";
@@ -36,7 +36,7 @@ export class Lifecycle {
     return this.#parts.options.redlock;
   }
 
-  /** Throws for what is marked wrongly. */
+  /** Throws for a decorator that is used wrongly. */
   prepare(): void {
     const { discovery, workers, leadership } = this.#parts;
     leadership.prepare(discovery);
@@ -48,7 +48,7 @@ export class Lifecycle {
     this.#parts.leadership.start();
   }
 
-  /** No more work is taken, and what runs may end. */
+  /** Takes no more work, and gives running work time to end. */
   async drain(): Promise<void> {
     const { workers, leadership } = this.#parts;
     const ended = Promise.all([workers.stop(), leadership.stop(this.#leftMs())]);
@@ -57,7 +57,7 @@ export class Lifecycle {
     workers.cancel("the application is closed");
   }
 
-  /** Locks are released and connections closed. No request is served any more. */
+  /** Releases the locks and closes the connections. Runs when no request is served any more. */
   async close(): Promise<void> {
     const { calls, workers, options } = this.#parts;
     const ended = Promise.all([calls.untilNone(), workers.stop()]);
@@ -69,7 +69,7 @@ export class Lifecycle {
     if (isInTime) await closed;
   }
 
-  /** The rest of `drainTimeout`, which counts from the first call. */
+  /** Returns the rest of `drainTimeout`, counted from the first call. */
   #leftMs(): number {
     const { clock } = protocolOf(this.#redlock);
     this.#deadlineMs ??= clock.monotonicMs() + this.#parts.options.drainTimeout;

@@ -1,4 +1,4 @@
-/** The Nest module, and the decorators by which constructors get what it provides. */
+/** The Nest module, and the decorators that inject its objects into constructors. */
 import "reflect-metadata";
 import {
   type DynamicModule,
@@ -21,11 +21,11 @@ import { LockedCalls } from "./locked/locked-calls.ts";
 import { type CoordinationOptions, type ResolvedCoordinationOptions, resolveOptions } from "./options.ts";
 import { ExclusiveWorkers } from "./workers/exclusive-workers.ts";
 
-/** The options are made when the application starts, as elsewhere in Nest. */
+/** Options that are created when the application starts, as in other Nest modules. */
 export interface CoordinationAsyncOptions {
-  /** Modules whose providers are injected. */
+  /** Modules whose providers can be injected. */
   readonly imports?: ModuleMetadata["imports"];
-  /** What `useFactory` is called with. */
+  /** The arguments of `useFactory`. */
   readonly inject?: FactoryProvider["inject"];
   readonly useFactory: (...args: never[]) => CoordinationOptions | Promise<CoordinationOptions>;
 }
@@ -40,7 +40,7 @@ const ASYNC = new Schema({
 
 const OPTIONS = Symbol("x.nestjs.options");
 
-/** What is injected anywhere. Nest initialises global modules first, and shuts them down last. */
+/** The module of everything that can be injected. Nest initialises global modules first, and shuts them down last. */
 class CoordinationCore {
   readonly #lifecycle: Lifecycle;
 
@@ -121,30 +121,31 @@ function schedulerOf(
 }
 
 /**
- * Locks, leader-only tasks and exclusive processors for a Nest application. Import it once, in the root module; what it
- * provides can be injected anywhere: `Redlock`, `LeaderElection`, `LeaderScheduler` and `CoordinationHealth`.
+ * Locks, leader-only tasks and exclusive processors for a Nest application. Import this module once, in the root
+ * module. Any class can then inject `Redlock`, `LeaderElection`, `LeaderScheduler` and `CoordinationHealth`.
  *
- * The module works until the application is closed: `app.close()`, or a signal after `app.enableShutdownHooks()`.
+ * The module works until the application is closed: by `app.close()`, or by a signal after `app.enableShutdownHooks()`.
  */
 export class CoordinationModule {
   readonly #lifecycle: Lifecycle;
 
-  /** Nest calls it. */
+  /** Called by Nest. */
   constructor(lifecycle: Lifecycle, modules: ModulesContainer) {
     this.#lifecycle = lifecycle;
     const own = [...modules.values()].filter(({ metatype }) => metatype === CoordinationModule);
     if (own.length > 1) throw new Error(`CoordinationModule must be imported once, got ${own.length} imports`);
-    // Nest calls the hooks of modules by distance. Work begins when all others are ready, and ends before they do.
+    // Nest calls the hooks of modules by distance. With -1, work begins when all other modules are ready, and ends
+    // before they shut down.
     for (const module of own) module.distance = -1;
   }
 
-  /** Makes the module. Throws TypeError or RangeError for bad options. */
+  /** Creates the module. Throws TypeError or RangeError for bad options. */
   static forRoot(options: CoordinationOptions): DynamicModule {
     const resolved = resolveOptions(options);
     return { module: CoordinationModule, imports: [coreModule([], { provide: OPTIONS, useValue: resolved })] };
   }
 
-  /** Makes the module, with options that are made when the application starts. */
+  /** Creates the module with options that are created when the application starts. */
   static forRootAsync(options: CoordinationAsyncOptions): DynamicModule {
     const { imports = [], inject = [], useFactory } = ASYNC.resolve(options);
     const provider: Provider = {
@@ -173,20 +174,17 @@ Inject(ModulesContainer)(CoordinationModule, undefined, 1);
 
 type InjectDecorator = ReturnType<typeof Inject>;
 
-/**
- * Injects the `Redlock` of the module. This decorator, and the others, also serve where no types are emitted for Nest
- * to read.
- */
+/** Injects the module's `Redlock`. The `Inject…` decorators also work if no types are emitted for Nest to read. */
 export function InjectRedlock(): InjectDecorator {
   return Inject(Redlock);
 }
 
-/** Injects the `LeaderElection` of the module; null if the module was given no `election`. */
+/** Injects the module's `LeaderElection`. Injects null if the module has no option `election`. */
 export function InjectElection(): InjectDecorator {
   return Inject(LeaderElection);
 }
 
-/** Injects the `LeaderScheduler` of the module; null if the module was given no `election`. */
+/** Injects the module's `LeaderScheduler`. Injects null if the module has no option `election`. */
 export function InjectScheduler(): InjectDecorator {
   return Inject(LeaderScheduler);
 }

@@ -18,25 +18,27 @@ type SchedulerSettings = Omit<SchedulerOptions, "election" | "drainTimeout">;
 
 /** All durations are integer milliseconds. */
 export interface CoordinationOptions {
-  /** The `Redlock` on whose nodes locks and leases live. The module closes it when the application is closed. */
-  readonly redlock: Redlock;
   /**
-   * Whether `redlock` stays open when the application is closed, because it is not this application's alone. Default
-   * false.
+   * The `Redlock` whose nodes store locks and leases. The module closes the `Redlock` when the application is closed.
    */
+  readonly redlock: Redlock;
+  /** Whether `redlock` stays open when the application is closed, because other code also uses it. Default false. */
   readonly keepOpen?: boolean | undefined;
   /**
-   * How long the shutdown waits for work to end, counted from its start. Then the work's signal aborts, and the
-   * shutdown goes on without it. Default 30,000.
+   * How long the shutdown waits for running work, counted from the start of the shutdown. Afterwards the work's signal
+   * aborts, and the shutdown continues without the work. Default 30,000.
    */
   readonly drainTimeout?: number | undefined;
-  /** The election in which this application takes part: what `@LeaderCron` and `@OnElected` need. Default: none. */
+  /**
+   * The election in which this application takes part. `@LeaderCron`, `@LeaderInterval` and `@OnElected` need an
+   * election. Default: none.
+   */
   readonly election?: LeaderElectionOptions | undefined;
-  /** The settings of the scheduler that runs `@LeaderCron`. */
+  /** Settings of the scheduler that runs `@LeaderCron` and `@LeaderInterval` methods. */
   readonly scheduler?: SchedulerSettings | undefined;
 }
 
-/** These options are checked more closely by what they are handed to. */
+/** Accepts any object: the class that receives the options checks each of them. */
 const plain = <Value extends object>(): Option<Value | undefined> =>
   shaped<Value>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]").optional();
 

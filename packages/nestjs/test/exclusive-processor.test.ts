@@ -281,7 +281,7 @@ describe("a wrong @ExclusiveProcessor stops the application at its start, and na
       async process(): Promise<void> {}
     }
     await expect(appWith(server, { providers: [Both] })).rejects.toThrow(
-      "Both: an @ExclusiveProcessor must not be a @Processor, too",
+      "Both: an @ExclusiveProcessor must not also be a @Processor",
     );
   });
 

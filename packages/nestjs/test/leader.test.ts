@@ -181,7 +181,7 @@ describe("what is marked wrongly stops the application at its start, and is name
       run(): void {}
     }
     await expect(appWith(server, { providers: [PerRequest] }, { election })).rejects.toThrow(
-      "PerRequest.run() is @LeaderCron or @LeaderInterval, but PerRequest is request-scoped, itself or by what is injected into it",
+      "PerRequest.run() is @LeaderCron or @LeaderInterval, but PerRequest is request-scoped, itself or through an injected dependency",
     );
     await expect(appWith(server, { providers: [Transient] }, { election })).rejects.toThrow(
       "Transient.run() is @OnElected, but Transient is transient",

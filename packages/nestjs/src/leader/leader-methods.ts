@@ -1,6 +1,6 @@
 /**
- * Methods that only the leader calls: with each tick once (`@LeaderCron` and `@LeaderInterval`), or with its term when
- * it is elected (`@OnElected`).
+ * Methods that only the leader calls: once per tick (`@LeaderCron` and `@LeaderInterval`), or once per term
+ * (`@OnElected`).
  */
 import "reflect-metadata";
 import type { LeaderTerm } from "@x/leader";
@@ -10,14 +10,14 @@ import { type Decorated, instanceMethod, methodName } from "../rules/names.ts";
 
 export interface LeaderCronOptions extends ScheduleOptions {
   /**
-   * Name of the schedule: what is stored of it, and the ids of its ticks, begin with it. Default `Class.method`, so
-   * that a class that is renamed has a new schedule.
+   * Name of the schedule. Stored state and tick IDs begin with this name. Default `Class.method`: renaming the class
+   * starts a new schedule.
    */
   readonly name?: string | undefined;
 }
 
 export interface LeaderIntervalOptions extends IntervalOptions {
-  /** The name of the schedule, as with `@LeaderCron`. */
+  /** The name of the schedule, as for `@LeaderCron`. */
   readonly name?: string | undefined;
 }
 
@@ -34,14 +34,14 @@ export type ScheduleMark =
 export const SCHEDULE: Marker = { key: Symbol("x.nestjs.schedule"), decorator: "@LeaderCron or @LeaderInterval" };
 
 /**
- * Calls the method with each tick of a cron expression, on the leader only. Expression and options are those of
+ * Calls the method with each tick of a cron expression, on the leader only. Accepts the expressions and options of
  * `LeaderScheduler.cron()`.
  */
 export function LeaderCron(expression: string, options: LeaderCronOptions = {}): TickMethodDecorator {
   return (target, key, { value }) => mark("@LeaderCron", { target, key, value }, { kind: "cron", expression, options });
 }
 
-/** Calls the method every `ms`, on the leader only. The options are those of `LeaderScheduler.every()`. */
+/** Calls the method every `ms`, on the leader only. Accepts the options of `LeaderScheduler.every()`. */
 export function LeaderInterval(ms: number, options: LeaderIntervalOptions = {}): TickMethodDecorator {
   return (target, key, { value }) => mark("@LeaderInterval", { target, key, value }, { kind: "every", ms, options });
 }
@@ -62,10 +62,11 @@ export type TermMethodDecorator = <Method extends (term: LeaderTerm) => unknown>
 export const ON_ELECTED: Marker = { key: Symbol("x.nestjs.onElected"), decorator: "@OnElected" };
 
 /**
- * Calls the method with the term each time this process is elected. It may return at once, or work until `term.signal`
- * aborts: the leadership is handed over only when the method has ended.
+ * Calls the method with the term each time this process is elected. The method may return immediately, or work until
+ * `term.signal` aborts. The leadership is handed over only after the method has ended.
  *
- * A method that fails hands the leadership over, and this process stays out for the election's cooldown.
+ * If the method fails, this process hands the leadership over and does not become a candidate for the election's
+ * cooldown.
  */
 export function OnElected(): TermMethodDecorator {
   return (target, key, { value }) =>

@@ -1,4 +1,4 @@
-/** What this application does while it leads: the ticks of its schedules, and its `@OnElected` methods. */
+/** The work of this application while it leads: the ticks of its schedules, and its `@OnElected` methods. */
 import { Logger } from "@nestjs/common";
 import type { LeaderElection, LeaderLogger, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler } from "@x/leader/scheduler";
@@ -9,7 +9,10 @@ import { ON_ELECTED, SCHEDULE, type ScheduleMark } from "./leader-methods.ts";
 
 const logger = new Logger("Leader");
 
-/** Lines of the election in Nest's log. An error of the work has its stack, an error of the network has its message. */
+/**
+ * Writes the election's lines to Nest's log. An error in the work is logged with its stack, an error in the network
+ * with its message.
+ */
 export const nestLogger: LeaderLogger = Object.freeze({
   info: (facts: object, message: string) => logger.log(logLine(facts, message)),
   warn: (facts: object, message: string) => logger.warn(logLine(facts, message)),
@@ -26,7 +29,7 @@ export class Leadership {
     this.#scheduler = scheduler;
   }
 
-  /** Takes what is marked. Throws for what is marked wrongly, before anything runs. */
+  /** Collects the marked methods. Throws for a decorator that is used wrongly, before any work starts. */
   prepare(discovery: Discovery): void {
     const schedules = discovery.methods<ScheduleMark>(SCHEDULE);
     this.#onElected = discovery.methods<true>(ON_ELECTED);
@@ -40,22 +43,25 @@ export class Leadership {
     this.#scheduler.on("error", (error) => logger.warn(`scheduler: ${String(error)}`));
   }
 
-  /** Takes part in the election from now on. */
+  /** Starts to take part in the election. */
   start(): void {
     const election = this.#election;
     if (election === null) return;
     election
       .run((term) => this.#lead(term))
-      // It rejects only if it cannot begin, or if its Redlock was closed from outside.
+      // Rejects only if the election cannot start, or if its Redlock was closed by other code.
       .catch((error: unknown) => logger.error("the election has ended", stackOf(error)));
   }
 
-  /** Hands the leadership over when its work has ended, at the latest after `drainTimeout`. */
+  /** Hands the leadership over once the work has ended, at the latest after `drainTimeout`. */
   async stop(drainTimeout: number): Promise<void> {
     await this.#election?.stop({ drainTimeout });
   }
 
-  /** Settles when nothing of it runs any more, so that the lease is never released before. */
+  /**
+   * Runs the scheduler and the `@OnElected` methods. Settles when all of the work has ended, so that the lease is not
+   * released earlier.
+   */
   async #lead(term: LeaderTerm): Promise<void> {
     const work = [
       async () => await this.#scheduler?.lead(term),
@@ -66,7 +72,7 @@ export class Leadership {
         try {
           await run();
         } catch (error) {
-          // Not awaited: it waits for this very task.
+          // Not awaited: `resign` waits for this very task.
           void term.resign();
           throw error;
         }

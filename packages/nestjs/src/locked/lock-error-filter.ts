@@ -1,16 +1,16 @@
-/** The HTTP answer to a request that did not get its lock. */
+/** The HTTP response to a request that failed to acquire its lock. */
 import { type ArgumentsHost, Catch, ConflictException, ServiceUnavailableException } from "@nestjs/common";
 import { BaseExceptionFilter } from "@nestjs/core";
 import { LockHeldError, QuorumUnreachableError } from "@x/redlock-core";
 
-/** A lock may be released at any time, and a node may answer again at any time. */
+/** The lock may be released, and a node may answer again, at any time. */
 const RETRY_AFTER_SECONDS = "1";
 
 /**
- * Answers `LockHeldError` with 409 and `QuorumUnreachableError` with 503, both with `Retry-After`. Nothing ran in
- * either case, so the client may repeat the request. The answer names neither the resource nor its holder.
+ * Answers `LockHeldError` with 409 and `QuorumUnreachableError` with 503, both with `Retry-After`. The handler did not
+ * run, so the client may repeat the request. The response names neither the resource nor its holder.
  *
- * Other errors, and errors outside of HTTP, are left to Nest.
+ * Nest handles all other errors, and errors outside of HTTP.
  */
 export class LockErrorFilter extends BaseExceptionFilter {
   override catch(error: unknown, host: ArgumentsHost): void {
@@ -18,7 +18,7 @@ export class LockErrorFilter extends BaseExceptionFilter {
       error instanceof LockHeldError
         ? new ConflictException("Another request or job works on this. Try again.")
         : error instanceof QuorumUnreachableError
-          ? new ServiceUnavailableException("Locks cannot be taken at the moment. Try again.")
+          ? new ServiceUnavailableException("Locks cannot be acquired at the moment. Try again.")
           : undefined;
     if (answer === undefined || host.getType() !== "http") throw error;
     const adapter = this.applicationRef ?? this.httpAdapterHost?.httpAdapter;

@@ -1,4 +1,4 @@
-/** The calls of `@Locked` methods that are under way in this application, and the lock of each. */
+/** The running calls of `@Locked` methods in this application, and the lock of each call. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import type { Lock, Redlock, UsingOptions } from "@x/redlock-core";
 import { InFlight, show } from "@x/redlock-core/protocol";
@@ -6,19 +6,19 @@ import { InFlight, show } from "@x/redlock-core/protocol";
 const locks = new AsyncLocalStorage<Lock>();
 
 interface LockedCall {
-  /** The name of the method, for errors. */
+  /** The name of the method, for error messages. */
   readonly method: string;
-  /** Returns the names of what is to be locked. */
+  /** Returns the names of the resources to lock. */
   readonly resources: () => string | readonly string[];
   readonly options: UsingOptions;
   readonly run: () => unknown;
 }
 
 /**
- * Returns the lock of the innermost `@Locked` method that this code was called by: for its `signal`, its
- * `fencingToken` and `assertHeld()`.
+ * Returns the lock of the innermost `@Locked` method around the caller: for its `signal`, its `fencingToken` and
+ * `assertHeld()`.
  *
- * Code that outlives its method, because nobody awaited it, gets a lock that is no longer held.
+ * Code that outlives its method, because no one awaited it, gets a lock that is no longer held.
  * @throws Error outside of a `@Locked` method
  */
 export function currentLock(): Lock {
@@ -27,7 +27,7 @@ export function currentLock(): Lock {
   return lock;
 }
 
-/** What Nest injects into the classes that have `@Locked` methods. */
+/** Nest injects this object into the classes that have `@Locked` methods. */
 export class LockedCalls {
   readonly #redlock: Redlock;
   readonly #calls = new InFlight();
@@ -46,7 +46,7 @@ export class LockedCalls {
           const result = await locks.run(lock, run);
           if (isObservable(result)) {
             throw new TypeError(
-              `${method} is @Locked: it must not return an Observable, which works after the release`,
+              `${method} is @Locked: it must not return an Observable, which does its work after the release`,
             );
           }
           return result;
@@ -73,7 +73,7 @@ function namesOf(method: string, given: unknown): string | readonly string[] {
   throw new TypeError(`${method} is @Locked: its resource must be a string or an array of strings, got ${show(given)}`);
 }
 
-/** An observable is known by what rxjs knows one by: there may be two copies of it. */
+/** Recognizes an observable by its methods, as rxjs does, because an application may load rxjs twice. */
 function isObservable(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return false;
   const { lift, subscribe } = value as { readonly lift?: unknown; readonly subscribe?: unknown };

@@ -5,14 +5,14 @@ import type { UsingOptions } from "@x/redlock-core";
 import { instanceMethod, methodName } from "../rules/names.ts";
 import { LockedCalls } from "./locked-calls.ts";
 
-/** The key under which an instance has what Nest injected. */
+/** The property of an instance that holds the injected `LockedCalls`. */
 const CALLS = Symbol("x.nestjs.lockedCalls");
 
 type ResourcesOf = (...args: readonly unknown[]) => string | readonly string[];
 
 type AsyncMethod = (...args: never[]) => Promise<unknown>;
 
-/** A method whose arguments the function of the resource can take. */
+/** `Method`, if the function of the resource accepts the method's arguments. Otherwise never. */
 type Fitting<Method extends AsyncMethod, Args extends readonly unknown[]> =
   Parameters<Method> extends readonly [...Args, ...(readonly unknown[])] ? Method : never;
 
@@ -24,13 +24,14 @@ export type LockedMethodDecorator<Args extends readonly unknown[]> = <Method ext
 
 /**
  * Runs the method while it holds the lock on `resource`: a name, several names, or a function of the method's arguments
- * that returns them. It is called with the instance as `this`.
+ * that returns the names. This function is called with the instance as `this`.
  *
- * The lock is extended while the method runs and released when its promise has settled. `currentLock()` returns it. A
- * call that does not get the lock within `timeout` rejects with `LockHeldError`. A `@Locked` method that calls another
- * one for the same resource rejects with `ReentrancyError`, or joins with `reentrancy: "join"`.
+ * The lock is extended while the method runs, and released when the method's promise has settled. `currentLock()`
+ * returns the lock. If the lock is not free within `timeout`, the call rejects with `LockHeldError`. A `@Locked` method
+ * that calls another `@Locked` method for the same resource rejects with `ReentrancyError`, or joins the lock with
+ * `reentrancy: "join"`.
  *
- * Guards, pipes and interceptors of a controller run before the lock is asked for.
+ * Guards, pipes and interceptors of a controller run before the lock is requested.
  */
 // oxlint-disable-next-line typescript/no-explicit-any -- what a parameter without a type is
 export function Locked<const Args extends readonly unknown[] = readonly any[]>(
@@ -58,7 +59,9 @@ export function Locked<const Args extends readonly unknown[] = readonly any[]>(
   };
 }
 
-/** What other decorators have said of the method, and what they look at, is true of its stand-in, too. */
+/**
+ * Copies the metadata of other decorators, the name and the number of parameters from the method to its replacement.
+ */
 function standIn<Method extends (...args: never[]) => unknown>(
   method: (...args: never[]) => unknown,
   by: Method,

@@ -1,8 +1,8 @@
-/** Pure: what a line in Nest's log says of an event. */
+/** Pure: the text of an event in Nest's log. */
 
 /**
  * Returns a sentence with the facts of an event, such as `leadership ended: election billing, term 5, reason resigned,
- * held 1560 ms`. An error is named last, by its message.
+ * held 1560 ms`. The messages of errors come last.
  */
 export function logLine(facts: object, message: string): string {
   const entries = Object.entries(facts).filter(([, value]) => value !== undefined);
@@ -16,7 +16,7 @@ export function stackIn(facts: object): string | undefined {
   return Object.values(facts).find((value) => value instanceof Error)?.stack;
 }
 
-/** A name such as `remainingMs` is read as "remaining … ms". */
+/** Splits a name into words: `remainingMs: 12` becomes "remaining 12 ms". */
 function factText(name: string, value: unknown): string {
   const words = name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
   if (typeof value !== "number") return `${words} ${String(value)}`;

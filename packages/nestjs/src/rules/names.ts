@@ -1,12 +1,15 @@
-/** Pure: what errors call a class and a method. */
+/** Pure: names of classes and methods in error messages. */
 
-/** A class as a decorator gets it: an object whose constructor has the name, or the constructor itself. */
+/**
+ * Returns `Class.method()`. `target` is the argument of a decorator: a prototype, or the class itself for a static
+ * method.
+ */
 export function methodName(target: object, key: string | symbol): string {
   const owner = typeof target === "function" ? target : target.constructor;
   return `${owner.name}.${String(key)}()`;
 }
 
-/** What a decorator of a method is called with. */
+/** The arguments of a method decorator. */
 export interface Decorated {
   readonly target: object;
   readonly key: string | symbol;
@@ -14,7 +17,8 @@ export interface Decorated {
 }
 
 /**
- * Returns the method. Throws unless it is one of instances, whose name is a string, as Nest's own discovery asks for.
+ * Returns the decorated method. Throws for a static method, and for a name that is a symbol: Nest's discovery finds
+ * neither.
  */
 export function instanceMethod(decorator: string, { target, key, value }: Decorated): (...args: never[]) => unknown {
   if (typeof target === "object" && typeof value === "function" && typeof key === "string")
@@ -22,7 +26,7 @@ export function instanceMethod(decorator: string, { target, key, value }: Decora
   throw new TypeError(`${methodName(target, key)} must be a method of instances to be ${decorator}`);
 }
 
-/** Returns the same error with the place in front of its message. */
+/** Returns the same error, with `place` at the start of its message. */
 export function at(place: string, error: unknown): unknown {
   if (error instanceof Error) error.message = `${place}: ${error.message}`;
   return error;

@@ -5,17 +5,18 @@ import type { ConnectionOptions } from "bullmq";
 import type { Marker } from "../discovery.ts";
 import type { JobHost } from "./worker-host.ts";
 
-/** The options of `ExclusiveWorker`, with what the module knows left out. */
+/** The options of `ExclusiveWorker`, with defaults from the module. */
 export interface ExclusiveProcessorOptions<Data = unknown, Name extends string = string>
   extends Omit<ExclusiveWorkerOptions<Data, Name>, "connection"> {
-  /** Default: that of the queue, or else of `BullModule.forRoot`. */
+  /** Default: the connection of the queue, or else of `BullModule.forRoot`. */
   readonly connection?: ConnectionOptions | undefined;
   /**
-   * Whether the locks of the keys are on the queue's own Redis, where they cost no request of their own. `@Locked`
-   * methods then exclude these jobs only if that Redis is the one node of the module's `Redlock`. Default false.
+   * Whether the locks of the keys are on the queue's own Redis, where they cost no extra request. In this case
+   * `@Locked` methods exclude these jobs only if the queue's Redis is also the single node of the module's `Redlock`.
+   * Default false.
    */
   readonly locksOnQueue?: boolean | undefined;
-  /** Which `BullModule.forRoot` is meant, where there are several. */
+  /** The `configKey` of the `BullModule.forRoot` to use, if an application has several. */
   readonly configKey?: string | undefined;
 }
 
@@ -28,10 +29,12 @@ export const PROCESSOR: Marker = { key: Symbol("x.nestjs.processor"), decorator:
 
 type DataOf<Host> = Host extends { process(job: { readonly data: infer Data }): unknown } ? Data : unknown;
 
-/** A path that leads nowhere in the data of the class's jobs is told by the name of what is missing. */
+/**
+ * Checks that a path exists in the job data of the class. A wrong path shows the missing name in the compiler's error.
+ */
 type Fits<Key, Host> = [Extract<Key, string>] extends [KeyPath<DataOf<Host>>]
   ? unknown
-  : { readonly "the key is no path to a key in the data of these jobs": Key };
+  : { readonly "the key is not a path to a key in the data of these jobs": Key };
 
 /** Decorates classes that extend `ExclusiveWorkerHost`, or `WorkerHost` of `@nestjs/bullmq`. */
 export type ExclusiveProcessorDecorator<Data, Name extends string, Key = KeyOption<Data, Name>> = <
@@ -42,10 +45,10 @@ export type ExclusiveProcessorDecorator<Data, Name extends string, Key = KeyOpti
 
 /**
  * Processes the jobs of `queue` with this class, at most one job per key at a time. The class extends
- * `ExclusiveWorkerHost`, or `WorkerHost` of `@nestjs/bullmq`. `@Processor` works beside it, for other queues.
+ * `ExclusiveWorkerHost`, or `WorkerHost` of `@nestjs/bullmq`. Other queues may use `@Processor` in the same
+ * application.
  *
- * The locks of the keys are on the `Redlock` of the module, so that `@Locked` methods and jobs exclude each other
- * wherever the queue is.
+ * The locks of the keys are on the module's `Redlock`. So `@Locked` methods and jobs exclude each other, on any queue.
  */
 export function ExclusiveProcessor<
   // oxlint-disable-next-line typescript/no-explicit-any -- as ExclusiveWorkerHost

@@ -1,4 +1,4 @@
-/** The workers of an application: one for each `@ExclusiveProcessor`. */
+/** The workers of an application: one worker for each `@ExclusiveProcessor`. */
 import "reflect-metadata";
 import { Logger } from "@nestjs/common";
 import type { ModuleRef } from "@nestjs/core";
@@ -11,7 +11,7 @@ import { at } from "../rules/names.ts";
 import { PROCESSOR, type ProcessorMark } from "./exclusive-processor.ts";
 import { attachWorker, isJobHost } from "./worker-host.ts";
 
-/** What `@nestjs/bullmq` calls its providers, and the keys of its decorators; it need not be installed. */
+/** Provider names and metadata keys of `@nestjs/bullmq`, repeated here because the package may be missing. */
 const queueToken = (queue: string): string => `BullQueue_${queue}`;
 const configToken = (key = "default"): string => `BULLMQ_CONFIG(${key})`;
 const ON_WORKER_EVENT = "bullmq:worker_events_metadata";
@@ -31,7 +31,7 @@ export class ExclusiveWorkers {
   readonly #redlock: Redlock;
   readonly #providers: ModuleRef;
   readonly #workers: ExclusiveWorker[] = [];
-  /** Those of `#workers` that the application does not start itself. */
+  /** Workers of `#workers` with `autorun: false`, which the application starts itself. */
   readonly #startedByHand = new Set<ExclusiveWorker>();
   #stopped: Promise<void> | undefined;
 
@@ -44,7 +44,7 @@ export class ExclusiveWorkers {
     return this.#workers;
   }
 
-  /** Makes the workers, which take no job before `start()`. Throws for what is marked wrongly. */
+  /** Creates the workers, which take no job until `start()`. Throws for a decorator that is used wrongly. */
   prepare(discovery: Discovery): void {
     const processors = discovery.objects<ProcessorMark>(PROCESSOR);
     for (const each of processors) {
@@ -63,7 +63,7 @@ export class ExclusiveWorkers {
     }
   }
 
-  /** Takes no more jobs, and resolves when those that run have ended. */
+  /** Takes no more jobs. Resolves when all running jobs have ended. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
@@ -75,7 +75,7 @@ export class ExclusiveWorkers {
       if (end.status === "rejected") logger.warn(`a worker was not closed: ${String(end.reason)}`);
   }
 
-  /** Asks the jobs that run to end: their signals abort. */
+  /** Aborts the signals of all running jobs. */
   cancel(reason: string): void {
     for (const worker of this.#workers) worker.cancelAllJobs(reason);
   }
@@ -84,7 +84,9 @@ export class ExclusiveWorkers {
     if (!isJobHost(object))
       throw new TypeError("an @ExclusiveProcessor must extend ExclusiveWorkerHost, or WorkerHost of @nestjs/bullmq");
     if (Reflect.hasMetadata(PLAIN_PROCESSOR, object.constructor))
-      throw new TypeError("an @ExclusiveProcessor must not be a @Processor, too: jobs would run twice at a time");
+      throw new TypeError(
+        "an @ExclusiveProcessor must not also be a @Processor: two jobs of a key would run at a time",
+      );
     const { configKey, autorun = true, locksOnQueue, ...own } = mark.options;
     const isOnQueue = LOCKS_ON_QUEUE.of("locksOnQueue", locksOnQueue);
     const options: { readonly connection?: unknown; readonly autorun: boolean } = {
@@ -100,7 +102,7 @@ export class ExclusiveWorkers {
     }
     const worker = new ExclusiveWorker(
       mark.queue,
-      // Four parameters: with fewer BullMQ would not hand the signal over.
+      // Four parameters: BullMQ passes the signal only to a function with enough parameters.
       (job, token, signal, lock) => object.process(job, token, signal, lock),
       options as ExclusiveWorkerOptions,
     );
@@ -111,7 +113,7 @@ export class ExclusiveWorkers {
     return worker;
   }
 
-  /** Returns where the queue is: as it was registered, or else as all queues are. */
+  /** Returns the queue's connection, prefix and telemetry: as registered for this queue, or else for all queues. */
   #shared(queue: string, configKey: string | undefined): Shared {
     const registered = this.#find(queueToken(queue)) as { readonly opts?: Shared } | undefined;
     const shared = this.#find(configToken(configKey)) as Shared | undefined;
@@ -129,13 +131,13 @@ export class ExclusiveWorkers {
 }
 
 /**
- * Methods with `@OnWorkerEvent` of `@nestjs/bullmq` are called with the worker's events. BullMQ makes an `error` of
- * what one throws, and so does this of what an async one rejects with.
+ * Calls the methods with `@OnWorkerEvent` of `@nestjs/bullmq` for the worker's events. BullMQ emits `error` for a
+ * method that throws. This function emits `error` also for an async method that rejects.
  */
 function listen(worker: ExclusiveWorker, methods: readonly MarkedMethod<WorkerEvent>[]): void {
   for (const { name, mark, call } of methods) {
     const failed = (error: unknown): void => {
-      // What fails to be told of errors would be told of its own.
+      // A listener of `error` that fails would receive its own failure as the next `error`.
       if (mark.eventName === "error") logger.error(`${name} failed: ${messageOf(error)}`);
       else worker.emit("error", asError(error));
     };
@@ -146,7 +148,7 @@ function listen(worker: ExclusiveWorker, methods: readonly MarkedMethod<WorkerEv
   }
 }
 
-/** An option that is undefined counts as left out. */
+/** Removes options that are undefined, so that they count as missing. */
 function withoutUndefined<Options extends object>(options: Options): Partial<Options> {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as Partial<Options>;
 }

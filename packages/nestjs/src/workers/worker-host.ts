@@ -8,17 +8,17 @@ const workers = new WeakMap<object, ExclusiveWorker>();
 // oxlint-disable typescript/no-explicit-any -- the defaults of BullMQ's own Job, so that a host without types compiles
 export abstract class ExclusiveWorkerHost<Data = any, Result = any, Name extends string = string> {
   // oxlint-enable typescript/no-explicit-any
-  /** The worker, from the hook `onApplicationBootstrap` on. */
+  /** The worker. Available from the hook `onApplicationBootstrap` on. */
   get worker(): ExclusiveWorker<Data, Result, Name> {
     const worker = workers.get(this);
     if (worker === undefined)
-      throw new Error(`${this.constructor.name}.worker is there from the hook onApplicationBootstrap on`);
+      throw new Error(`${this.constructor.name}.worker is available from the hook onApplicationBootstrap on`);
     return worker as unknown as ExclusiveWorker<Data, Result, Name>;
   }
 
   /**
-   * Processes one job; no other job of its keys runs meanwhile. `signal` aborts when the job is cancelled or a lock is
-   * lost. `lock.fencingToken` is for the store that the job writes to.
+   * Processes one job. No other job of the same keys runs at the same time. `signal` aborts when the job is cancelled
+   * or a lock is lost. Pass `lock.fencingToken` to the store that the job writes to.
    */
   abstract process(
     job: Job<Data, Result, Name>,
@@ -28,7 +28,9 @@ export abstract class ExclusiveWorkerHost<Data = any, Result = any, Name extends
   ): Promise<Result>;
 }
 
-/** What `ExclusiveWorkerHost` has, and `WorkerHost` of `@nestjs/bullmq`, whose type knows no signal and no lock. */
+/**
+ * The members of `ExclusiveWorkerHost` and of `WorkerHost` of `@nestjs/bullmq`, whose type has no signal and no lock.
+ */
 export interface JobHost<Data = unknown, Name extends string = string> {
   readonly worker: object;
   // oxlint-disable typescript/no-explicit-any -- a result may be of any type
@@ -46,7 +48,8 @@ export function isJobHost(object: object): object is JobHost {
 }
 
 /**
- * Tells a host by its members, because `@nestjs/bullmq` need not be installed. Its `worker` throws until there is one.
+ * Recognizes a host by its members, because `@nestjs/bullmq` may be missing. The getter `worker` throws until the
+ * worker exists.
  */
 function isWorkerHost(object: object): boolean {
   return "worker" in object && "process" in object && typeof object.process === "function";
