@@ -109,9 +109,9 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
     // It was handed out before, and waits for its lock, which plain code holds: in its slot, or in front of the line, if
     // it has given that up because the key was closed. Whoever was handed out behind it goes on meanwhile, also if it
-    // had to wait for its lock, too.
-    const wasHandedOut = owners.has(job.id) || job.lockPlace !== undefined;
-    if (owners.has(other.id) || (other.lockPlace !== undefined && wasHandedOut)) continue;
+    // had to wait for its lock, too, and whoever had been given a slot by then.
+    const mayPass = owners.has(job.id) || job.lockPlace !== undefined || other.passedBy.has(job.id);
+    if (owners.has(other.id) || (other.lockPlace !== undefined && mayPass)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
     if (isPassed) throw new LaneViolation("order", `${job.id} of ${name} began before ${other.id}`);
   }

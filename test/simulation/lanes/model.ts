@@ -30,6 +30,8 @@ export interface ModelJob {
   lockPlace: number | undefined;
   /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
   behind: readonly ModelJob[];
+  /** The jobs that had a slot of a key when this job gave up its own slot: they may begin before it. */
+  readonly passedBy: Set<string>;
   /** Keys in whose line its place is not known: it was lost or chosen by hand, or is that of a delayed or LIFO job. */
   readonly displaced: Set<string>;
   /** A newer one of its keys waits: it is not to run, or not again. */
@@ -189,6 +191,7 @@ export class LaneModel {
       slots: [],
       lockPlace: undefined,
       behind: [],
+      passedBy: new Set<string>(),
       displaced: new Set<string>(),
       isSuperseded: false,
       isLeaving: false,
@@ -454,7 +457,7 @@ export class LaneModel {
         if (holders.get(name)?.has(job.id) === true) continue;
         // Of several that wait for their lock, any may go on when fewer may.
         if (wasLowered && owners.size > this.slotsOf(name)) job.displaced.add(name);
-        owners.delete(job.id);
+        if (owners.delete(job.id)) for (const id of holders.get(name) ?? []) job.passedBy.add(id);
       }
     }
   }
