@@ -63,6 +63,10 @@ it("is asked by the command line, which says who has a lock", async () => {
   const redlock = connected("billing-api");
   const names = ["a", "b", "c", "d"];
   await Promise.all(names.map((name) => redlock.acquire(name, { ttl: 60_000 })));
+  // No call waits until the nodes know the name of its client.
+  await expect
+    .poll(async () => (await run(["locks", "inspect", "a", "--cluster"])).text)
+    .toContain("a: held by billing-api, for ");
   for (const name of names) {
     const { code, text } = await run(["locks", "inspect", name, "--cluster"]);
     expect(text).toContain(`${name}: held by billing-api, for `);
