@@ -69,8 +69,16 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, however late",
-    patches: [core("lock/attempt.ts", "remainingMs(end, now) <= 0", "now.monotonicMs < 0")],
+    patches: [core("lock/attempt.ts", "tookMs >= this.#timeoutMs", "tookMs < 0")],
     directed: "grants after the end",
+  },
+  {
+    protection: "late votes do not count",
+    without: "a vote counts until the validity is over",
+    patches: [
+      core("lock/attempt.ts", "tookMs >= this.#timeoutMs", "tookMs >= validityMs(ttlMs, engine.options.driftFactor)"),
+    ],
+    directed: "late vote over a loss",
   },
   {
     protection: "all clocks",

@@ -1,3 +1,4 @@
+import { INVARIANTS } from "@x/testing/world";
 import { describe, expect, it } from "vitest";
 import { DIRECTED, runDirected } from "./directed.ts";
 import { loadEngine } from "./engine.ts";
@@ -22,6 +23,11 @@ describe("simulation of locks", () => {
     const result = await runDirected(engine, name);
     expect(result.violation).toBeUndefined();
     expect(result.grants).toBeGreaterThan(0);
+  });
+
+  it("breaks the order of tokens over a loss of data if client clocks differ by maxTtl - nodeTimeout", async () => {
+    const result = await runDirected(engine, "clocks too far apart over a loss");
+    expect(result.violation?.invariant).toBe(INVARIANTS.tokenOrder);
   });
 
   it.each([

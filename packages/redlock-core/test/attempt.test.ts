@@ -133,6 +133,34 @@ describe("attempt", () => {
     node.answer = (operations) => Promise.resolve(granted(operations));
   });
 
+  const LATE = [
+    { when: "the event loop was blocked", pass: (clock: ManualClock) => clock.block(400) },
+    { when: "the machine was suspended", pass: (clock: ManualClock) => clock.suspend(400) },
+  ];
+  it.each(LATE)("counts no answer that is read after nodeTimeout because $when, and releases the key", async (late) => {
+    const clock = new ManualClock();
+    const nodes = [new StubNode(), new StubNode(), new StubNode()];
+    for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+    const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
+    const refused = errorOf(redlock.tryAcquire("r"));
+    late.pass(clock);
+    const error = await refused;
+    expect(error).toBeInstanceOf(QuorumUnreachableError);
+    expect((error as QuorumUnreachableError).message).toContain("answer was read 400 ms after the request");
+    await clock.advance(1);
+    for (const { operations } of nodes) expect(operations.at(-1)).toMatch(/^r/);
+  });
+
+  it("counts an answer that is read just within nodeTimeout", async () => {
+    const clock = new ManualClock();
+    const nodes = [new StubNode(), new StubNode(), new StubNode()];
+    for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+    const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
+    const acquired = redlock.tryAcquire("r");
+    clock.block(299);
+    expect((await acquired)?.isHeld()).toBe(true);
+  });
+
   it("leaves nobody in the line when it cannot begin", async () => {
     const random = { token: (): string => "0".repeat(40), fraction: (): number => 0 };
     const node = new StubNode();

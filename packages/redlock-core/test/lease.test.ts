@@ -50,6 +50,20 @@ it.each([
   for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
 });
 
+it("is extended by no answer that is read after nodeTimeout because the event loop was blocked", async () => {
+  const clock = new ManualClock();
+  const nodes = [new StubNode(), new StubNode(), new StubNode()];
+  for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+  const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
+  const lock = await redlock.acquire("r", { ttl: 6_000, autoExtend: false });
+  const leftMs = lock.remaining();
+  const extended = lock.extend();
+  clock.block(400);
+  await extended;
+  const extensions = nodes[0]?.operations.filter((operation) => operation.startsWith("e"));
+  expect([extensions?.length, lock.remaining()]).toEqual([2, leftMs]);
+});
+
 it("is lost when the machine was suspended, though its wall clock was set back by as much", async () => {
   const [clock, node] = [new ManualClock(), new StubNode()];
   node.answer = (operations) => Promise.resolve(granted(operations));

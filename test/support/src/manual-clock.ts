@@ -27,6 +27,11 @@ export class ManualClock {
     process.nextTick(run);
   }
 
+  /** A callback blocks the event loop: time passes, and no timer runs meanwhile. */
+  block(ms: number): void {
+    this.#nowMs += ms;
+  }
+
   /** The machine sleeps: nothing is due meanwhile. */
   suspend(ms: number): void {
     this.#suspendedMs += ms;

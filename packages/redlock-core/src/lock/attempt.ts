@@ -3,8 +3,9 @@
  *
  * An attempt guarantees the following:
  * - It has a token and a ballot of its own.
- * - `granted` means that a quorum of voting nodes set the keys, and that the validity is not over by any clock. The
- *   validity is counted from before the first byte was sent.
+ * - `granted` means that a quorum of voting nodes set the keys, and that the client read these answers within the
+ *   attempt's timeout, by every clock. The timeout is at most the validity, which is counted from before the first
+ *   byte was sent.
  * - The result is known with the quorum-th grant.
  * - If the attempt is refused, every node that may have set a key is asked to release it before the caller learns of
  *   the refusal. If a waiter is refused because the lock is held, the missing answers decide: a node that did not
@@ -17,7 +18,7 @@ import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/ro
 import { acquireText, type Target } from "../rules/operation.ts";
 import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
 import { isClient } from "../rules/token.ts";
-import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { elapsedMs, type LeaseEnd, leaseEnd, validityMs } from "../rules/validity.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";
 
@@ -90,6 +91,8 @@ class Attempt implements RoundOwner {
   readonly #token: string;
   /** 0 where a single node numbers its grants. */
   readonly #ballot: number;
+  /** The milliseconds within which answers count. */
+  readonly #timeoutMs: number;
   readonly #round: Round;
   /** The nodes that granted and may vote, that answered, and that answered without setting a key, as bits. */
   #grantedBy = 0;
@@ -109,6 +112,7 @@ class Attempt implements RoundOwner {
     this.#request = request;
     this.#onResult = onResult;
     this.#token = engine.newToken();
+    this.#timeoutMs = Math.min(timeoutMs, validityMs(ttlMs, engine.options.driftFactor));
     this.#ballot = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
     this.observe = enrolment === undefined ? request.observe : (node, answer) => this.#follow(enrolment, node, answer);
     this.#round = new Round(engine, this, {
@@ -121,7 +125,7 @@ class Attempt implements RoundOwner {
         member: enrolment?.member,
         note,
       }),
-      timeoutMs: Math.min(timeoutMs, ttlMs),
+      timeoutMs: this.#timeoutMs,
     });
   }
 
@@ -137,7 +141,7 @@ class Attempt implements RoundOwner {
     if (vote === "granted") {
       this.#grantedBy |= 1 << node;
       if (countOf(this.#grantedBy) === quorum) {
-        this.#decideWon(answer);
+        this.#decideWon(node, answer);
         return true;
       }
     } else {
@@ -151,13 +155,21 @@ class Attempt implements RoundOwner {
     return true;
   }
 
-  /** The validity counts from the request, and must not be over when the quorum-th grant arrives. */
-  #decideWon(last: Answer): void {
+  /**
+   * Compares the time with the timeout once more, because the round's timer runs late if this process was blocked or
+   * the machine was suspended.
+   *
+   * The order of tokens needs this check. A node that lost its data votes again after its quarantine. Its vote for an old
+   * ballot may then be younger than a grant that the node has forgotten.
+   */
+  #decideWon(node: number, last: Answer): void {
     const engine = this.#engine;
     const { target, asked, ttlMs, enrolment } = this.#request;
     const now = readClock(engine.clock);
-    const end = leaseEnd(asked, ttlMs, engine.options.driftFactor);
-    if (remainingMs(end, now) <= 0) {
+    const tookMs = elapsedMs(asked, now);
+    if (tookMs >= this.#timeoutMs) {
+      const message = `answer was read ${Math.round(tookMs)} ms after the request, allowed are ${Math.round(this.#timeoutMs)} ms`;
+      (this.#ballots ??= [])[node] = { vote: "failed", ms: tookMs, answer: { kind: "error", message, timedOut: true } };
       this.#refuse("too late");
       return;
     }
@@ -173,7 +185,7 @@ class Attempt implements RoundOwner {
         token: this.#token,
         fencingToken,
         ttlMs,
-        end,
+        end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
         granted: now,
         mayHoldOn: this.#mayHoldOn,
         hadKeyOn: this.#grantedBy,

@@ -1,11 +1,13 @@
 /**
  * An extension is one round that prolongs the lease on every node.
  *
- * It succeeds only if a quorum of nodes that may vote *still had* the token, and the round ended before the current
- * validity did.
+ * It succeeds only if a quorum of nodes that may vote *still had* the token. The round must end within its timeout and
+ * before the current validity does.
  *
- * A node where the key was missing is repaired in the same round, but does not count in it. So a gap in ownership is
- * never hidden, and one restarting node after another does not wear the lock down.
+ * A node where the key was missing is repaired in the same round. So one restarting node after another does not wear
+ * the lock down. The repaired node does not count in the round. While every node that loses its data is in
+ * quarantine, this rule is a second line of defense: the lock is safe without it. With `quarantine: false` it keeps a
+ * gap in ownership from being hidden.
  *
  * A node in quarantine does not count either: counting it let two holders overlap in the simulation.
  */
@@ -16,7 +18,7 @@ import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";
 import { type Extension, extendText, repairText } from "../rules/operation.ts";
 import { extensionOutcome, type Vote } from "../rules/quorum.ts";
-import { type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { elapsedMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
 
 interface ExtendRequest extends Extension {
   /** How long a node may take to answer. */
@@ -52,7 +54,7 @@ type Count = (vote: Vote, loss?: "taken" | "forced") => ExtendResult | undefined
 export function countExtension(
   engine: Engine,
   asked: Instant,
-  { ttlMs, end }: Pick<ExtendRequest, "ttlMs" | "end">,
+  { ttlMs, timeoutMs, end }: Pick<ExtendRequest, "ttlMs" | "timeoutMs" | "end">,
 ): Count {
   const { clock, nodes, options } = engine;
   const votes: Vote[] = [];
@@ -65,7 +67,8 @@ export function countExtension(
     const decided = extensionOutcome(tally, nodes.length);
     if (decided === "open") return undefined;
     if (decided === "taken") return { kind: "lost", reason: tally.forced > 0 ? "forced" : "taken", votes };
-    const isInTime = remainingMs(end, readClock(clock)) > 0;
+    const now = readClock(clock);
+    const isInTime = elapsedMs(asked, now) < timeoutMs && remainingMs(end, now) > 0;
     return decided === "won" && isInTime
       ? { kind: "extended", end: leaseEnd(asked, ttlMs, options.driftFactor) }
       : { kind: "failed", votes };
@@ -76,6 +79,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
   const { clock } = engine;
   const { target } = request;
   const asked = readClock(clock);
+  const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
   const count = countExtension(engine, asked, request);
   const { promise: result, resolve } = deferred<ExtendResult>();
   /** The nodes without a key, as bits. They set the key again once a quorum has said that the lock is still held. */
@@ -94,7 +98,6 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
       { onAnswer: () => false },
     );
   };
-  const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
   const round = startRound(
     engine,
     { kind: "other", target, text: extendText(request), timeoutMs },

@@ -3,8 +3,13 @@ import { driftMs } from "./validity.ts";
 
 /**
  * Returns how long a node that may have forgotten its keys casts no vote. That covers every lease that it may have
- * granted before, by a clock that may run slower than its own. `QUARANTINE_SLACK_MS` is added for a clock that is
- * stepped at boot.
+ * granted before. `QUARANTINE_SLACK_MS` is added for a clock that is stepped at boot.
+ *
+ * Exclusion does not need the drift, because a client trusts a lease for its TTL minus the drift. The drift keeps
+ * fencing tokens in order over a loss of data: clocks of clients may then differ by almost `maxTtl - nodeTimeout`.
+ *
+ * `nodeTimeout` is not added. Otherwise all clients would need the same one, and even programs of operators would have
+ * to know it.
  */
 export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
   return maxTtlMs + driftMs(maxTtlMs, driftFactor) + QUARANTINE_SLACK_MS;
