@@ -23,11 +23,11 @@ describe.skipIf(isWithoutPostgres())("effects", () => {
     await servers.redis.stop();
   });
 
-  it.each(Object.keys(SCENES) as SceneName[])("keep their promise where %s", async (name) => {
+  it.concurrent.each(Object.keys(SCENES) as SceneName[])("keep their promise where %s", async (name) => {
     expect(await play(name, effects, servers)).toBeUndefined();
   });
 
-  it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
+  it.concurrent.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
     "break a promise without: %s",
     async (_protection, { scene, patches }) => {
       const module = await loadSources<{ effects: typeof effects }>(

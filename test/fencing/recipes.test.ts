@@ -3,14 +3,14 @@
  * and with random ones.
  */
 import { readFileSync } from "node:fs";
-import { PGlite } from "@electric-sql/pglite";
 import { FencedOffError, fence } from "@x/redlock-core";
-import { type RedisServer, startRedis } from "@x/test-support";
+import { isWithoutPostgres, type RedisServer, startPostgres, startRedis } from "@x/test-support";
 import { AwsClient } from "aws4fetch";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { find, updateOne } from "mingo";
 import type { ResultSetHeader } from "mysql2/promise";
+import pg from "pg";
 import initSqlJs from "sql.js";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { startConditionalStore } from "./conditional-store.ts";
@@ -134,14 +134,20 @@ interface Opened {
 const createTable = "CREATE TABLE stock (sku TEXT PRIMARY KEY, quantity INTEGER NOT NULL)";
 
 async function openPostgres(): Promise<Opened> {
-  const database = await PGlite.create();
+  const postgres = await startPostgres();
+  const client = new pg.Client(postgres.url);
+  await client.connect();
   const [addFence = ""] = snippetsOf("PostgreSQL, SQLite", "sql");
-  await database.exec(`${createTable}; ${addFence}`);
+  await client.query(`${createTable}; ${addFence}`);
   const store = inSql(async (sql, values) => {
-    const { rows, affectedRows } = await database.query<object>(sql, [...values]);
-    return { rows, count: affectedRows ?? 0 };
+    const { rows, rowCount } = await client.query<object>(sql, [...values]);
+    return { rows, count: rowCount ?? 0 };
   });
-  return { store, close: () => database.close() };
+  const close = async (): Promise<void> => {
+    await client.end();
+    await postgres.stop();
+  };
+  return { store, close };
 }
 
 async function openSqlite(): Promise<Opened> {
@@ -312,7 +318,7 @@ const FEW_RUNS = Math.min(RUNS, 30);
 type Case = [store: string, locks: readonly (readonly string[])[], open: () => Promise<Opened>, numRuns?: number];
 const stores: readonly Case[] = [
   ["Redis", several, async () => await Promise.resolve({ store: inRedis, close: () => Promise.resolve() })],
-  ["PostgreSQL", one, openPostgres],
+  ...(isWithoutPostgres() ? [] : [["PostgreSQL", one, openPostgres, FEW_RUNS] satisfies Case]),
   ["SQLite", one, openSqlite],
   ["MongoDB's language", one, async () => await Promise.resolve({ store: inMongo(), close: () => Promise.resolve() })],
   ["S3's conditions", one, openS3, FEW_RUNS],

@@ -2,7 +2,14 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type RedisServer, spawnChild, startRedis, temporaryFolder } from "@x/test-support";
+import {
+  isWithoutPostgres,
+  type RedisServer,
+  spawnChild,
+  startPostgres,
+  startRedis,
+  temporaryFolder,
+} from "@x/test-support";
 import { transformSync } from "esbuild";
 import { afterAll, beforeAll, expect, it } from "vitest";
 
@@ -285,14 +292,15 @@ it("@x/semaphore works with @x/redlock-core and a client alone", () => {
   expect(told).toBe("[ false, false ] null\n");
 });
 
-it("@x/effects works with @x/redlock-core, BullMQ and a Postgres client alone", () => {
-  const folder = install(["redlock-core", "effects"], ["bullmq", "ioredis", "@electric-sql/pglite"]);
+it.skipIf(isWithoutPostgres())("@x/effects works with @x/redlock-core, BullMQ and a client alone", async () => {
+  await using postgres = await startPostgres();
+  const folder = install(["redlock-core", "effects"], ["bullmq", "ioredis", "pg"]);
   const script = `
-    import { PGlite } from "@electric-sql/pglite";
     import { Effects, OutboxRelay } from "@x/effects";
     import { Worker } from "bullmq";
-    const database = await PGlite.create();
-    const effects = new Effects(database);
+    import pg from "pg";
+    const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+    const effects = new Effects(pool);
     await effects.migrate();
     const { port } = new URL(process.env.REDIS_URL);
     const connection = { port: Number(port), maxRetriesPerRequest: null };
@@ -311,10 +319,10 @@ it("@x/effects works with @x/redlock-core, BullMQ and a Postgres client alone", 
     });
     await worker.close();
     await relay.stop();
-    await database.close();
+    await pool.end();
     console.log(n);`;
   writeFileSync(join(folder, "main.mjs"), script);
-  const env = { ...process.env, REDIS_URL: server.url };
+  const env = { ...process.env, REDIS_URL: server.url, DATABASE_URL: postgres.url };
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env })).toBe("1\n");
 });
 

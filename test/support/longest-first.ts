@@ -24,7 +24,6 @@ const LONG = [
   "test/simulation/simulation",
   "workers/test/contract/bullmq",
   "leader/test/outage",
-  "test/effects/mutations",
   "test/chaos/chaos",
   "workers/test/partitions/cluster",
   "workers/test/chaos",

