@@ -145,7 +145,7 @@ export class Client implements Victim {
   #granted(lock: Lock, maxHold?: number): Hold {
     const { world, checker } = this.#parts;
     const hold = checker.granted(this.machine, lock, maxHold);
-    world.tell(this.machine.name, "grant", () => `holds ${lock.resources.join(", ")} (${lock.fencingToken})`);
+    world.record(this.machine.name, "grant", () => `holds ${lock.resources.join(", ")} (${lock.fencingToken})`);
     this.#parts.faults().provoke({ machine: this.machine });
     return hold;
   }
@@ -164,7 +164,7 @@ export class Client implements Victim {
     }
     if (random.chance(0.7)) {
       checker.released(hold);
-      world.tell(this.machine.name, "end", () => `releases ${lock.resources.join(", ")} (${lock.fencingToken})`);
+      world.record(this.machine.name, "end", () => `releases ${lock.resources.join(", ")} (${lock.fencingToken})`);
       await this.#answered("release", 0, () => lock.release());
       this.#parts.faults().provoke({ machine: this.machine });
       return;
@@ -179,7 +179,7 @@ export class Client implements Victim {
   async #force(): Promise<void> {
     const { world, setting, checker } = this.#parts;
     const resource = world.random.pick(setting.resources);
-    world.tell(this.machine.name, "call", () => `takes ${resource} away by force`);
+    world.record(this.machine.name, "call", () => `takes ${resource} away by force`);
     const forcing = checker.forcing(resource, setting.maxTtl);
     const isTaken = await this.#answered("forceRelease", 0, () => this.redlock.forceRelease(resource));
     if (isTaken) checker.forced(forcing);

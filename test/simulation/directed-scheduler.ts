@@ -46,7 +46,7 @@ class SchedulerStage {
     for (const server of this.servers) {
       server.beSettled();
       server.onExecuted = (at, args, reply) =>
-        this.world.tell(at.name, "node", () => `${args.join("; ")} -> ${JSON.stringify(reply)}`);
+        this.world.record(at.name, "node", () => `${args.join("; ")} -> ${JSON.stringify(reply)}`);
     }
   }
 
@@ -55,7 +55,7 @@ class SchedulerStage {
   }
 
   tell(text: string): void {
-    this.world.tell("world", "fault", () => text);
+    this.world.record("world", "fault", () => text);
   }
 
   /** Has one schedule, with a tick each second; leads in `term`, or never. Its handler takes `workMs`. */
@@ -83,13 +83,13 @@ class SchedulerStage {
       // No message of a story is one of these.
       history: 0,
     });
-    scheduler.on("error", (error) => this.world.tell(name, "call", () => String(error)));
+    scheduler.on("error", (error) => this.world.record(name, "call", () => String(error)));
     scheduler.every(
       "s",
       PERIOD_MS,
       async ({ id, attempt, scheduledAt }) => {
         const atMs = scheduledAt.getTime() - EPOCH_MS;
-        this.world.tell(name, "call", () => `tick of ${atMs} ms, attempt ${attempt}`);
+        this.world.record(name, "call", () => `tick of ${atMs} ms, attempt ${attempt}`);
         if (this.#begun.has(`${id} ${attempt}`))
           this.world.violate(ELECTION_INVARIANTS.attempts, `attempt ${attempt} of ${id} began again, on ${name}`);
         if (atMs > this.#pausedMs)
@@ -107,7 +107,7 @@ class SchedulerStage {
     this.world.at(this.world.nowMs + 300, () => {
       if (term === undefined) return;
       this.termCount += 1;
-      this.world.tell(name, "grant", () => `leads (${term})`);
+      this.world.record(name, "grant", () => `leads (${term})`);
       machine.deliver("timer", () => void scheduler.lead(led as unknown as LeaderTerm));
     });
     return {

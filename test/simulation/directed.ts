@@ -44,7 +44,7 @@ class Stage {
       server.beSettled();
       server.onExecuted = (at, args, reply) => {
         if (args.length < 2) return;
-        this.world.tell(at.name, "node", () => `${args.slice(1).join("; ")} -> ${JSON.stringify(reply)}`);
+        this.world.record(at.name, "node", () => `${args.slice(1).join("; ")} -> ${JSON.stringify(reply)}`);
       };
     }
   }
@@ -76,7 +76,7 @@ class Stage {
   }
 
   tell(text: string): void {
-    this.world.tell("world", "fault", () => text);
+    this.world.record("world", "fault", () => text);
   }
 
   /** Starts one attempt; the hold appears in the list when it is granted. */
@@ -125,7 +125,7 @@ class Stage {
 
   forceRelease(actor: Actor): void {
     actor.machine.deliver("timer", () => {
-      this.world.tell(actor.machine.name, "call", () => `takes ${RESOURCE} away by force`);
+      this.world.record(actor.machine.name, "call", () => `takes ${RESOURCE} away by force`);
       const forcing = this.checker.forcing(RESOURCE, TTL_MS);
       void actor.redlock.forceRelease(RESOURCE).then((isTaken) => {
         if (isTaken) this.checker.forced(forcing);
@@ -177,7 +177,7 @@ class Stage {
   }
 
   #granted(actor: Actor, lock: Lock): Hold {
-    this.world.tell(actor.machine.name, "grant", () => `holds ${RESOURCE} (${lock.fencingToken})`);
+    this.world.record(actor.machine.name, "grant", () => `holds ${RESOURCE} (${lock.fencingToken})`);
     return this.checker.granted(actor.machine, lock);
   }
 }

@@ -123,7 +123,7 @@ class ElectionSchedule {
     for (const server of this.#servers) {
       server.beSettled();
       server.onExecuted = (at, args, reply) => {
-        world.tell(at.name, "node", () => `${args.join(" ").slice(0, 120)} -> ${JSON.stringify(reply)}`);
+        world.record(at.name, "node", () => `${args.join(" ").slice(0, 120)} -> ${JSON.stringify(reply)}`);
         this.#noteGrant(at);
         this.#faults.provoke({ server: at });
       };
@@ -156,7 +156,7 @@ class ElectionSchedule {
     if (this.#mode !== "task") this.#operate();
     await this.#pass(FAULTY_FACTOR * this.#setting.faultyMs);
     this.#world.becomeQuiet();
-    this.#world.tell("world", "fault", () => "no faults from here on");
+    this.#world.record("world", "fault", () => "no faults from here on");
     for (const candidate of this.#candidates) for (const link of candidate.links) link.heal();
     await this.#pass(1.4 * maxTtl + 250 + maxTtl * (2 + driftFactor) + 20 * this.#setting.nodeTimeout + 6_000);
     const leader = this.#live.find((office) => this.#isCurrent(office));
@@ -175,7 +175,7 @@ class ElectionSchedule {
     const office: Office = { machine, term, fromMs: this.#world.nowMs, toMs: undefined };
     this.#offices.push(office);
     this.#live.push(office);
-    this.#world.tell(machine.name, "grant", () => `leads (${term.term})`);
+    this.#world.record(machine.name, "grant", () => `leads (${term.term})`);
     if (term.term <= this.#lastTerm) {
       this.#world.violate(
         ELECTION_INVARIANTS.termOrder,
@@ -199,7 +199,7 @@ class ElectionSchedule {
 
   ticked(machine: Machine, { schedule, scheduledAt, attempt, id }: Tick): void {
     const atMs = scheduledAt.getTime();
-    this.#world.tell(machine.name, "call", () => `tick ${id} (${atMs - EPOCH_MS}), attempt ${attempt}`);
+    this.#world.record(machine.name, "call", () => `tick ${id} (${atMs - EPOCH_MS}), attempt ${attempt}`);
     const key = `${id} ${attempt}`;
     if (this.#begun.has(key) && this.#remembers) {
       const invariant = schedule === "asked" ? ELECTION_INVARIANTS.trigger : ELECTION_INVARIANTS.attempts;
@@ -233,7 +233,7 @@ class ElectionSchedule {
 
   /** A candidate that dies before it hears of its grants was elected all the same. */
   #observed(info: LeaderInfo | null): void {
-    this.#world.tell("bystander", "call", () => `sees ${info === null ? "nobody" : info.term}`);
+    this.#world.record("bystander", "call", () => `sees ${info === null ? "nobody" : info.term}`);
     if (info === null || this.#hasQuorum(info.term)) return;
     this.#world.violate(ELECTION_INVARIANTS.observed, `${info.id} is observed in term ${info.term}, without a quorum`);
   }

@@ -156,6 +156,6 @@ export class Faults {
   }
 
   #tell(text: string): void {
-    this.#world.tell("world", "fault", () => text);
+    this.#world.record("world", "fault", () => text);
   }
 }

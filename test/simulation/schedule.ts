@@ -135,7 +135,7 @@ class Schedule {
   async #recover(): Promise<void> {
     const { maxTtl, nodeTimeout } = this.#setting;
     this.#world.becomeQuiet();
-    this.#world.tell("world", "fault", () => "no faults from here on");
+    this.#world.record("world", "fault", () => "no faults from here on");
     for (const client of this.#clients) for (const link of client.links) link.heal();
     await this.#pass(1.4 * maxTtl + 250);
     const boundMs = Math.ceil(this.#quarantineMs + maxTtl + 20 * nodeTimeout + 6_000);
@@ -205,7 +205,7 @@ class Schedule {
 
   #tellExecuted(server: Server, args: readonly string[], reply: ClientReply): void {
     if (!Array.isArray(reply) || args[1] === undefined) return;
-    this.#world.tell(server.name, "node", () => `${describeOperations(args)} -> ${JSON.stringify(reply.slice(2))}`);
+    this.#world.record(server.name, "node", () => `${describeOperations(args)} -> ${JSON.stringify(reply.slice(2))}`);
   }
 
   #checkExpiries(server: Server): void {

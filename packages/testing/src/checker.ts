@@ -1,9 +1,9 @@
 /**
- * The invariants of the locks, checked against true time after every turn of the event loop of every client.
+ * The invariants of locks, checked against true time after every turn of each client's event loop.
  *
- * Whoever has a `Lock` believes to hold it while the production code's own `remaining()` would say so. The checker
- * reads the end of the validity through it, without side effects. It compares that with the machine's clocks as they
- * stand.
+ * A client believes that it holds a `Lock` while the lock's own `remaining()` is above 0. The checker reads the end of
+ * the validity through `remaining()`, without side effects, and compares this end with the current clocks of the
+ * machine.
  */
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
@@ -33,33 +33,36 @@ export interface Hold {
   /** Position among all grants of the run. */
   readonly order: number;
   readonly grantedMs: number;
-  /** The end of its validity by the holder's own clocks. */
+  /** The end of the validity by the holder's own clocks. Undefined once the lock has ended. */
   end: Instant | undefined;
-  /** When its validity was first seen to be over, whether the holder has noticed or not. */
+  /** When the validity was first seen to be over, even if the holder has not noticed yet. */
   doubtedMs: number | undefined;
-  /** The monotonic clock was seen behind the end: no extension can be in time any more. */
+  /** Whether the monotonic clock has passed the end. From this moment every extension is too late. */
   isOver: boolean;
-  /** When the handle ended: released, lost, or its process killed. */
+  /** When the lock was released or lost, or its process killed. */
   endedMs: number | undefined;
   isReleased: boolean;
-  /** An operator may have taken it away, on some nodes or all, or the only node forgot it; the holder does not know. */
+  /**
+   * Whether other clients may have the lock although the holder does not know. The reason is a forced release, or a
+   * loss of data on the only node.
+   */
   isRobbed: boolean;
   /**
-   * A quorum has taken it away: no extension that is asked for from then on succeeds, so its validity cannot end later
-   * than this.
+   * The latest end that the validity can have once a quorum has released the lock by force. Extensions that are
+   * requested afterwards fail.
    */
   lastEndMs: number | undefined;
-  /** Until then it may be held, however often it is extended. */
+  /** The end of the lock's `maxHold`: no extension may exceed this time. */
   readonly maxHoldEndMs: number;
 }
 
-/** A lock that is being taken away by force. */
+/** A forced release in progress. */
 export interface Forcing {
   readonly holds: readonly Hold[];
   readonly maxTtl: number;
 }
 
-/** One bar of the picture: a belief to hold, in true time. */
+/** One bar of the picture: a client's belief to hold a resource, in true time. */
 export interface Interval {
   readonly machine: string;
   readonly resource: string;
@@ -70,7 +73,7 @@ export interface Interval {
 
 const FAR_MS = 2 ** 42;
 
-/** No request is on its way for longer, not counting what grows with the leases. */
+/** The longest time that a request travels, apart from delays that grow with the leases. */
 const LONGEST_WAY_MS = 1_500;
 
 export class LockChecker {
@@ -80,11 +83,11 @@ export class LockChecker {
   readonly #lastToken = new Map<string, number>();
   readonly #registers = new Map<string, { token: number; order: number }>();
   /**
-   * The time, by resource, until which requests that take locks away may still reach a node, or attempts that these
-   * have met be granted.
+   * The time, by resource, until which requests of a forced release may reach a node, or attempts that follow such a
+   * request may be granted.
    */
   readonly #robbedUntilMs = new Map<string, number>();
-  /** Locks with this fencing token and lower ones may be forgotten. */
+  /** Locks with fencing tokens up to this token may be forgotten. */
   #forgottenToken = 0;
   grantCount = 0;
 
@@ -92,7 +95,7 @@ export class LockChecker {
     this.#world = world;
   }
 
-  /** A call for a lock was answered with one. */
+  /** Records a granted lock. */
   granted(machine: Machine, lock: Lock, maxHold: number = Number.POSITIVE_INFINITY): Hold {
     const hold: Hold = {
       id: this.grantCount,
@@ -111,7 +114,7 @@ export class LockChecker {
         lock.fencingToken <= this.#forgottenToken ||
         lock.resources.some((resource) => this.#world.nowMs < (this.#robbedUntilMs.get(resource) ?? 0)),
       lastEndMs: undefined,
-      // The end is read to a hundredth of a millisecond only.
+      // The end is read with a precision of a hundredth of a millisecond.
       maxHoldEndMs: machine.monotonicMs() + maxHold + 0.01,
     };
     this.grantCount += 1;
@@ -119,7 +122,7 @@ export class LockChecker {
     this.#all.push(hold);
     for (const resource of lock.resources) {
       const last = this.#lastToken.get(resource) ?? 0;
-      // Taken away before its holder hears of it, it may come after the next one.
+      // A lock that was released by force before its grant arrived may be reported after the next grant.
       if (lock.fencingToken <= last && !hold.isRobbed) {
         this.#world.violate(
           INVARIANTS.tokenOrder,
@@ -136,7 +139,7 @@ export class LockChecker {
     this.#end(hold);
   }
 
-  /** An operator begins to take the lock of a resource away. */
+  /** Records the start of a forced release of `resource`. */
   forcing(resource: string, maxTtl: number): Forcing {
     this.#robbedUntilMs.set(resource, this.#world.nowMs + 2 * maxTtl + LONGEST_WAY_MS);
     const holds = [...this.#holds].filter((hold) => hold.resources.includes(resource));
@@ -144,26 +147,26 @@ export class LockChecker {
     return { holds, maxTtl };
   }
 
-  /** A quorum of nodes has taken it away. */
+  /** Records that a quorum of nodes has released the locks by force. */
   forced({ holds, maxTtl }: Forcing): void {
     for (const hold of holds) hold.lastEndMs = hold.machine.monotonicMs() + maxTtl;
   }
 
   /**
-   * The only node, which has no quarantine, has lost its data: it keeps nobody from the locks that it granted before.
-   * These have fencing tokens up to `token`, and some may be on their way to their holders.
+   * Records that the only node, without quarantine, has lost its data. The node no longer protects locks with fencing
+   * tokens up to `token`, some of which may still be on the way to their holders.
    */
   forgot(token: number): void {
     this.#forgottenToken = Math.max(this.#forgottenToken, token);
     for (const hold of this.#holds) if (hold.fencingToken <= token) hold.isRobbed = true;
   }
 
-  /** The process is gone, and believes nothing any more. */
+  /** Records that the process of `machine` was killed, so that its beliefs end. */
   killed(machine: Machine): void {
     for (const hold of this.#holds) if (hold.machine === machine) this.#end(hold);
   }
 
-  /** Checks the holds after each turn of the event loop. */
+  /** Checks all held locks. Called after each turn of the event loop. */
   check(): void {
     if (this.#holds.size === 0) return;
     for (const hold of this.#holds) this.#refresh(hold);
@@ -178,7 +181,7 @@ export class LockChecker {
     }
   }
 
-  /** A write with a fencing token reaches the store that the lock protects. */
+  /** Checks a write with a fencing token to the store that the lock protects. */
   write(hold: Hold, resource: string): void {
     const register = this.#registers.get(resource) ?? { token: 0, order: -1 };
     this.#registers.set(resource, register);
@@ -241,7 +244,7 @@ export class LockChecker {
   }
 
   #extended(hold: Hold): void {
-    this.#world.tell(hold.machine.name, "call", () => `extended ${hold.resources.join(", ")} (${hold.fencingToken})`);
+    this.#world.record(hold.machine.name, "call", () => `extended ${hold.resources.join(", ")} (${hold.fencingToken})`);
     if (hold.isOver) {
       this.#world.violate(
         INVARIANTS.continuity,
@@ -282,8 +285,8 @@ export class LockChecker {
 }
 
 /**
- * Returns where the validity ends by either clock, as the production code has it, if the machine is not suspended from
- * now on. It is undefined when the lock is lost or released.
+ * Returns the end of the validity by the monotonic and the wall clock, if the machine is not suspended from now on. The
+ * production code computes the end. Undefined if the lock is lost or released.
  */
 export function validityEnd(lock: Lock, machine: Machine): Instant | undefined {
   const suspendedMs = machine.suspendedMs();

@@ -1,10 +1,9 @@
 /**
- * Time that stands still unless a test advances it. Everything that is due meanwhile happens in its order, each event
- * with the promise continuations that it made due. So a test of an hour takes milliseconds and always ends the same
- * way.
+ * A clock that stands still unless a test advances it. `advance` runs all due events in order, each event together with
+ * its promise continuations. So a test of an hour takes milliseconds and always ends the same way.
  *
- * It moves what runs on it: locks, elections, schedulers, the nodes, and `sleep`. Real timers and real I/O of the code
- * under test it neither sees nor waits for.
+ * The clock drives locks, elections, schedulers, memory nodes and `sleep`. Real timers and real I/O of the code under
+ * test are neither moved nor awaited.
  */
 import { setImmediate } from "node:timers";
 import { integer, objectWith, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
@@ -16,16 +15,19 @@ import { CalmRandom } from "./world/random.ts";
 import { EPOCH_MS, World } from "./world/world.ts";
 
 export interface VirtualClockOptions {
-  /** What wall clocks show at first, in ms since the Unix epoch, from 1e12 (2001) on. Default: 2025-11-11T22:26:40Z. */
+  /**
+   * The time that wall clocks show at the start, in ms since the Unix epoch, from 1e12 (2001) on. Default:
+   * 2025-11-11T22:26:40Z.
+   */
   readonly startAt?: number | undefined;
 }
 
 export interface UntilOptions {
-  /** How much virtual time may pass, in ms. Default 60000. */
+  /** The longest virtual time to pass, in ms. Default 60000. */
   readonly within?: number | undefined;
 }
 
-/** Fencing tokens are made of the time, and have their number of digits from then on. */
+/** Fencing tokens contain the time. From this time on the time keeps its number of digits. */
 const EARLIEST_MS = 1e12;
 
 const OPTIONS = new Schema({
@@ -35,7 +37,7 @@ const UNTIL = new Schema({ within: DURATION.default(60_000) } satisfies ShapeOf<
 const NAME = text({ min: 1 });
 const PROMISE = objectWith<PromiseLike<unknown>>(["then"]);
 
-/** Clocks that go right; the rate of error is 0. */
+/** A drift of 0: clocks without an error. */
 export const RIGHT: Drift = new Drift(0, Number.POSITIVE_INFINITY, 0);
 
 export class VirtualClock extends VirtualProcess {
@@ -53,18 +55,21 @@ export class VirtualClock extends VirtualProcess {
     world.onDue = () => this.#pumpSoon();
   }
 
-  /** The milliseconds that have passed since the start. */
+  /** Milliseconds that have passed since the start. */
   get elapsedMs(): number {
     return this.#world.nowMs;
   }
 
-  /** Lets `ms` pass, and everything happen that is due until then. Throws `LockViolationError` if a check fails. */
+  /** Advances the time by `ms`, and runs all events that are due. Throws `LockViolationError` if a check fails. */
   async advance(ms: number): Promise<void> {
     DURATION.of("ms", ms);
     await this.#inTurn(() => this.#run(ms));
   }
 
-  /** Lets time pass until the promise settles, and settles as it does. Rejects if it has not settled in time. */
+  /**
+   * Advances the time until `promise` settles, and settles with the same outcome. Rejects if `promise` is still pending
+   * after `within` ms.
+   */
   async until<Result>(promise: PromiseLike<Result>, options: UntilOptions = {}): Promise<Result> {
     const { within } = UNTIL.resolve(options);
     PROMISE.of("promise", promise);
@@ -78,12 +83,12 @@ export class VirtualClock extends VirtualProcess {
     return await promise;
   }
 
-  /** Returns another process, with clocks of its own, in the same time. */
+  /** Returns another process with its own clocks in the same virtual time. */
   process(name: string): VirtualProcess {
     return new VirtualProcess(machineOn(this.#world, NAME.of("name", name)));
   }
 
-  /** Checks all locks that are taken on this clock from now on, after every turn of the event loop. */
+  /** Checks all locks that are acquired on this clock from now on, after every turn of the event loop. */
   checkLocks(): LockCheck {
     const check = new LockCheck(this.#world, () => this.#checks.delete(check));
     this.#checks.add(check);
@@ -91,8 +96,8 @@ export class VirtualClock extends VirtualProcess {
   }
 
   /**
-   * Runs what is due now, once the test's own turn of the event loop is over. A request to a node takes no time, and
-   * needs no `advance`.
+   * Runs due events after the test's current turn of the event loop. So a request to a node takes no time and needs no
+   * `advance`.
    */
   #pumpSoon(): void {
     if (this.#isPumping) return;
@@ -100,7 +105,7 @@ export class VirtualClock extends VirtualProcess {
     setImmediate(() => {
       this.#isPumping = false;
       this.#inTurn(() => this.#run(0)).catch((error: unknown) => {
-        // Nobody awaits this: whoever advances next is told.
+        // Not awaited by the test: the next `advance` throws the error.
         this.#failure ??= error;
       });
     });

@@ -1,7 +1,7 @@
 /**
- * The checker of the simulation, for the locks of a test. It knows nothing of the protocol. It asks each lock until
- * when its holder may believe in it. It compares that with the holder's clocks as they stand, whether its process runs
- * or not.
+ * The simulation's checker, applied to the locks of a test. The checker does not know the protocol. It asks each lock
+ * how long its holder may rely on it. The checker compares the answer with the holder's clocks, even while the holder's
+ * process is frozen.
  */
 import { channel } from "node:diagnostics_channel";
 import type { Lock } from "@x/redlock-core";
@@ -14,15 +14,15 @@ const RESOURCE = text({ min: 1 });
 const TOKEN = integer({ min: 0, unit: "" });
 const ACTED = "acted without the lock";
 
-/** The messages have the result of `acquire`, `tryAcquire` and the acquisition in `using`. */
+/** The messages contain the result of `acquire`, `tryAcquire` and the acquisition in `using`. */
 const acquired = channel("tracing:x.redlock:acquire:asyncEnd");
 
-/** Something happened that a lock must never let happen. */
+/** A lock failed to protect its resource. */
 export class LockViolationError extends Error {
   override readonly name: string = "LockViolationError";
-  /** What was broken, for instance `exclusion`. */
+  /** The violated invariant, for instance `exclusion`. */
   readonly invariant: string;
-  /** When, in ms of virtual time since the start. */
+  /** The virtual time of the violation in ms since the start. */
   readonly atMs: number;
 
   constructor({ invariant, message, atMs }: Violation) {
@@ -35,12 +35,12 @@ export class LockViolationError extends Error {
 export class LockCheck {
   readonly #world: World;
   readonly #checker: LockChecker;
-  /** The holds by resource and fencing token: a token is unique for its resource only. */
+  /** Held locks by resource and fencing token. A token is unique only within its resource. */
   readonly #holds = new Map<string, Hold>();
   readonly #onStop: () => void;
   readonly #listener = (message: unknown): void => this.#granted((message as { readonly result?: Lock | null }).result);
 
-  /** Is called by `VirtualClock.checkLocks`. */
+  /** Called by `VirtualClock.checkLocks`. */
   constructor(world: World, onStop: () => void) {
     this.#world = world;
     this.#checker = new LockChecker(world);
@@ -48,14 +48,14 @@ export class LockCheck {
     acquired.subscribe(this.#listener);
   }
 
-  /** How many locks were granted while it looked. */
+  /** Number of locks granted since the check started. */
   get grants(): number {
     return this.#checker.grantCount;
   }
 
   /**
-   * Is to be called by a test's stand-in for what the lock protects, when something is done to it under a lock. It is a
-   * violation if the holder of this fencing token has lost the lock by then, or released it.
+   * Reports an action on `resource` under a lock. Call `acted` from a test's replacement for the protected store. The
+   * action is a violation if the holder of `fencingToken` has lost or released the lock.
    */
   acted(resource: string, fencingToken: number): void {
     RESOURCE.of("resource", resource);
@@ -73,14 +73,15 @@ export class LockCheck {
   }
 
   /**
-   * Throws `LockViolationError` if anything was violated so far; `advance` and `until` of the clock throw it as well.
+   * Throws `LockViolationError` if the check has found a violation. `advance` and `until` of the clock throw the same
+   * error.
    */
   verify(): void {
     this.look();
     if (this.#world.violation !== undefined) throw new LockViolationError(this.#world.violation);
   }
 
-  /** Looks at all locks now, as the clock does after every turn of the event loop. */
+  /** Checks all locks now. The clock calls `look` after every turn of the event loop. */
   look(): void {
     this.#checker.check();
   }
@@ -108,10 +109,10 @@ function keyOf(resource: string, fencingToken: number): string {
   return `${fencingToken} ${resource}`;
 }
 
-/** This is so early that whatever is held then ends long afterwards. */
+/** A time so early that any lock held then ends much later. */
 const LONG_AGO_MS = -(2 ** 42);
 
-/** Tells whether a lock runs on a machine's clock. */
+/** Whether a lock uses the clock of a machine. */
 function isOn(machine: Machine, lock: Lock): boolean {
   const longAgo = { monotonicMs: LONG_AGO_MS, wallMs: LONG_AGO_MS, suspendedMs: machine.suspendedMs() };
   return machine.withClock(longAgo, () => lock.remaining()) > -LONG_AGO_MS / 2;

@@ -1,6 +1,7 @@
 /**
- * Redis nodes in memory, for `new Redlock(...)`. They run the Lua that production sends, on the commands that locks and
- * elections use. The tests of the simulation compare them with a real Redis. An unknown command fails by name.
+ * Redis nodes in memory, for `new Redlock(...)`. They run the Lua scripts of production, on the commands that locks and
+ * elections use. The tests of the simulation compare the nodes with a real Redis. An unknown command throws an error
+ * that names the command.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
 import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
@@ -10,11 +11,9 @@ import { Link } from "./world/link.ts";
 import { LONGEST_LAG_MS, Server } from "./world/server.ts";
 
 export interface MemoryNodesOptions {
-  /** Whose connections these are: a `VirtualClock`, or another process of one. */
+  /** The process that the nodes are connected to: a `VirtualClock`, or another process of the same clock. */
   readonly clock: VirtualProcess;
-  /**
-   * How long a request is on its way to a node, and a reply on its way back, in ms. Default 0: nothing needs `advance`.
-   */
+  /** How long a request travels to a node, and a reply travels back, in ms. Default 0: requests need no `advance`. */
   readonly latency?: number | undefined;
 }
 
@@ -34,8 +33,8 @@ const NODES: Check<readonly MemoryNode[]> = new Check({
 });
 
 /**
- * Makes as many nodes, which hold nothing and have been up for an hour. Given nodes that there are, it returns the same
- * nodes as another process sees them, over connections of its own.
+ * Creates the given number of empty nodes, which have been up for an hour. If `nodes` are existing nodes, returns the
+ * same nodes as seen by another process, over new connections.
  */
 export function memoryNodes(nodes: number | readonly MemoryNode[], options: MemoryNodesOptions): readonly MemoryNode[] {
   const { clock, latency } = OPTIONS.resolve(options);
@@ -63,12 +62,12 @@ function serverOf(node: MemoryNode): Server {
   return server;
 }
 
-/** One node, as one process is connected to it. What happens to the node happens to it for all processes. */
+/** One node and the connection of one process to it. A fault of the node affects all processes. */
 export class MemoryNode implements LockNode {
   readonly name: string;
   readonly #link: Link;
 
-  /** Is called by `memoryNodes`. */
+  /** Called by `memoryNodes`. */
   constructor(server: Server, process: VirtualProcess, latencyMs: number) {
     servers.set(this, server);
     this.name = server.name;
@@ -84,21 +83,21 @@ export class MemoryNode implements LockNode {
     return this.#link.lastError;
   }
 
-  /** The names of the keys that the node has, in order. */
+  /** Names of the keys on the node, sorted. */
   keys(): readonly string[] {
     return serverOf(this)
       .store.dump()
       .map(({ key }) => key);
   }
 
-  /** Ends the node's process. It stays down until `restart`. */
+  /** Ends the node's process. The node stays down until `restart`. */
   crash(): void {
     serverOf(this).stop();
   }
 
   /**
-   * Starts the node again, at once if it was up or frozen. It has its data, as with `appendfsync always`; `empty`: it
-   * has none. Processes connect again within a second of virtual time.
+   * Restarts the node, even if the node is up or frozen. The data survives, as with `appendfsync always`; with `empty`
+   * the node starts without data. Processes connect again within a second of virtual time.
    */
   restart(options: { readonly empty?: boolean | undefined } = {}): void {
     const { empty } = RESTART.resolve(options);
@@ -109,34 +108,34 @@ export class MemoryNode implements LockNode {
   }
 
   /**
-   * A replica takes over at the node's address, as in a failover of a managed Redis, whether the node is up, frozen or
-   * down. It lags behind: what was written in the last `ms` (0 to 10000) is lost. Processes connect again soon.
+   * Promotes a replica at the node's address, as in a failover of a managed Redis. The node may be up, frozen or down.
+   * The replica lags behind: the writes of the last `ms` (0 to 10000) are lost. Processes connect again soon.
    */
   failover(ms: number): void {
     serverOf(this).failOverLosing(LAG.of("ms", ms));
   }
 
-  /** Stops the node's process for `ms`: it answers afterwards, and its clock goes on. */
+  /** Stops the node's process for `ms`. The node answers afterwards, and its clock continues. */
   freeze(ms: number): void {
     serverOf(this).freeze(DURATION.of("ms", ms));
   }
 
-  /** Lets nothing through between this process and the node for `ms`. What is sent meanwhile arrives afterwards. */
+  /** Blocks all traffic between this process and the node for `ms`. Messages sent in the meantime arrive afterwards. */
   partition(ms: number): void {
     this.#link.stall("both", DURATION.of("ms", ms));
   }
 
-  /** Breaks the connection of this process to the node, which is made again soon. */
+  /** Breaks the connection of this process to the node. The process connects again soon. */
   reset(): void {
     this.#link.reset(0);
   }
 
-  /** Steps the node's clock by `ms`, forwards or back. */
+  /** Steps the node's clock by `ms`, forwards or backwards. */
   skew(ms: number): void {
     serverOf(this).stepClock(STEP.of("ms", ms));
   }
 
-  /** FLUSHALL: the node loses all keys, and does not restart. */
+  /** FLUSHALL: the node loses all keys without a restart. */
   flush(): void {
     serverOf(this).flush();
   }

@@ -1,8 +1,8 @@
 /**
- * A process in virtual time: the clock that its `Redlock` is given, and what can happen to it.
+ * A process in virtual time: the clock for its `Redlock`, and the faults of the process.
  *
- * Its code runs in the test's own process, so it is never stopped in the middle of a turn of the event loop. What is
- * frozen or killed are its timers, and the replies that it would get.
+ * The code of a virtual process runs in the test's own process. So the code never stops in the middle of a turn of the
+ * event loop. A frozen or killed process gets no timers and no replies.
  */
 import type { Clock } from "@x/redlock-core";
 import { abortSignal, Check, integer, Schema, sleep } from "@x/redlock-core/protocol";
@@ -19,7 +19,7 @@ export const PROCESS: Check<VirtualProcess> = new Check({
   faultOf: (value) => (machines.has(value as object) ? undefined : "type"),
 });
 
-/** Returns the machine that a process runs on, for the kit's other files. */
+/** Returns the machine that a process runs on. */
 export function machineOf(process: VirtualProcess): Machine {
   const machine = machines.get(PROCESS.of("clock", process));
   if (machine === undefined) throw new TypeError("clock must be a VirtualClock or a process of one");
@@ -29,7 +29,7 @@ export function machineOf(process: VirtualProcess): Machine {
 export class VirtualProcess implements Clock {
   readonly name: string;
 
-  /** Is called by `VirtualClock`, which makes processes. */
+  /** Called by `VirtualClock`. */
   constructor(machine: Machine) {
     this.name = machine.name;
     machines.set(this, machine);
@@ -61,22 +61,22 @@ export class VirtualProcess implements Clock {
     await sleep(this, DURATION.of("ms", ms), signal);
   }
 
-  /** Stops the process for `ms`, as SIGSTOP or a long garbage collection does: clocks go on, and nothing runs. */
+  /** Stops the process for `ms`, like SIGSTOP or a long garbage collection: clocks continue, but no code runs. */
   freeze(ms: number): void {
     machineOf(this).freeze(DURATION.of("ms", ms), "timer");
   }
 
-  /** Suspends its machine for `ms`, as a closed laptop or a paused VM: the monotonic clock stands still, too. */
+  /** Suspends the machine for `ms`, like a closed laptop or a paused VM. The monotonic clock also stands still. */
   suspend(ms: number): void {
     machineOf(this).suspend(DURATION.of("ms", ms));
   }
 
-  /** Steps the process's wall clock by `ms`, forwards or back. */
+  /** Steps the process's wall clock by `ms`, forwards or backwards. */
   skew(ms: number): void {
     machineOf(this).stepWallClock(STEP.of("ms", ms));
   }
 
-  /** Ends the process for good: it releases nothing, no timer of it fires, and nothing that it waits for comes. */
+  /** Ends the process for good. The process releases nothing, and its timers and replies never arrive. */
   kill(): void {
     machineOf(this).kill();
   }

@@ -1,6 +1,6 @@
 /**
- * This entry is the world under the kit, which the simulation of this repository is built on as well. It is outside the
- * promises of a version number.
+ * The world under the kit, which the simulation in this repository also uses. Version numbers promise nothing for this
+ * entry.
  */
 export { type Forcing, type Hold, INVARIANTS, type Interval, LockChecker, validityEnd } from "./checker.ts";
 export { type CompiledScript, compileLua } from "./lua/compile.ts";

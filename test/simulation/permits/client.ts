@@ -125,7 +125,7 @@ export class PermitClient implements Victim {
       try {
         const lock = await this.#acquire(permits, { ttl, timeout, autoExtend: random.chance(0.4) });
         const hold = checker.granted(this.machine, lock, permits, after);
-        world.tell(this.machine.name, "grant", () => `holds ${permits} (${lock.fencingToken})`);
+        world.record(this.machine.name, "grant", () => `holds ${permits} (${lock.fencingToken})`);
         faults().provoke({ machine: this.machine });
         await this.#hold(hold);
       } catch (error) {
@@ -144,7 +144,7 @@ export class PermitClient implements Victim {
       if (random.chance(0.4)) await this.#extend(hold.lock);
     }
     if (random.chance(0.7)) {
-      world.tell(this.machine.name, "end", () => `releases (${hold.lock.fencingToken})`);
+      world.record(this.machine.name, "end", () => `releases (${hold.lock.fencingToken})`);
       await this.release(hold);
       faults().provoke({ machine: this.machine });
       return;

@@ -86,7 +86,7 @@ class LatchSchedule {
     const drift = drawDrift(random, setting);
     this.#server = new Server(world, { name: "node 1", drift, clockOffsetMs: random.between(-20, 20) });
     this.#server.onExecuted = (at, args, reply) => {
-      world.tell(at.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
+      world.record(at.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
       this.#faults.provoke({ server: at });
     };
     this.#faults = new Faults(world, setting, [this.#server], () => this.#clients);
@@ -100,7 +100,7 @@ class LatchSchedule {
     this.#faults.start();
     await this.#pass(faultyMs);
     this.#world.becomeQuiet();
-    this.#world.tell("world", "fault", () => "no faults from here on");
+    this.#world.record("world", "fault", () => "no faults from here on");
     for (const client of this.#clients) client.link.heal();
     await this.#pass(1.4 * maxTtl + LOOK_MS);
     await this.#openAll();
@@ -224,7 +224,7 @@ class LatchSchedule {
       await client.latch(facts).wait({ timeout: Number.POSITIVE_INFINITY });
       waiter.isThrough = true;
       this.passed += 1;
-      this.#world.tell(client.machine.name, "grant", () => `passes ${name}`);
+      this.#world.record(client.machine.name, "grant", () => `passes ${name}`);
       // What was open when it was set anew may have let it through.
       if (facts.round !== round || round.called.size >= count) return;
       this.#world.violate(

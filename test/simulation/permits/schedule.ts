@@ -115,7 +115,7 @@ class PermitSchedule {
     });
     for (const server of this.#servers) {
       server.onExecuted = (at, args, reply) => {
-        world.tell(at.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
+        world.record(at.name, "node", () => `${args.join(" ")} -> ${JSON.stringify(reply)}`);
         this.checker.executed(at, args, reply);
         this.#faults.provoke({ server: at });
       };
@@ -176,7 +176,7 @@ class PermitSchedule {
   async #recover(): Promise<void> {
     const { maxTtl, nodeTimeout } = this.#setting;
     this.#world.becomeQuiet();
-    this.#world.tell("world", "fault", () => "no faults from here on");
+    this.#world.record("world", "fault", () => "no faults from here on");
     for (const client of this.#clients) for (const link of client.links) link.heal();
     await this.#pass(1.4 * maxTtl + 250);
     // A quarantine, a lease, and the turns of those who died.

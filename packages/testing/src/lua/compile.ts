@@ -1,14 +1,14 @@
 /**
- * Lua 5.1 to JavaScript: the nodes of the simulation run the scripts that production sends, not a copy of them.
+ * Compiles Lua 5.1 to JavaScript, so that the nodes of the simulation run the scripts of production, not a copy.
  *
- * A tree-walking interpreter would do; compiled, a batch takes microseconds, so that a schedule stays in the
- * milliseconds. What the scripts do not use (goto, varargs, method definitions) throws at compile time.
+ * Compiled code runs a batch in microseconds and a whole schedule in milliseconds, which an interpreter of the syntax
+ * tree would not. Syntax that the scripts do not use (goto, varargs, method definitions) throws at compile time.
  */
 import { compileFunction } from "node:vm";
 import { type Chunk, type Expression, type Identifier, parse, type Statement, type TableKey } from "luaparse";
 import { type LuaValue, library, operators } from "./runtime.ts";
 
-/** Runs a chunk with these globals and returns what it returns. */
+/** Runs a chunk with the given globals. Returns the chunk's return values. */
 export type CompiledScript = (globals: Readonly<Record<string, LuaValue>>) => LuaValue[];
 
 export function compileLua(source: string): CompiledScript {
@@ -132,7 +132,7 @@ class Compiler {
     return lines.join("");
   }
 
-  /** One JavaScript expression per wanted value. */
+  /** Returns one JavaScript expression per wanted value. */
   #values(expressions: readonly Expression[], wanted: number): readonly string[] {
     const last = expressions.at(-1);
     if (last === undefined || expressions.length >= wanted || !isMultiple(last)) {
@@ -143,7 +143,7 @@ class Compiler {
     return Array.from({ length: wanted }, (_, index) => `${list}[${index}]`);
   }
 
-  /** `#values` sets this when the last expression gives several values: it is a line that comes before. */
+  /** A line to emit first, set by `#values` if the last expression returns several values. */
   #before = "";
 
   #takeBefore(): string {
@@ -209,7 +209,7 @@ class Compiler {
     });
   }
 
-  /** A list of all values, the last expression expanded: what is returned, or passed. */
+  /** Returns a list of all values, with the last expression expanded, for `return` and arguments. */
   #list(expressions: readonly Expression[]): string {
     return `[${this.#spread(expressions)}]`;
   }
@@ -223,7 +223,7 @@ class Compiler {
       .join(", ");
   }
 
-  /** A call as the list of its values. */
+  /** Returns a call as an expression for the list of its values. */
   #multiple(expression: Expression): string {
     if (expression.type === "CallExpression") {
       const { base } = expression;

@@ -1,9 +1,8 @@
 /**
- * What a compiled Lua chunk needs at run time: values, tables and the part of the standard library that Redis scripts
- * use.
+ * The run time of compiled Lua chunks: values, tables and the part of the standard library that Redis scripts use.
  *
- * nil is `undefined`; a Lua function is a JavaScript function from a list of values to a list of values. Anything that
- * is not implemented throws, so a script that starts to use it fails loudly instead of behaving differently from Redis.
+ * nil is `undefined`. A Lua function is a JavaScript function from a list of values to a list of values. A missing
+ * function throws, so a script that begins to use it fails loudly instead of differing from Redis.
  */
 import { formatNumber, formatString } from "./rules/format.ts";
 import { findPattern, matchPattern } from "./rules/pattern.ts";
@@ -33,7 +32,7 @@ export class LuaTable {
     this.#list = list;
   }
 
-  /** `values` without nil. */
+  /** Returns a table with `values` as its list. */
   static of(values: readonly Exclude<LuaValue, undefined>[]): LuaTable {
     return new LuaTable([...values]);
   }
@@ -67,7 +66,10 @@ export class LuaTable {
     if (this.#map !== undefined) yield* this.#map;
   }
 
-  /** A hole ends the list: what is behind it moves to the map, as `ipairs` and Redis replies see it. */
+  /**
+   * Sets an element of the list to nil. The rest of the list moves to the map, so that the list ends at the hole, as
+   * for `ipairs` and Redis replies.
+   */
   #cut(key: number): void {
     if (key > this.#list.length) return;
     const rest = this.#list.splice(key - 1);
@@ -122,7 +124,7 @@ function assertComparable(a: LuaValue, b: LuaValue): void {
 
 const modulo = (a: number, b: number): number => a - Math.floor(a / b) * b;
 
-/** The operators and accesses that the compiler emits calls to. */
+/** Operators and accesses for compiled code. */
 export const operators = {
   isTrue: (value: LuaValue): boolean => isTrue(value),
   table: (): LuaTable => new LuaTable(),
@@ -234,7 +236,7 @@ function unpack(list: LuaValue, from: LuaValue, to: LuaValue): LuaValue[] {
   return values;
 }
 
-/** The globals of a script, but for KEYS, ARGV and redis. */
+/** The globals of a script, except KEYS, ARGV and redis. */
 export const library: {
   readonly math: LuaTable;
   readonly string: LuaTable;

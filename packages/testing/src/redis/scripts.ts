@@ -1,17 +1,17 @@
 /**
- * Runs a script's real source on a simulated store, with Redis' conversions between replies and Lua values. A key that
- * the call does not declare is refused, as by a Dragonfly or a restricted user.
+ * Runs the source of a script on a simulated store, with Redis' conversions between replies and Lua values. Accessing
+ * an undeclared key throws, as on Dragonfly or for a restricted user.
  */
 import { type CompiledScript, compileLua } from "../lua/compile.ts";
 import { LuaError, type LuaFunction, LuaTable, type LuaValue } from "../lua/runtime.ts";
 import { type Reply, ReplyError, Status, type Store } from "./store.ts";
 
-/** A reply as a client gets it. */
+/** A reply as received by a client. */
 export type ClientReply = null | number | string | ClientReply[];
 
 const compiled = new Map<string, CompiledScript>();
 
-/** @throws ReplyError, as EVALSHA answers with an error */
+/** Runs a script. @throws ReplyError for an error reply of EVALSHA */
 export function evaluate(store: Store, source: string, keys: readonly string[], args: readonly string[]): ClientReply {
   let script = compiled.get(source);
   if (script === undefined) {
@@ -81,7 +81,7 @@ function errorTable(error: ReplyError): LuaTable {
   return table;
 }
 
-/** Redis prints a number argument with `%.17g`: an integer as its digits. */
+/** Converts a command's argument. Redis formats numbers with `%.17g`, which prints an integer as its digits. */
 function argument(value: LuaValue): string {
   if (typeof value === "string") return value;
   if (typeof value === "number") return String(value);

@@ -1,10 +1,10 @@
 /**
- * The data of one simulated Redis, and the commands that the lock and leader scripts call on it. Replies and errors are
- * those of a real one: conformance.test.ts compares them. An unknown command throws: no script silently gets another
+ * The data of one simulated Redis, and the commands that the lock and leader scripts call. conformance.test.ts compares
+ * replies and errors with a real Redis. An unknown command throws, so that no script silently runs with different
  * semantics.
  */
 
-/** A reply inside a script: null is nil. */
+/** A reply inside a script. Null is nil. */
 export type Reply = null | number | string | Status | readonly Reply[];
 
 export class Status {
@@ -15,7 +15,6 @@ export class Status {
   }
 }
 
-/** An error reply. */
 export class ReplyError extends Error {}
 
 type Value =
@@ -25,7 +24,10 @@ type Value =
 
 interface Entry {
   value: Value;
-  /** The end by the node's clock in ms; undefined: never. The key is gone when the clock has passed it. */
+  /**
+   * The expiry by the node's clock in ms. The key exists until the clock has passed this time. Undefined: the key never
+   * expires.
+   */
   expiresMs: number | undefined;
 }
 
@@ -36,12 +38,12 @@ export interface KeyFacts {
   readonly expiresMs: number | undefined;
 }
 
-/** What a store needs of the server around it. */
+/** The parts of the server that a store uses. */
 export interface Surroundings {
-  /** The server's clock, whole microseconds. */
+  /** The server's clock in whole microseconds. */
   nowUs(): number;
   info(section: string): string;
-  /** Delivers a message; returns the count of receivers. */
+  /** Delivers a message. Returns the number of receivers. */
   publish(channel: string, message: string): number;
 }
 
@@ -67,7 +69,7 @@ export class Store {
     this.#entries = new Map();
   }
 
-  /** A copy, as a snapshot on disk or the data of a replica. */
+  /** Returns a copy of the data, like a snapshot on disk or the data of a replica. */
   snapshot(): ReadonlyMap<string, Entry> {
     return new Map([...this.#entries].map(([key, entry]) => [key, copyOf(entry)]));
   }
@@ -76,7 +78,7 @@ export class Store {
     this.#entries = new Map([...snapshot].map(([key, entry]) => [key, copyOf(entry)]));
   }
 
-  /** Every living key. */
+  /** Returns all keys that have not expired, sorted. */
   dump(): readonly KeyFacts[] {
     const facts: KeyFacts[] = [];
     for (const key of [...this.#entries.keys()].toSorted()) {
@@ -88,7 +90,7 @@ export class Store {
     return facts;
   }
 
-  /** The text of a string key, without a lookup's side effects. */
+  /** Returns the text of a string key. Undefined if the key does not exist or is not a string. */
   peek(key: string): { readonly text: string; readonly expiresMs: number | undefined } | undefined {
     const entry = this.#find(key);
     return entry?.value.type === "string" ? { text: entry.value.text, expiresMs: entry.expiresMs } : undefined;
@@ -105,7 +107,7 @@ export class Store {
     return undefined;
   }
 
-  #of<Type extends Value["type"]>(key: string, type: Type): (Value & { type: Type }) | undefined {
+  #typedValue<Type extends Value["type"]>(key: string, type: Type): (Value & { type: Type }) | undefined {
     const entry = this.#find(key);
     if (entry === undefined) return undefined;
     if (entry.value.type !== type) {
@@ -115,7 +117,7 @@ export class Store {
   }
 
   #hash(key: string): Map<string, string> {
-    const found = this.#of(key, "hash");
+    const found = this.#typedValue(key, "hash");
     if (found !== undefined) return found.fields;
     const fields = new Map<string, string>();
     this.#entries.set(key, { value: { type: "hash", fields }, expiresMs: undefined });
@@ -123,7 +125,7 @@ export class Store {
   }
 
   #scores(key: string): Map<string, number> {
-    const found = this.#of(key, "zset");
+    const found = this.#typedValue(key, "zset");
     if (found !== undefined) return found.scores;
     const scores = new Map<string, number>();
     this.#entries.set(key, { value: { type: "zset", scores }, expiresMs: undefined });
@@ -131,12 +133,12 @@ export class Store {
   }
 
   #sorted(key: string): (readonly [string, number])[] {
-    const scores = this.#of(key, "zset")?.scores ?? new Map<string, number>();
+    const scores = this.#typedValue(key, "zset")?.scores ?? new Map<string, number>();
     return [...scores].toSorted(([a, x], [b, y]) => x - y || (a < b ? -1 : 1));
   }
 
   #removeMembers(key: string, members: readonly string[]): number {
-    const found = this.#of(key, "zset");
+    const found = this.#typedValue(key, "zset");
     let removed = 0;
     for (const member of members) if (found?.scores.delete(member) === true) removed += 1;
     if (found?.scores.size === 0) this.#entries.delete(key);
@@ -198,7 +200,7 @@ export class Store {
   }
 
   #hashDelete([key = "", ...names]: readonly string[]): number {
-    const found = this.#of(key, "hash");
+    const found = this.#typedValue(key, "hash");
     let deleted = 0;
     for (const name of names) if (found?.fields.delete(name) === true) deleted += 1;
     if (found?.fields.size === 0) this.#entries.delete(key);
@@ -229,7 +231,7 @@ export class Store {
   #defineCommands(): ReadonlyMap<string, Command> {
     const commands: Record<string, Command> = {
       SET: (args) => this.#set(args),
-      GET: ([key = ""]) => this.#of(key, "string")?.text ?? null,
+      GET: ([key = ""]) => this.#typedValue(key, "string")?.text ?? null,
       MGET: (keys) =>
         keys.map((key) => {
           const value = this.#find(key)?.value;
@@ -249,20 +251,20 @@ export class Store {
       PEXPIRE: ([key = "", ttl]) => this.#expire(key, integer(ttl)),
       HSET: (args) => this.#hashSet(args),
       HSETNX: ([key = "", field = "", text = ""]) => {
-        if (this.#of(key, "hash")?.fields.has(field) === true) return 0;
+        if (this.#typedValue(key, "hash")?.fields.has(field) === true) return 0;
         this.#hash(key).set(field, text);
         return 1;
       },
-      HGET: ([key = "", field = ""]) => this.#of(key, "hash")?.fields.get(field) ?? null,
+      HGET: ([key = "", field = ""]) => this.#typedValue(key, "hash")?.fields.get(field) ?? null,
       HMGET: ([key = "", ...names]) => {
-        const fields = this.#of(key, "hash")?.fields;
+        const fields = this.#typedValue(key, "hash")?.fields;
         return names.map((name) => fields?.get(name) ?? null);
       },
-      HEXISTS: ([key = "", field = ""]) => (this.#of(key, "hash")?.fields.has(field) === true ? 1 : 0),
+      HEXISTS: ([key = "", field = ""]) => (this.#typedValue(key, "hash")?.fields.has(field) === true ? 1 : 0),
       HDEL: (args) => this.#hashDelete(args),
-      HLEN: ([key = ""]) => this.#of(key, "hash")?.fields.size ?? 0,
-      HGETALL: ([key = ""]) => [...(this.#of(key, "hash")?.fields ?? [])].flat(),
-      HVALS: ([key = ""]) => [...(this.#of(key, "hash")?.fields.values() ?? [])],
+      HLEN: ([key = ""]) => this.#typedValue(key, "hash")?.fields.size ?? 0,
+      HGETALL: ([key = ""]) => [...(this.#typedValue(key, "hash")?.fields ?? [])].flat(),
+      HVALS: ([key = ""]) => [...(this.#typedValue(key, "hash")?.fields.values() ?? [])],
       ZADD: ([key = "", score = "", member = "", ...more]) => {
         if (more.length > 0) throw new TypeError("ZADD: one member only");
         const value = Number(score);
@@ -273,11 +275,11 @@ export class Store {
         return added;
       },
       ZREM: ([key = "", ...members]) => this.#removeMembers(key, members),
-      ZCARD: ([key = ""]) => this.#of(key, "zset")?.scores.size ?? 0,
+      ZCARD: ([key = ""]) => this.#typedValue(key, "zset")?.scores.size ?? 0,
       ZCOUNT: ([key = "", min = "", max = ""]) =>
         this.#sorted(key).filter(([, score]) => isAbove(score, min) && isBelow(score, max)).length,
       ZSCORE: ([key = "", member = ""]) => {
-        const score = this.#of(key, "zset")?.scores.get(member);
+        const score = this.#typedValue(key, "zset")?.scores.get(member);
         return score === undefined ? null : String(score);
       },
       ZRANGE: (args) => this.#range(args),
@@ -326,7 +328,7 @@ function contentOf(value: Value): unknown {
   return value.type === "hash" ? [...value.fields].toSorted(byName) : [...value.scores].toSorted(byName);
 }
 
-/** Pairs by their first element, as bytes. */
+/** Compares pairs by their first element, as bytes. */
 export function byName(a: readonly [string, unknown], b: readonly [string, unknown]): number {
   return a[0] < b[0] ? -1 : 1;
 }

@@ -1,29 +1,29 @@
 /**
- * A clock that runs too fast for a while, then too slow. It is at each moment as wrong as the drift bound allows, over
- * the hours as right as NTP keeps it. Otherwise the clocks of a long schedule would be seconds apart, which is another
- * fault.
+ * The drift of a clock that runs too fast for a while, then too slow. At each moment the rate is as wrong as the drift
+ * bound allows. Over hours the clock is as right as NTP keeps it. A constant drift would separate the clocks of a long
+ * schedule by seconds, which is a different fault.
  */
 export class Drift {
   readonly #rate: number;
   readonly #halfPeriodMs: number;
   readonly #phaseMs: number;
 
-  /** `rate`: of its error, for instance 0.005; `halfPeriodMs`: how long it errs in one direction. */
+  /** `rate`: error of the clock's rate, for instance 0.005. `halfPeriodMs`: how long the error keeps its direction. */
   constructor(rate: number, halfPeriodMs: number, phaseMs: number) {
     this.#rate = rate;
     this.#halfPeriodMs = halfPeriodMs;
     this.#phaseMs = phaseMs;
   }
 
-  /** Milliseconds by which the clock is ahead after `elapsedMs`. */
+  /** Returns how many milliseconds the clock is ahead after `elapsedMs`. */
   errorMs(elapsedMs: number): number {
     const at = (elapsedMs + this.#phaseMs) % (2 * this.#halfPeriodMs);
     return this.#rate * (at < this.#halfPeriodMs ? at : 2 * this.#halfPeriodMs - at);
   }
 
   /**
-   * True milliseconds until the clock has advanced by `clockMs`, or until its error changes direction if that is
-   * sooner.
+   * Returns the true milliseconds until the clock has advanced by `clockMs`, or until the error changes direction if
+   * this comes first.
    */
   trueMs(elapsedMs: number, clockMs: number): number {
     const at = (elapsedMs + this.#phaseMs) % this.#halfPeriodMs;

@@ -1,9 +1,9 @@
 /**
- * A client's view of one server: the `LockNode` that the production code gets, and the TCP connections under it.
+ * A client's view of one server: a `LockNode` for the production code, and the TCP connections under it.
  *
- * First in, first out per connection; delays, stalls (packets lost and sent again later), resets. What was sent on a
- * connection that is reset may still be executed, in part: the bytes that were already on their way. The adapter's
- * promises hold: nothing is queued while disconnected, nothing is sent twice.
+ * A connection delivers first in, first out, with delays, stalls (packets that are lost and sent again) and resets.
+ * After a reset, the server may still execute the requests that were already on their way. The promises of a real
+ * adapter hold: nothing is queued while disconnected, and nothing is sent twice.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
 import type { ClientReply } from "../redis/scripts.ts";
@@ -37,9 +37,9 @@ interface Connection {
   readonly up: Lane;
   readonly down: Lane;
   readonly pending: Set<Settle>;
-  /** The scripts that the server was told on it, by their SHA-1. */
+  /** SHA-1 of the scripts that this connection has loaded on the server. */
   readonly loaded: Set<string>;
-  /** The client's end is closed: no reply reaches it. */
+  /** Whether the client's end is closed, so that no reply arrives. */
   isClosed: boolean;
   /** Requests that arrive after this true time are lost with the connection. */
   lostFromMs: number;
@@ -138,7 +138,7 @@ export class Link implements LockNode {
     return Promise.resolve();
   }
 
-  /** The process behind this end is gone; the server hears of it later. */
+  /** Ends the connections of a killed process. The server notices later. */
   abandon(): void {
     this.#isClosed = true;
     this.#stopWatching();
@@ -149,7 +149,7 @@ export class Link implements LockNode {
     });
   }
 
-  /** Nothing gets through in these directions for `ms`; what is sent meanwhile arrives afterwards. */
+  /** Delays all messages in these directions for `ms`. Messages sent in the meantime arrive afterwards. */
   stall(directions: "up" | "down" | "both", ms: number): void {
     const untilMs = this.#world.nowMs + ms;
     if (directions !== "down") this.#stalledUntilMs.up = Math.max(this.#stalledUntilMs.up, untilMs);
@@ -160,7 +160,7 @@ export class Link implements LockNode {
     this.#stalledUntilMs = { up: 0, down: 0 };
   }
 
-  /** The connection breaks. What is under way to the server still arrives for up to `lateMs`. */
+  /** Breaks the connection. Requests on their way to the server still arrive for up to `lateMs`. */
   reset(lateMs: number): void {
     this.#cut("read ECONNRESET", lateMs);
     for (const subscription of this.#subscriptions) {
@@ -226,14 +226,14 @@ export class Link implements LockNode {
     });
   }
 
-  /** There is no such connection at the server: it answers with a reset. */
+  /** Answers with a reset: the server does not know this connection. */
   #refuse(connection: Connection): void {
     this.#world.at(this.#world.nowMs + this.#delayMs(), () => {
       if (this.#connection === connection) this.#cut("read ECONNRESET", 0);
     });
   }
 
-  /** The client's end is told now (or when its machine runs again); then it reconnects. */
+  /** Closes the connection. The client is notified now, or when its machine runs again, and then reconnects. */
   #cut(message: string, lateMs: number): void {
     const connection = this.#connection;
     if (connection === undefined) return;
@@ -252,7 +252,7 @@ export class Link implements LockNode {
       fail();
       return;
     }
-    // Until it is told, its requests go into a connection that is no more.
+    // Until the client is notified, its requests go into a dead connection.
     this.#connection = { ...connection, pending: connection.pending, isClosed: true, lostFromMs: 0 };
     const told = this.#connection;
     this.machine.deliver("message", () => {
@@ -306,7 +306,7 @@ export class Link implements LockNode {
     });
   }
 
-  /** Subscribes as soon as the server can be reached; as an adapter does after each reconnection. */
+  /** Subscribes as soon as the server can be reached, like an adapter after each reconnection. */
   #enrol(subscription: Subscription, confirmed: () => void = () => undefined): void {
     this.#world.at(this.#arrival("up"), () => {
       if (subscription.isStopped || this.#isClosed) return;

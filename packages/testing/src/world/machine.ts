@@ -1,7 +1,7 @@
 /**
- * A machine with one client process: its clocks, its timers, and whether it runs, is frozen, suspended or killed. While
- * it is frozen (SIGSTOP), clocks run and nothing happens. While it is suspended, the monotonic clock stands still as
- * well.
+ * A machine with one client process: the clocks, the timers, and the state of the process (running, frozen, suspended
+ * or killed). While the process is frozen (SIGSTOP), clocks continue and no code runs. While the machine is suspended,
+ * the monotonic clock also stands still.
  */
 import type { Clock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/protocol";
@@ -12,12 +12,12 @@ export interface MachineOptions {
   readonly name: string;
   readonly drift: Drift;
   readonly wallOffsetMs: number;
-  /** Chance, per reading of a clock, that the process is frozen right there. */
+  /** The chance, per reading of a clock, that the process is frozen at this point. */
   readonly stallChance: number;
   readonly longestStallMs: number;
 }
 
-/** What was due while the machine did not run. */
+/** Work that became due while the machine did not run. */
 interface Waiting {
   readonly kind: "timer" | "message";
   readonly run: () => void;
@@ -25,7 +25,7 @@ interface Waiting {
 
 const machines = new WeakMap<World, readonly Machine[]>();
 
-/** Returns every machine that there ever was in a world. */
+/** Returns all machines of a world, including killed ones. */
 export function machinesOf(world: World): readonly Machine[] {
   return machines.get(world) ?? [];
 }
@@ -69,12 +69,12 @@ export class Machine {
     return this.#isAlive && this.#frozenCount === 0;
   }
 
-  /** The time for which the process has been kept from running, in true ms. */
+  /** How long the process has been kept from running, in true ms. */
   get frozenMs(): number {
     return this.#frozenMs + this.world.stalledMs;
   }
 
-  /** The clock's reading now; nothing passes. */
+  /** Returns the clock's reading without the small passage of time of a real reading. */
   monotonicMs(): number {
     const ranMs = this.#ranMs();
     return this.#monotonicBaseMs + ranMs + this.#options.drift.errorMs(ranMs);
@@ -90,10 +90,7 @@ export class Machine {
     return Math.floor(this.world.nowMs - this.#ranMs());
   }
 
-  /**
-   * Reads something through the production code as if its clock stood there; whatever it computes must not have
-   * effects.
-   */
+  /** Calls `read` with the given clock readings. `read` must not have side effects. */
   withClock<Result>(at: Instant, read: () => Result): Result {
     this.#probe = at;
     try {
@@ -103,7 +100,7 @@ export class Machine {
     }
   }
 
-  /** Runs code of the client now, or when the machine runs again. */
+  /** Runs code of the client now, or once the machine runs again. */
   deliver(kind: Waiting["kind"], run: () => void): void {
     if (!this.#isAlive) return;
     if (this.#frozenCount > 0) {
@@ -119,8 +116,8 @@ export class Machine {
   }
 
   /**
-   * Freezes the process for `ms`; freezes may overlap. `first`: what runs first afterwards, as the event loop may have
-   * it either way.
+   * Freezes the process for `ms`. Freezes may overlap. `first`: which kind of work runs first afterwards, because a
+   * real event loop may choose either order.
    */
   freeze(ms: number, first?: Waiting["kind"]): void {
     this.#frozenCount += 1;
@@ -128,7 +125,7 @@ export class Machine {
     this.world.at(this.world.nowMs + ms, () => this.#thaw(first));
   }
 
-  /** Suspends the machine: the monotonic clock stands still. */
+  /** Suspends the machine: the monotonic clock also stands still. */
   suspend(ms: number): void {
     if (this.#suspendedSinceMs !== undefined) return;
     this.#suspendedSinceMs = this.world.nowMs;
@@ -151,7 +148,7 @@ export class Machine {
     this.#killListeners.push(listener);
   }
 
-  /** True time without what the machine was suspended for. */
+  /** Returns the true time without the time spent suspended. */
   #ranMs(): number {
     const { nowMs } = this.world;
     const standingMs = this.#suspendedSinceMs === undefined ? 0 : nowMs - this.#suspendedSinceMs;
@@ -165,7 +162,7 @@ export class Machine {
     if (!this.world.isQuiet && random.fraction() < this.#options.stallChance) {
       const stallMs = random.between(1, this.#options.longestStallMs);
       this.world.stall(stallMs);
-      this.world.tell(this.name, "fault", () => `frozen for ${stallMs.toFixed(1)} ms in the middle of a step`);
+      this.world.record(this.name, "fault", () => `frozen for ${stallMs.toFixed(1)} ms in the middle of a step`);
     }
     return undefined;
   }

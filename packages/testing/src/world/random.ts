@@ -1,4 +1,4 @@
-/** Seeded randomness (sfc32): one printed seed replays a run. */
+/** Seeded randomness (sfc32): the printed seed replays a run. */
 export class SeededRandom {
   #a = 0;
   #b = 0;
@@ -30,7 +30,7 @@ export class SeededRandom {
     return low + this.fraction() * (high - low);
   }
 
-  /** A whole number from `low` to `high`, both included. */
+  /** Draws an integer from `low` to `high`, both included. */
   integer(low: number, high: number): number {
     return low + Math.floor(this.fraction() * (high - low + 1));
   }
@@ -45,7 +45,7 @@ export class SeededRandom {
     return item;
   }
 
-  /** Draws so many hex digits. */
+  /** Draws `digits` hex digits. */
   hex(digits: number): string {
     let text = "";
     while (text.length < digits)
@@ -56,7 +56,7 @@ export class SeededRandom {
   }
 }
 
-/** Randomness that leaves nothing to chance: every delay is its least, and no fault strikes that nobody asked for. */
+/** A generator without chance: every delay has its least value, and no random fault occurs. */
 export class CalmRandom extends SeededRandom {
   #count = 0;
 
@@ -68,7 +68,7 @@ export class CalmRandom extends SeededRandom {
     return 0;
   }
 
-  /** Names stay different from each other. */
+  /** Counts up, so that names differ from each other. */
   override hex(digits: number): string {
     this.#count += 1;
     return this.#count.toString(16).padStart(digits, "0");

@@ -1,4 +1,4 @@
-/** A simulated redis-server: a process with a `run_id`, its data, its clock, and what can happen to it. */
+/** A simulated redis-server: a process with a `run_id`, its data, its clock and its faults. */
 import type { NodeScript } from "@x/redlock-core";
 import { type ClientReply, evaluate } from "../redis/scripts.ts";
 import { ReplyError, Store } from "../redis/store.ts";
@@ -11,15 +11,15 @@ export interface Subscriber {
 
 type Data = ReturnType<Store["snapshot"]>;
 
-/** The longest that a replica lags behind which `failOverLosing` promotes. */
+/** The longest lag of a replica that `failOverLosing` promotes. */
 export const LONGEST_LAG_MS = 10_000;
 
 export type Amnesia =
-  /** Nothing is on the disk. */
+  /** The disk is empty. */
   | "empty"
-  /** The last snapshot. */
+  /** The disk contains the last snapshot. */
   | "rollback"
-  /** Every write was synced. */
+  /** The disk contains every write. */
   | "durable";
 
 export interface ServerOptions {
@@ -37,9 +37,12 @@ export class Server {
   #runId: string;
   #clockStepMs = 0;
   #snapshot: Data;
-  /** What the data were before the first write of each moment, the oldest first; undefined: nobody asked for it. */
+  /**
+   * The data before the first write of each moment, the oldest moment first. Undefined unless `rememberWrites` was
+   * called.
+   */
   #earlier: { readonly atMs: number; readonly data: Data }[] | undefined;
-  /** When it last ran, while it is frozen or down. */
+  /** When the process last ran. Only valid while the process is frozen or down. */
   #ranUntilMs = 0;
   #isUp = true;
   #frozenCount = 0;
@@ -47,9 +50,9 @@ export class Server {
   #waiting: (() => void)[] = [];
   readonly #scripts = new Set<string>();
   #crashListeners = new Set<() => void>();
-  /** Counts processes: a connection ends with the process it was made to. */
+  /** Counts processes. A connection ends together with the process that it was opened to. */
   incarnation = 0;
-  /** Is called after each executed script. */
+  /** Called after each executed script. */
   onExecuted: (server: Server, args: readonly string[], reply: ClientReply) => void = () => undefined;
 
   constructor(world: World, options: ServerOptions) {
@@ -79,19 +82,18 @@ export class Server {
     return Math.floor((this.world.epochMs + clockOffsetMs + this.#clockStepMs + nowMs + drift.errorMs(nowMs)) * 1_000);
   }
 
-  /** Runs `request` now, or when the process runs again. */
+  /** Runs `request` now, or once the process runs again. */
   receive(request: () => void): void {
     if (!this.#isUp) return;
     if (this.#frozenCount > 0) this.#waiting.push(request);
     else request();
   }
 
-  /** SCRIPT LOAD. */
   load(script: NodeScript): void {
     this.#scripts.add(script.sha1);
   }
 
-  /** EVALSHA. @throws ReplyError */
+  /** Runs a script like EVALSHA. @throws ReplyError */
   execute(script: NodeScript, keys: readonly string[], args: readonly string[]): ClientReply {
     if (!this.#scripts.has(script.sha1)) throw new ReplyError("NOSCRIPT No matching script. Please use EVAL.");
     this.#remember();
@@ -112,7 +114,7 @@ export class Server {
     return () => this.#crashListeners.delete(listener);
   }
 
-  /** Makes it as if clients had used it for an hour: it is in no quarantine. */
+  /** Leaves the state of a node that clients have used for an hour, so that the node is not in quarantine. */
   beSettled(): void {
     this.store.call("HSET", ["{x}:node", "run_id", this.#runId, "since", String(this.nowUs() - 3_600_000_000)]);
     this.takeSnapshot();
@@ -122,7 +124,7 @@ export class Server {
     if (this.#isUp) this.#snapshot = this.store.snapshot();
   }
 
-  /** From now on there is what `failOverLosing` needs: a copy of the data for each moment with a write. */
+  /** Keeps a copy of the data for each moment with a write, from now on, as `failOverLosing` needs. */
   rememberWrites(): void {
     this.#earlier ??= [];
   }
@@ -141,13 +143,16 @@ export class Server {
     });
   }
 
-  /** Ends all freezes: they were of a process that is gone. */
+  /** Ends all freezes, because the frozen process is gone. */
   thaw(): void {
     this.#thawedCount += 1;
     this.#frozenCount = 0;
   }
 
-  /** Ends the process; a new one starts after `downMs` with what `amnesia` left, its clock `stepMs` further. */
+  /**
+   * Ends the process. A new process starts after `downMs` with the data that `amnesia` leaves and its clock stepped by
+   * `stepMs`.
+   */
   crash(options: { readonly amnesia: Amnesia; readonly downMs: number; readonly stepMs: number }): void {
     if (!this.#isUp) return;
     this.stop();
@@ -157,7 +162,6 @@ export class Server {
     });
   }
 
-  /** Ends the process. */
   stop(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
@@ -167,7 +171,7 @@ export class Server {
     for (const listener of [...this.#crashListeners]) listener();
   }
 
-  /** Starts another process with what is left of the data. */
+  /** Starts a new process with the data that `amnesia` leaves. */
   start(amnesia: Amnesia): void {
     if (this.#isUp) return;
     this.#begin(amnesia === "empty" ? new Map() : amnesia === "durable" ? this.store.snapshot() : this.#snapshot);
@@ -177,7 +181,7 @@ export class Server {
     this.#clockStepMs += byMs;
   }
 
-  /** A replica that lags behind takes over under the same address. */
+  /** Promotes a replica under the same address. The replica has the data of the last snapshot. */
   failOver(): void {
     if (!this.#isUp) return;
     this.#subscribers.clear();
@@ -187,8 +191,8 @@ export class Server {
   }
 
   /**
-   * A replica takes over under the same address, whether the process is up, frozen or down. It lacks the writes of the
-   * last `lostMs` in which the process ran.
+   * Promotes a replica under the same address, even if the process is frozen or down. The replica lacks the writes of
+   * the last `lostMs` in which the process ran.
    */
   failOverLosing(lostMs: number): void {
     this.stop();

@@ -1,13 +1,13 @@
 /**
- * The virtual world: true time and the events in it. Everything else (machines, servers, the network) is built on `at`.
+ * The virtual world: true time, and the events in it. Machines, servers and the network are built on `at`.
  *
- * Events run one after the other in the order of their time. After each one that runs client code, all promise
- * continuations that it made due have run before the next begins. So it is in a turn of a real event loop.
+ * Events run one by one in the order of their time. After an event that runs client code, all due promise continuations
+ * run before the next event, as in a turn of a real event loop.
  */
 import { setImmediate } from "node:timers";
 import { SeededRandom } from "./random.ts";
 
-/** Wednesday 2025-11-12: where the world's wall clocks start. */
+/** The start of the world's wall clocks: 2025-11-11T22:26:40Z. */
 export const EPOCH_MS = 1_762_900_000_000;
 
 interface Event {
@@ -26,7 +26,7 @@ export interface Violation {
 /** One line of the recorded run. */
 export interface Happening {
   readonly atMs: number;
-  /** Who: a machine, a server, or "world". */
+  /** A machine, a server, or "world". */
   readonly who: string;
   readonly kind: "fault" | "call" | "grant" | "loss" | "end" | "node" | "violation";
   readonly text: string;
@@ -34,17 +34,17 @@ export interface Happening {
 
 export interface WorldOptions {
   readonly record: boolean;
-  /** Default: drawn from the seed. */
+  /** Default: a generator made from the seed. */
   readonly random?: SeededRandom;
-  /** The time at which wall clocks start. Default `EPOCH_MS`. */
+  /** The time that wall clocks show at the start. Default `EPOCH_MS`. */
   readonly epochMs?: number;
 }
 
 export class World {
   readonly random: SeededRandom;
-  /** What wall clocks show at the start, in ms since the Unix epoch. */
+  /** The time that wall clocks show at the start, in ms since the Unix epoch. */
   readonly epochMs: number;
-  /** Is called when an event is due now while the world stands still. */
+  /** Called when an event becomes due now while the world does not run. */
   onDue: (() => void) | undefined;
   readonly happenings: Happening[] = [];
   readonly isRecording: boolean;
@@ -74,7 +74,7 @@ export class World {
     return this.#violation;
   }
 
-  /** Whether there are no faults any more. */
+  /** Whether no further faults occur. */
   get isQuiet(): boolean {
     return this.#isQuiet;
   }
@@ -83,23 +83,26 @@ export class World {
     this.#isQuiet = true;
   }
 
-  /** Time passes inside a handler, too, between two reads of a clock. */
+  /** Advances the time inside a handler, as between two readings of a clock. */
   pass(ms: number): void {
     this.#nowMs += ms;
   }
 
-  /** A process is frozen half way through a handler; what the others do meanwhile, they do afterwards. */
+  /**
+   * Advances the time as if the process froze in the middle of a handler. The actions of all others come after the
+   * handler.
+   */
   stall(ms: number): void {
     this.#nowMs += ms;
     this.#stalledMs += ms;
   }
 
-  /** The time for which all stalls together held everybody up. */
+  /** The total time of all stalls. */
   get stalledMs(): number {
     return this.#stalledMs;
   }
 
-  /** Calls `run` at `atMs`, or now if that is over; returns what cancels it. */
+  /** Calls `run` at `atMs`, or now if this time is over. Returns a function that cancels the call. */
   at(atMs: number, run: () => void): () => void {
     const event: Event = { atMs: Math.max(atMs, this.#nowMs), order: this.#order, run, cancelled: false };
     this.#order += 1;
@@ -110,22 +113,25 @@ export class World {
     };
   }
 
-  /** Is to be called by whoever runs code of a client. */
+  /** Must be called before running code of a client. */
   noteClientCode(): void {
     this.#ranClientCode = true;
   }
 
-  tell(who: string, kind: Happening["kind"], text: () => string): void {
+  record(who: string, kind: Happening["kind"], text: () => string): void {
     if (this.isRecording) this.happenings.push({ atMs: this.#nowMs, who, kind, text: text() });
   }
 
   violate(invariant: string, message: string): void {
     if (this.#violation !== undefined) return;
     this.#violation = { invariant, message, atMs: this.#nowMs };
-    this.tell("world", "violation", () => `${invariant}: ${message}`);
+    this.record("world", "violation", () => `${invariant}: ${message}`);
   }
 
-  /** Runs events until `endMs`, or until an invariant is violated. `afterStep` runs when client code has run. */
+  /**
+   * Runs events until `endMs`, or until an invariant is violated. Calls `afterStep` after each event that ran client
+   * code.
+   */
   async run(endMs: number, afterStep: () => void): Promise<void> {
     this.#isRunning = true;
     this.#isStopped = false;
@@ -137,7 +143,7 @@ export class World {
     if (this.#violation === undefined && !this.#isStopped) this.#nowMs = Math.max(this.#nowMs, endMs);
   }
 
-  /** Ends `run` after the event of this moment. */
+  /** Ends `run` after the current event. */
   stop(): void {
     this.#isStopped = true;
   }
@@ -206,8 +212,8 @@ function isBefore(a: Event, b: Event): boolean {
 let waiting: (() => void)[] = [];
 
 /**
- * Ends a turn of the real event loop: all promise continuations and `nextTick`s that are due have run. Worlds that run
- * side by side share it, which makes a turn of the event loop cheap.
+ * Ends a turn of the real event loop, so that all due promise continuations and `nextTick`s have run. Worlds that run
+ * side by side share this turn, which saves time.
  */
 function nextTurn(): Promise<void> {
   return new Promise((resolve) => {

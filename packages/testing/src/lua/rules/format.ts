@@ -1,6 +1,6 @@
-/** Pure: numbers as Lua 5.1 prints them, and `string.format` for the directives that Redis scripts use. */
+/** Pure: the number format of Lua 5.1, and `string.format` for the directives that Redis scripts use. */
 
-/** `%.14g`, as `tostring` does it. */
+/** Formats with `%.14g`, like `tostring`. */
 export function formatNumber(value: number): string {
   if (Number.isNaN(value)) return "nan";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";

@@ -13,14 +13,14 @@ const CLASSES: Readonly<Record<string, string>> = {
 
 const translated = new Map<string, RegExp>();
 
-/** What `string.match` returns: the captures, or the whole match, or nil. */
+/** Matches like `string.match`. Returns the captures, or the whole match if the pattern has no captures, or nil. */
 export function matchPattern(subject: string, pattern: string): (string | undefined)[] {
   const match = execute(subject, pattern);
   if (match === null) return [undefined];
   return match.length > 1 ? match.slice(1) : [match[0]];
 }
 
-/** What `string.find` returns of a pattern without captures: its first and its last place. */
+/** Searches like `string.find`, for a pattern without captures. Returns the first and the last position. */
 export function findPattern(subject: string, pattern: string): readonly [number, number] | undefined {
   const match = execute(subject, pattern);
   if (match === null) return undefined;
