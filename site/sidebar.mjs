@@ -121,6 +121,7 @@ const named = [
       { text: "@x/otel", link: "/packages/otel" },
       { text: "Channels", link: "/channels" },
       { text: "The command line", link: "/packages/console" },
+      { text: "Commands and options", link: "/console/commands" },
       { text: "@x/testing", link: "/packages/testing" },
       { text: "@x/node-redlock", link: "/packages/node-redlock" },
       { text: "For sibling packages", link: "/protocol" },

@@ -1,4 +1,4 @@
-/** What every command gets, and what is the same for all: watching, and asking before something is changed. */
+/** The inputs of a command, and the behavior that all commands share: watching, and asking before a change. */
 import { setTimeout as delay } from "node:timers/promises";
 import { abortable } from "@x/redlock-core/protocol";
 import type { Connections } from "./connections.ts";
@@ -10,18 +10,18 @@ export interface Command {
   readonly connections: Connections;
   readonly output: Output;
   readonly terminal: Terminal;
-  /** The seconds between two looks; undefined: one look. */
+  /** Seconds between two looks. Undefined: the command looks once. */
   readonly watch: number | undefined;
-  /** Whether what is changed need not be confirmed. */
+  /** Whether changes need no confirmation. */
   readonly isConfirmed: boolean;
 }
 
-/** The exit code of an answer: true is 0, false is 1. */
+/** Whether the answer is good: true gives exit code 0, false gives 1. */
 export type IsGood = boolean;
 
 /**
- * Runs a look once, or until the watching is ended. Resolves with the answer of the last look. Throws `ConsoleFailure`
- * if it is ended before there is one.
+ * Runs `look` once, or repeatedly until the terminal's signal aborts. Resolves with the answer of the last look. Throws
+ * `ConsoleFailure` if the signal aborts before the first answer.
  */
 export async function looking(command: Command, look: () => Promise<IsGood>): Promise<IsGood> {
   const { watch, terminal, output } = command;
@@ -30,7 +30,7 @@ export async function looking(command: Command, look: () => Promise<IsGood>): Pr
     if (watch !== undefined && terminal.isInteractive && !output.isJson) output.clear();
     const answer = await untilEnded(look(), terminal.signal);
     isGood = answer ?? isGood;
-    if (isGood === undefined) throw new ConsoleFailure("It was ended before Redis has answered.");
+    if (isGood === undefined) throw new ConsoleFailure("The command was ended before Redis answered.");
     if (watch === undefined || answer === undefined) return isGood;
     try {
       await delay(watch * 1_000, undefined, { signal: terminal.signal });
@@ -40,7 +40,10 @@ export async function looking(command: Command, look: () => Promise<IsGood>): Pr
   }
 }
 
-/** Waits for the answer of a look, or the end. A client whose Redis is away may keep what it was asked for ever. */
+/**
+ * Waits for the answer of a look. Undefined if the signal aborts first: a client may keep a request forever while its
+ * Redis is away.
+ */
 async function untilEnded(looked: Promise<IsGood>, signal: AbortSignal): Promise<IsGood | undefined> {
   try {
     return await abortable(looked, signal);
@@ -50,11 +53,11 @@ async function untilEnded(looked: Promise<IsGood>, signal: AbortSignal): Promise
   }
 }
 
-/** Asks before something is changed. Resolves with false for a no; without a terminal only --yes is a yes. */
+/** Asks before a change. Resolves with false if the answer is no. Without a terminal, only --yes confirms. */
 export async function confirmed({ isConfirmed, terminal }: Command, question: string): Promise<boolean> {
   if (isConfirmed) return true;
   if (!terminal.isInteractive) {
-    throw new ConsoleFailure(`${question} Not without --yes, because nobody can be asked here.`);
+    throw new ConsoleFailure(`${question} Pass --yes: without a terminal the command cannot ask.`);
   }
   return await terminal.confirm(printable(question));
 }

@@ -1,4 +1,7 @@
-/** Connections to the nodes of a command. Each is tried first, so that a node that is away is named, and why. */
+/**
+ * Connections to the nodes of a command. The command first tries each node, so that an error names the node and the
+ * reason.
+ */
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
 import { connectOptionsOf } from "@x/redlock-core/protocol";
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from "ioredis";
@@ -7,11 +10,11 @@ import { ConsoleFailure } from "./failure.ts";
 const CONNECT_MS = 3_000;
 
 export interface ConnectionOptions {
-  /** The URLs of the nodes, in the order in which the services name them. */
+  /** URLs of the nodes, in the same order as in the services. */
   readonly urls: readonly string[];
-  /** The option or variable that named them; undefined if none did. */
+  /** The option or variable with the URLs. Undefined for the default URL. */
   readonly source: "--redis" | "REDIS_URL" | undefined;
-  /** Whether they are members of one Redis Cluster, which is the one node then. */
+  /** Whether the URLs are members of one Redis Cluster, which then counts as one node. */
   readonly cluster: boolean;
   readonly keyPrefix?: string;
   readonly maxTtl?: number;
@@ -22,13 +25,13 @@ export class Connections implements AsyncDisposable {
   readonly #options: ConnectionOptions;
   readonly #closing: (() => Promise<unknown>)[] = [];
 
-  /** @throws ConsoleFailure if an address does not name a node */
+  /** @throws ConsoleFailure if a URL does not name a node */
   constructor(options: ConnectionOptions) {
     this.#options = options;
     this.#checkUrls();
   }
 
-  /** Opens the lock nodes. Throws `ConsoleFailure` if not one of them answers. */
+  /** Opens the lock nodes. Throws `ConsoleFailure` if none of the nodes answers. */
   async redlock(): Promise<Redlock> {
     const { urls, cluster, keyPrefix, maxTtl, quarantine } = this.#options;
     const options: RedlockOptions = {
@@ -48,7 +51,7 @@ export class Connections implements AsyncDisposable {
     return redlock ?? open([await this.#cluster()]);
   }
 
-  /** Opens the queue's Redis: the first of the nodes, or the Cluster. Throws `ConsoleFailure` if it does not answer. */
+  /** Opens the queue's Redis: the first node, or the Cluster. Throws `ConsoleFailure` if the server does not answer. */
   async queueRedis(): Promise<Redis | Cluster> {
     const { urls, cluster } = this.#options;
     const [url = ""] = urls;
@@ -57,16 +60,16 @@ export class Connections implements AsyncDisposable {
   }
 
   /**
-   * Opens the servers of a queue in partitions: the first nodes, or the Cluster. Throws `ConsoleFailure` if one does
-   * not answer, or there are fewer.
+   * Opens the servers of a queue in partitions: the first `count` nodes, or the Cluster. Throws `ConsoleFailure` if a
+   * server does not answer, or if fewer URLs are given.
    */
   async queueServers(count: number): Promise<readonly (Redis | Cluster)[]> {
     const { urls, cluster } = this.#options;
     if (count === 1 || cluster) return [await this.queueRedis()];
     if (urls.length < count) {
       throw new ConsoleFailure(
-        `the queue is on ${count} servers, and ${urls.length} ${urls.length === 1 ? "is" : "are"} named`,
-        "Name them all with --redis, in the order in which the services name them.",
+        `the queue is on ${count} servers, but ${urls.length} ${urls.length === 1 ? "is" : "are"} given`,
+        "Pass all servers with --redis, in the same order as in the services.",
       );
     }
     const servers = urls.slice(0, count);
@@ -75,8 +78,8 @@ export class Connections implements AsyncDisposable {
   }
 
   /**
-   * Throws `ConsoleFailure` for an address that does not name a node. Every address is checked before the first one is
-   * connected to. A comma in a password makes two addresses, and the first of them may look like a host.
+   * Throws `ConsoleFailure` if a URL does not name a node. Every URL is checked before the first connection: a comma in
+   * a password makes two URLs, and the first may look like a host.
    */
   #checkUrls(): void {
     const { urls, source, cluster } = this.#options;
@@ -86,7 +89,7 @@ export class Connections implements AsyncDisposable {
     } catch (error) {
       throw new ConsoleFailure(`${source ?? "the default"}: ${(error as Error).message}`);
     }
-    throw new ConsoleFailure("--cluster needs the URLs of members", "Such as redis://redis-1:6379.");
+    throw new ConsoleFailure("--cluster needs the URLs of members", "For example redis://redis-1:6379.");
   }
 
   /** Connects once. Throws `ConsoleFailure` if the node does not answer. */
@@ -98,7 +101,7 @@ export class Connections implements AsyncDisposable {
       retryStrategy: null,
       maxRetriesPerRequest: 0,
     });
-    // The rejection says "Connection is closed."; the event says why.
+    // The rejection only says "Connection is closed."; the event contains the reason.
     let reason: Error | undefined;
     client.on("error", (error: Error) => {
       reason = error;
@@ -121,12 +124,12 @@ export class Connections implements AsyncDisposable {
     return client;
   }
 
-  /** Opens the Cluster that the nodes are members of. Throws `ConsoleFailure` if there is none. */
+  /** Opens the Cluster of the given members. Throws `ConsoleFailure` if the Cluster cannot be reached. */
   async #cluster(): Promise<Cluster> {
     const { urls } = this.#options;
     const client = openCluster(urls, { lazyConnect: true, clusterRetryStrategy: reconnectDelayMs });
     this.#closing.push(async () => client.disconnect());
-    // One that gives up tells why; the other tries again for ever.
+    // A client that does not retry reports the reason. The other client retries forever.
     const trial = openCluster(urls, { lazyConnect: true, clusterRetryStrategy: null });
     try {
       await trial.connect();
@@ -143,7 +146,7 @@ export class Connections implements AsyncDisposable {
     return client;
   }
 
-  /** Closes `resource` when the command ends, before what was opened earlier. */
+  /** Calls `close` when the command ends, before the resources that were opened earlier are closed. */
   defer(close: () => Promise<unknown>): void {
     this.#closing.push(close);
   }
@@ -153,7 +156,7 @@ export class Connections implements AsyncDisposable {
   }
 }
 
-/** The members that are not named take the user and password of the first one that is. */
+/** Opens a Cluster. All members use the user, password and TLS of the first URL. */
 function openCluster(urls: readonly string[], options: ClusterOptions): Cluster {
   const addresses = urls.map(connectOptionsOf);
   const [{ username, password, tls } = {}] = addresses;
@@ -170,7 +173,6 @@ function reconnectDelayMs(times: number): number {
   return Math.min(100 * times, 2_000);
 }
 
-/** Makes a client of the node that a URL names. */
 function clientOf(url: string, options: RedisOptions): Redis {
   return new Redis({ ...connectOptionsOf(url), ...options } as object);
 }
@@ -184,9 +186,9 @@ function nameOf(url: string): string {
 function adviceOf(text: string, source: ConnectionOptions["source"]): string {
   const check = source ?? "--redis or REDIS_URL";
   if (/ECONNREFUSED/.test(text)) {
-    return `Is Redis running there? ${source === undefined ? `Name another one with ${check}.` : `It is from ${check}.`}`;
+    return `Is Redis running there? ${source === undefined ? `Pass another address with ${check}.` : `The address comes from ${check}.`}`;
   }
-  if (/ENOTFOUND|EAI_AGAIN/.test(text)) return `The host name is not known here. Check ${check}.`;
+  if (/ENOTFOUND|EAI_AGAIN/.test(text)) return `The host name cannot be resolved. Check ${check}.`;
   if (/NOAUTH|WRONGPASS/.test(text)) return "Put the user and password into the URL: redis://user:password@host:6379.";
   if (/timed? ?out|ETIMEDOUT/i.test(text)) return "The host does not answer: a firewall, or a server that hangs.";
   return `Check ${check}.`;

@@ -1,6 +1,6 @@
-/** Why a command could not do what it was asked to, in words for whoever typed it. */
+/** A command failed. The message tells the user why. */
 export class ConsoleFailure extends Error {
-  /** What to do about it. */
+  /** What the user can do about the failure. May be empty. */
   readonly advice: string;
 
   constructor(message: string, advice = "") {

@@ -1,4 +1,4 @@
-/** Who asks a queue, or all partitions of one, and takes no job. */
+/** Workers that only read and change a queue, or all partitions of a queue, and run no jobs. */
 import { ExclusiveWorker } from "@x/workers";
 import { PartitionedWorker, partitionOf, queueName, serverOf } from "@x/workers/partitions";
 import type { Cluster, Redis } from "ioredis";
@@ -12,10 +12,10 @@ export interface QueueOptions {
   readonly prefix: string;
 }
 
-/** Asks one queue, or all partitions of one. */
+/** A worker that runs no jobs, for one queue or for all partitions of a queue. */
 export type Operator = ExclusiveWorker | PartitionedWorker;
 
-/** How a queue is divided. */
+/** The partitions of a queue, and their servers. */
 interface Layout {
   readonly partitions: number;
   readonly servers: readonly (Redis | Cluster)[];
@@ -23,7 +23,7 @@ interface Layout {
 
 const ASKS = { autorun: false, key: (): undefined => undefined };
 
-/** Opens what asks all partitions of a queue, or the one queue that it is. Throws `ConsoleFailure` if there is none. */
+/** Opens an operator for a queue, with or without partitions. Throws `ConsoleFailure` if the queue does not exist. */
 export async function operatorOf({ connections }: Command, options: QueueOptions): Promise<Operator> {
   const client = await connections.queueRedis();
   const layout = await layoutOf(connections, client, options);
@@ -31,7 +31,9 @@ export async function operatorOf({ connections }: Command, options: QueueOptions
   return openOperator(connections, { ...options, client, layout });
 }
 
-/** Opens what asks the queue of a key, which may be a partition. Throws `ConsoleFailure` if there is none. */
+/**
+ * Opens a worker for the queue of a key, which may be a partition. Throws `ConsoleFailure` if the queue does not exist.
+ */
 export async function operatorOfKey(
   { connections }: Command,
   options: QueueOptions & { readonly key: string },
@@ -49,7 +51,7 @@ export async function operatorOfKey(
   return openWorker(connections, of);
 }
 
-/** Opens what asks a queue, which may be none yet. */
+/** Opens an operator for a queue. The queue may not exist yet. */
 export function openOperator(
   connections: Connections,
   parts: QueueOptions & { readonly client: Redis | Cluster; readonly layout: Layout | undefined },
@@ -63,7 +65,7 @@ export function openOperator(
   return worker;
 }
 
-/** Returns how a queue is divided, and where; undefined if it is not. */
+/** Returns the partitions of a queue and their servers. Undefined if the queue has no partitions. */
 export async function layoutOf(
   connections: Connections,
   client: Redis | Cluster,

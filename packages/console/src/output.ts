@@ -1,4 +1,4 @@
-/** How answers look: tables for people, JSON for programs. */
+/** The format of answers: tables for people, JSON for programs. */
 import { styleText } from "node:util";
 import Table from "cli-table3";
 
@@ -6,7 +6,7 @@ export type Tone = "good" | "bad" | "warn" | "dim";
 
 const COLOURS = { good: "green", bad: "red", warn: "yellow", dim: "gray" } as const;
 
-/** A cell of a table: a text, or one with a tone. */
+/** A cell of a table: a text, or a text with a tone. */
 export type Cell = string | { readonly text: string; readonly tone: Tone };
 
 export class Output {
@@ -24,7 +24,7 @@ export class Output {
     this.#write = options.write;
   }
 
-  /** Writes `value` as one line of JSON with --json, else what `inWords` writes. */
+  /** Writes `value` as one line of JSON with --json. Otherwise calls `inWords`. */
   answer(value: unknown, inWords: () => void): void {
     if (this.isJson) this.#write(`${printable(JSON.stringify(value))}\n`);
     else inWords();
@@ -35,7 +35,7 @@ export class Output {
     this.#write(`${tone === undefined ? line : this.#painted(line, tone)}\n`);
   }
 
-  /** Writes a table. `widths`: of the columns whose texts are long, by their place. */
+  /** Writes a table. `widths`: the widths of columns with long texts, by the column's position. */
   table(
     head: readonly string[],
     rows: readonly (readonly Cell[])[],
@@ -57,7 +57,6 @@ export class Output {
     this.#write(`${table.toString()}\n`);
   }
 
-  /** Clears the screen. */
   clear(): void {
     this.#write("\u001b[H\u001b[J");
   }
@@ -68,9 +67,8 @@ export class Output {
 }
 
 /**
- * Returns a text that makes a terminal do nothing but show it, in the order of its characters. Control characters,
- * except the line end, are written as JSON escapes them. Names, reasons and errors come from Redis, and so from
- * anybody.
+ * Escapes all control characters except the line end, as JSON does, so that a terminal only displays the text, in the
+ * order of its characters. Names, reasons and errors come from Redis, where any client may have written them.
  */
 export function printable(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu, (char) =>
@@ -78,9 +76,9 @@ export function printable(text: string): string {
   );
 }
 
-/** Returns a duration as people say it. */
+/** Formats a duration for people. */
 export function durationText(ms: number): string {
-  if (!Number.isFinite(ms)) return "for ever";
+  if (!Number.isFinite(ms)) return "forever";
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1_000;
   if (seconds < 60) return `${seconds.toFixed(1)} s`;

@@ -32,10 +32,7 @@ import { Output, printable } from "./output.ts";
 import { type ServeOptions, servePage } from "./page/serve.ts";
 import type { Terminal } from "./terminal.ts";
 
-/**
- * 0: done, and the answer is good. 1: the answer is not good, or a question was answered by no. 2: it could not be
- * done.
- */
+/** 0: done, with a good answer. 1: the answer is not good, or the user answered no. 2: the command failed. */
 export type ExitCode = 0 | 1 | 2;
 
 interface Shared {
@@ -53,8 +50,8 @@ const DEFAULT_WATCH_SECONDS = 2;
 const { version } = createRequire(import.meta.url)("../package.json") as { readonly version: string };
 
 /**
- * Runs one command, such as `["locks", "inspect", "account:42"]`, and resolves with its exit code. Never rejects: what
- * went wrong is written to `terminal.writeError`.
+ * Runs one command, such as `["locks", "inspect", "account:42"]`, and resolves with its exit code. Never rejects:
+ * errors are written to `terminal.writeError`.
  */
 export async function runConsole(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   let isGood: IsGood = true;
@@ -79,24 +76,28 @@ function inWords(error: unknown): string {
 
 function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Commander {
   const program = new Commander("x-console")
-    .description("Looks at locks, leaders, schedules and exclusive BullMQ jobs, and operates them.")
-    .version(version, "--version", "tell the version of this package")
-    .option("--redis <url>", "a node; give all in the services' order (default: REDIS_URL, commas between)", addresses)
+    .description("Shows and operates locks, leaders, schedules and exclusive BullMQ jobs.")
+    .version(version, "--version", "print the version of this package")
+    .option(
+      "--redis <url>",
+      "a lock node; pass all nodes in the services' order (default: REDIS_URL, separated by commas)",
+      addresses,
+    )
     .option("--cluster", "the nodes are members of one Redis Cluster")
     .option("--key-prefix <prefix>", "the keyPrefix of the services' Redlock")
     .option("--max-ttl <ms>", "the maxTtl of the services' Redlock", wholeNumber)
     .option("--no-quarantine", "the services' Redlock has quarantine: false")
-    .option("--json", "answer in JSON, one line a look")
-    .option("--watch [seconds]", `look again and again (default: every ${DEFAULT_WATCH_SECONDS} s)`, positive)
-    .option("-y, --yes", "do not ask before something is changed")
-    .addHelpText("after", "\nExit codes: 0 done, 1 the answer is not good (see each command), 2 it could not be done.")
+    .option("--json", "answer in JSON, one line per look")
+    .option("--watch [seconds]", `repeat the command (default: every ${DEFAULT_WATCH_SECONDS} s)`, positive)
+    .option("-y, --yes", "do not ask before a change")
+    .addHelpText("after", "\nExit codes: 0 done, 1 the answer is not good (see each command), 2 the command failed.")
     .exitOverride()
     // Commander repeats an unknown command or argument in its message.
     .configureOutput({
       writeOut: terminal.write,
       writeErr: (text) => terminal.writeError(printable(withoutPasswords(text))),
     })
-    .showHelpAfterError("(--help tells more)");
+    .showHelpAfterError("(--help shows more)");
 
   const running = (run: (command: Command) => Promise<IsGood>): Promise<void> =>
     withCommand(program.opts<Shared>(), terminal, async (command) => onAnswer(await run(command)));
@@ -109,8 +110,8 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
 }
 
 /**
- * Returns the text with `***` instead of the user and password of each address. An address that is mistaken for a
- * command or an option is quoted in the message about that mistake.
+ * Replaces the user and password of each address by `***`. If an address is in the position of a command or an option,
+ * Commander's error message quotes the address.
  */
 function withoutPasswords(text: string): string {
   return text.replaceAll(/\S+/g, (word) => {
@@ -125,34 +126,34 @@ type Running = (run: (command: Command) => Promise<IsGood>) => Promise<void>;
 function addLocks(program: Commander, running: Running): void {
   program
     .command("check")
-    .description("look for what is wrong with the lock nodes; 1: something is")
+    .description("look for problems of the lock nodes; 1: a problem was found")
     .action(() => running(checkNodes));
-  const locks = program.command("locks").description("who has a lock");
+  const locks = program.command("locks").description("the holder of a lock");
   locks
     .command("inspect <resource>")
-    .description("what each node says of a lock, and all together; 1: no quorum answered")
+    .description("the state of a lock on each node and in total; 1: no quorum answered")
     .action((resource: string) => running((command) => inspectLock(command, resource)));
   locks
     .command("watch <resource>")
-    .description("as inspect --watch")
+    .description("the same as inspect --watch")
     .action((resource: string) =>
       running((command) => inspectLock({ ...command, watch: command.watch ?? DEFAULT_WATCH_SECONDS }, resource)),
     );
   locks
     .command("release <resource>")
-    .description("take a lock away from whoever has it; 1: nobody had it")
+    .description("release a lock by force; 1: nobody held the lock")
     .action((resource: string) => running((command) => releaseLock(command, resource)));
 }
 
 function addLeaders(program: Commander, running: Running): void {
-  const leader = program.command("leader").description("who leads an election");
+  const leader = program.command("leader").description("the leader of an election");
   leader
     .command("status <election>")
-    .description("who leads; 1: nobody")
+    .description("the leader; 1: nobody leads")
     .action((name: string) => running((command) => leaderStatus(command, name)));
   leader
     .command("watch <election>")
-    .description("tell each change of the leader")
+    .description("print each change of the leader")
     .action((name: string) => running((command) => watchLeader(command, name)));
   leader
     .command("resign <election>")
@@ -167,12 +168,12 @@ function addSchedules(program: Commander, running: Running): void {
       .command(usage)
       .description(description)
       .option("--scheduler <prefix>", "the keyPrefix of the services' LeaderScheduler");
-  one("list <election>", "when each is due, what became of its last tick; 1: nobody runs them")
-    .option("--history <count>", "what became of so many of its last ticks, up to 100", tickCount)
+  one("list <election>", "the next time of each schedule and the outcome of its last tick; 1: nobody leads")
+    .option("--history <count>", "show the outcomes of this many last ticks, up to 100", tickCount)
     .action((election: string, options: { scheduler?: string; history?: number }) =>
       running((command) => listSchedules(command, { election, ...options })),
     );
-  one("history <election> <schedule>", "what became of the last ticks; 1: the newest failed, or has no end")
+  one("history <election> <schedule>", "the outcomes of the last ticks; 1: the newest tick failed or is unfinished")
     .option("--limit <count>", "how many", wholeNumber, 20)
     .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
       running((command) => scheduleHistory(command, { election, schedule, ...options })),
@@ -180,7 +181,7 @@ function addSchedules(program: Commander, running: Running): void {
   for (const [verb, description, act] of [
     ["pause", "run no more ticks of a schedule", pauseSchedule],
     ["resume", "end a pause", resumeSchedule],
-    ["trigger", "have the leader run a schedule once, now", triggerSchedule],
+    ["trigger", "ask the leader to run a schedule once, now", triggerSchedule],
   ] as const) {
     one(`${verb} <election> <schedule>`, description).action(
       (election: string, schedule: string, options: { scheduler?: string }) =>
@@ -189,7 +190,7 @@ function addSchedules(program: Commander, running: Running): void {
   }
 }
 
-const OF_WHICH_KEY = "the job's key, where several partitions of a queue have a job of that id";
+const OF_WHICH_KEY = "the job's key, if several partitions of a queue have a job with this ID";
 
 function addKeys(program: Commander, running: Running): void {
   const keys = program.command("keys").description("the keys of a queue with exclusive workers");
@@ -200,49 +201,50 @@ function addKeys(program: Commander, running: Running): void {
     .action((queue: string, options: { prefix: string; limit: number }) =>
       running((command) => topKeys(command, { queue, ...options })),
     );
-  one("jobs <queue> <key>", "who has a key, and who waits for it")
+  one("jobs <queue> <key>", "the job that holds a key, and the jobs in line")
     .option("--limit <count>", "how many", wholeNumber, 100)
     .action((queue: string, key: string, options: { prefix: string; limit: number }) =>
       running((command) => jobsOfKey(command, { queue, key, ...options })),
     );
-  one("explain <queue> <jobId>", "why a job waits; 1: there is no such job")
+  one("explain <queue> <jobId>", "why a job waits; 1: the job does not exist")
     .option("--key <key>", OF_WHICH_KEY)
     .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
       running((command) => explainJob(command, { queue, jobId, ...options })),
     );
-  one("pause <queue> <key>", "start nothing of a key any more; 1: it was paused before")
-    .option("--reason <text>", "what others are told", "paused by an operator")
+  one("pause <queue> <key>", "start no more jobs of a key; 1: the key was paused before")
+    .option("--reason <text>", "shown to other operators", "paused by an operator")
     .action((queue: string, key: string, options: { prefix: string; reason: string }) =>
       running((command) => pauseKey(command, { queue, key, ...options })),
     );
-  one("drop <queue> <key>", "remove the jobs that wait for a key; 1: there were none").action(
+  one("drop <queue> <key>", "remove the jobs that wait for a key; 1: no job waited").action(
     (queue: string, key: string, options: { prefix: string }) =>
       running((command) => dropKey(command, { queue, key, ...options })),
   );
-  one("retry <queue> <jobId>", "run a failed job again; 1: there is no such job, or it has not failed")
+  one("retry <queue> <jobId>", "run a failed job again; 1: the job does not exist or has not failed")
     .option("--key <key>", OF_WHICH_KEY)
     .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
       running((command) => retryJob(command, { queue, jobId, ...options })),
     );
-  one("policy <queue> [key]", "how the workers are set up, or what holds for a key alone; 1: see the manual")
-    .option("--concurrency <count>", "let so many jobs of the key run at a time", wholeNumber)
-    .option("--rate <max/ms>", "let so many start in so many ms, such as 100/60000", rate)
-    .option("--max-waiting <count>", "let so many wait", (text: string) => ({ max: wholeNumber(text) }))
-    .option("--weight <count>", "let so many start when it is the key's turn", wholeNumber)
-    .option("--remove", "let the workers' options hold again")
+  one("policy <queue> [key]", "the options of the workers, or the limits of one key; 1: see the guide")
+    .option("--concurrency <count>", "jobs of the key that may run at a time", wholeNumber)
+    .option("--rate <max/ms>", "jobs that may start in a number of ms, such as 100/60000", rate)
+    .option("--max-waiting <count>", "jobs that may wait", (text: string) => ({ max: wholeNumber(text) }))
+    .option("--weight <count>", "jobs that may start at the key's turn", wholeNumber)
+    .option("--remove", "return to the workers' options")
     .action((queue: string, key: string | undefined, options: { prefix: string } & PolicyChange) =>
       running(async (command) => {
         if (key !== undefined) return await policyOfKey(command, { queue, key, ...options });
-        if (Object.keys(options).length > 1) throw new ConsoleFailure("Limits are of one key: name it.");
+        if (Object.keys(options).length > 1)
+          throw new ConsoleFailure("A limit needs a key: keys policy <queue> <key>.");
         return await keyPolicy(command, { queue, ...options });
       }),
     );
-  one("policies <queue>", "the keys that have limits of their own")
+  one("policies <queue>", "the keys with limits of their own")
     .option("--limit <count>", "how many", wholeNumber, 1_000)
     .action((queue: string, options: { prefix: string; limit: number }) =>
       running((command) => listPolicies(command, { queue, ...options })),
     );
-  one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: it was not paused").action(
+  one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: the key was not paused").action(
     (queue: string, key: string, options: { prefix: string }) =>
       running((command) => resumeKey(command, { queue, key, ...options })),
   );
@@ -252,17 +254,17 @@ function addServe(program: Commander, running: Running): void {
   program
     .command("serve")
     .description("show everything on a live page, until Ctrl-C")
-    .option("--port <port>", "where it listens (default: a free port)", portNumber, 0)
-    .option("--host <address>", "the address that it listens on", "127.0.0.1")
+    .option("--port <port>", "the port to listen on (default: a free port)", portNumber, 0)
+    .option("--host <address>", "the address to listen on", "127.0.0.1")
     .option(
       "--allow-host <name>",
-      "a host name by which browsers reach it, besides those of the loopback",
+      "a host name under which browsers reach the page, in addition to the loopback names",
       collected,
       [],
     )
-    .option("--actions", "let the page change something", false)
-    .option("--election <name>", "an election to show, besides those that are found", collected, [])
-    .option("--queue <name>", "a queue to show (default: those that are found on the first node)", collected, [])
+    .option("--actions", "allow the page to change something", false)
+    .option("--election <name>", "an election to show, in addition to the elections that are found", collected, [])
+    .option("--queue <name>", "a queue to show (default: the queues that are found on the first node)", collected, [])
     .option("--prefix <prefix>", "BullMQ's prefix", "bull")
     .action((options: ServeOptions) => running((command) => servePage(command, options)));
 }
@@ -283,7 +285,7 @@ async function withCommand(
   await run({ connections, output, terminal, watch, isConfirmed: options.yes === true });
 }
 
-/** Returns the addresses of the nodes, and what named them. An empty `REDIS_URL` is none. */
+/** Returns the addresses of the nodes and their source. An empty `REDIS_URL` counts as missing. */
 function addressesOf({ redis }: Shared, { env }: Terminal): Pick<ConnectionOptions, "urls" | "source"> {
   if (redis !== undefined) return { urls: redis, source: "--redis" };
   const urls = addressesIn(env["REDIS_URL"] ?? "");
@@ -299,7 +301,7 @@ function addressesIn(text: string): readonly string[] {
 
 function addresses(text: string, before: readonly string[] | undefined): readonly string[] {
   const all = [...(before ?? []), ...addressesIn(text)];
-  if (all.length === 0) throw new ConsoleFailure("--redis: no address was given", "Such as redis://redis-1:6379.");
+  if (all.length === 0) throw new ConsoleFailure("--redis needs an address", "For example redis://redis-1:6379.");
   return all;
 }
 

@@ -1,29 +1,33 @@
-/** What commands read, apart from how it is shown. Each is one look; whoever shows it live looks again. */
+/**
+ * Reads the data for commands, separately from displaying the data. Each function reads once; a live view calls the
+ * function again.
+ */
 import type { LeaderInfo } from "@x/leader";
 import type { LeaderScheduler, ScheduleInfo } from "@x/leader/scheduler";
 import type { BusyKey, JobCounts } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 
-/** The schedules of an election, as its lock nodes know them. */
+/** The schedules of an election, as stored on its lock nodes. */
 interface SchedulesReading {
-  /** Who runs them; null: nobody. */
+  /** The leader, which runs the schedules. Null if the election has no leader. */
   readonly leader: LeaderInfo | null;
-  /** The schedules, in the order of their names. */
+  /** The schedules, sorted by name. */
   readonly schedules: readonly ScheduleInfo[];
 }
 
 /** The keys of a queue. */
 interface KeysReading {
   readonly counts: JobCounts;
-  /** The longest line first. */
+  /** The keys, the longest line first. */
   readonly keys: readonly BusyKey[];
 }
 
-/** Busy keys of which the longest lines are looked for. */
+/** How many busy keys are searched for the longest lines. */
 const MOST_KEYS = 100_000;
 
 /**
- * Reads the schedules of a scheduler that need not have any itself, and the last `history` ticks of each.
+ * Reads all schedules of an election, and the last `history` ticks of each schedule. `scheduler` needs no schedules of
+ * its own.
  * @throws QuorumUnreachableError
  */
 export async function readSchedules(scheduler: LeaderScheduler, history: number): Promise<SchedulesReading> {
@@ -34,7 +38,7 @@ export async function readSchedules(scheduler: LeaderScheduler, history: number)
   };
 }
 
-/** Reads the `limit` keys with the longest lines. It costs O(busy keys). */
+/** Reads the `limit` keys with the longest lines. Costs O(busy keys). */
 export async function readKeys(
   worker: Pick<PartitionedWorker, "counts" | "listKeys">,
   limit: number,

@@ -1,21 +1,21 @@
-/** What a command reads from and writes to. */
+/** The input and output of a command. */
 import { createInterface } from "node:readline/promises";
 
 export interface Terminal {
-  /** Whether somebody is looking: only then is there colour, a cleared screen, or a question. */
+  /** Whether a person uses the terminal. Colors, a cleared screen and questions need a person. */
   readonly isInteractive: boolean;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Ends what is being watched. */
+  /** Ends watching. */
   readonly signal: AbortSignal;
   readonly write: (text: string) => void;
   readonly writeError: (text: string) => void;
-  /** Asks a question that is answered by yes or no. */
+  /** Asks a question with the answers yes and no. */
   readonly confirm: (question: string) => Promise<boolean>;
 }
 
 /**
- * Returns the terminal of this process. SIGINT and SIGTERM end what is being watched, and so does a reader that has
- * gone, as `head` does.
+ * Returns the terminal of this process. SIGINT and SIGTERM end watching. A closed output ends watching too, for example
+ * with `head`.
  */
 export function processTerminal(): Terminal {
   const controller = new AbortController();

@@ -470,7 +470,7 @@ describe("keys", () => {
       const [key, id] = (jobIds.find((each) => each.endsWith(" 1")) ?? "").split(" ") as [string, string];
       expect(jobIds.filter((each) => each.endsWith(" 1")).length).toBeGreaterThan(1);
       const { errors, code } = await run(["keys", "explain", "divided", id]);
-      expect(errors).toMatch(/partitions have a job 1\nName the key of yours with --key/);
+      expect(errors).toMatch(/partitions have a job 1\nSelect the job by its key with --key/);
       expect(code).toBe(2);
       expect((await run(["keys", "explain", "divided", id, "--key", key])).text).toContain("job 1 (failed)");
       expect((await run(["keys", "retry", "divided", id, "--key", key, "--yes"])).code).toBe(0);
@@ -480,7 +480,7 @@ describe("keys", () => {
 
     it("need all servers", async () => {
       const { errors, code } = await run(["keys", "top", "divided"], { nodes: urls().slice(0, 1) });
-      expect(errors).toContain("the queue is on 2 servers, and 1 is named");
+      expect(errors).toContain("the queue is on 2 servers, but 1 is given");
       expect(code).toBe(2);
     });
 
@@ -674,7 +674,7 @@ describe("what cannot be done", () => {
     [["check", "--watch", "-1"], "seconds"],
     [["keys", "top", "q", "--limit", "0"], "integer from 1"],
     [["check", "--redis", "http://x"], "--redis: node must be a redis://"],
-    [["check", "--redis", ","], "--redis: no address"],
+    [["check", "--redis", ","], "--redis needs an address"],
   ])("answers %j with what is wrong, and exit code 2", async (args, message) => {
     const { code, errors } = await run(args);
     expect(errors).toContain(message);

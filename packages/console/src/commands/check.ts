@@ -4,7 +4,7 @@ import type { Tone } from "../output.ts";
 
 const TONES: Readonly<Record<Finding["severity"], Tone>> = { error: "bad", warning: "warn", info: "dim" };
 
-/** Looks for what is wrong with the lock nodes. The answer is good if nothing worse than an `info` is found. */
+/** Looks for problems of the lock nodes. The answer is good if no finding is worse than `info`. */
 export async function checkNodes(command: Command): Promise<IsGood> {
   const { output } = command;
   const redlock = await command.connections.redlock();

@@ -7,7 +7,7 @@ import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText } from "../output.ts";
 import { readKeys } from "../reading.ts";
 
-/** Opens BullMQ's own view of the queue that a worker asks. */
+/** Opens BullMQ's own `Queue` for the queue of a worker. */
 function queueOf({ connections }: Command, { name, opts }: ExclusiveWorker): Queue {
   const queue = new Queue(name, { connection: opts.connection, prefix: opts.prefix ?? "bull" });
   queue.on("error", () => undefined);
@@ -20,7 +20,9 @@ function why({ paused, isStalled }: BusyKey): string {
   return paused.jobId === undefined ? `paused: ${paused.reason}` : `paused: ${paused.reason} (job ${paused.jobId})`;
 }
 
-/** Returns the workers of the partitions that may have a job; of a queue without, its one. */
+/**
+ * Returns the workers of the partitions that may contain a job. For a queue without partitions, returns its one worker.
+ */
 async function workersOf(command: Command, options: JobOptions): Promise<readonly ExclusiveWorker[]> {
   const { key } = options;
   if (key !== undefined) return [await operatorOfKey(command, { ...options, key })];
@@ -28,11 +30,14 @@ async function workersOf(command: Command, options: JobOptions): Promise<readonl
   return "workers" in operator ? operator.workers : [operator];
 }
 
-/** Returns where the job is, or -1. Throws `ConsoleFailure` if several partitions have one of this id. */
+/**
+ * Returns the position of the job in `found`, or -1. Throws `ConsoleFailure` if several partitions have a job with this
+ * ID.
+ */
 function theOne(found: readonly unknown[], jobId: string): number {
   const places = found.flatMap((each, at) => ((each ?? undefined) === undefined ? [] : [at]));
   if (places.length <= 1) return places[0] ?? -1;
-  throw new ConsoleFailure(`${places.length} partitions have a job ${jobId}`, "Name the key of yours with --key.");
+  throw new ConsoleFailure(`${places.length} partitions have a job ${jobId}`, "Select the job by its key with --key.");
 }
 
 /** Lists the keys with the longest lines. */
@@ -65,10 +70,10 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
   });
 }
 
-/** A job of a queue in partitions has its id beside those of the other partitions: its key says of which it is. */
+/** A job ID is unique only within a partition. For a queue in partitions, the key selects the partition. */
 type JobOptions = QueueOptions & { readonly jobId: string; readonly key?: string | undefined };
 
-/** Says why a job waits. The answer is good if there is such a job. */
+/** Explains why a job waits. The answer is good if the job exists. */
 export async function explainJob(command: Command, options: JobOptions): Promise<IsGood> {
   const { output } = command;
   const workers = await workersOf(command, options);
@@ -83,7 +88,7 @@ export async function explainJob(command: Command, options: JobOptions): Promise
   });
 }
 
-/** Lists the jobs of a key: who has it, and who waits for it. */
+/** Lists the jobs of a key: the job that holds the key, and the jobs in line. */
 export async function jobsOfKey(
   command: Command,
   options: QueueOptions & { readonly key: string; readonly limit: number },
@@ -101,7 +106,7 @@ export async function jobsOfKey(
   });
 }
 
-/** Starts nothing of a key any more. The answer is good if it was not paused before. */
+/** Pauses a key, so that no further job of the key starts. The answer is good if the key was not paused before. */
 export async function pauseKey(
   command: Command,
   options: QueueOptions & { readonly key: string; readonly reason: string },
@@ -116,7 +121,7 @@ export async function pauseKey(
   return isNew;
 }
 
-/** Ends a pause, and the halt after a failed job. The answer is good if the key was paused. */
+/** Ends a pause, or the halt after a failed job. The answer is good if the key was paused. */
 export async function resumeKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
   const worker = await operatorOfKey(command, options);
@@ -130,7 +135,9 @@ export async function resumeKey(command: Command, options: QueueOptions & { read
   return wasPaused;
 }
 
-/** Removes the jobs that wait for a key. The one that has it goes on. The answer is good if there were some. */
+/**
+ * Removes the jobs that wait for a key. The job that holds the key continues. The answer is good if a job was removed.
+ */
 export async function dropKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
   const { output } = command;
@@ -145,16 +152,16 @@ export async function dropKey(command: Command, options: QueueOptions & { readon
   }
   const jobs = queueOf(command, worker);
   let dropped = 0;
-  // A job whose turn has come meanwhile runs, and is not removed.
+  // A job whose turn has come in the meantime runs and is not removed.
   for (const id of parked) dropped += await jobs.remove(id).catch(() => 0);
   output.answer({ key, dropped }, () => output.line(`${dropped} jobs of key ${key} are removed`, "good"));
   return dropped > 0;
 }
 
-/** Bounds what one command takes away, and the time for which it asks Redis. */
+/** The most jobs that one command removes. Bounds the command's load on Redis. */
 const MOST_DROPPED = 10_000;
 
-/** Runs a failed job again. The answer is good if there is such a job, and it had failed. */
+/** Retries a failed job. The answer is good if the job exists and had failed. */
 export async function retryJob(command: Command, options: JobOptions): Promise<IsGood> {
   const { queue, jobId } = options;
   const { output } = command;
@@ -177,7 +184,7 @@ export async function retryJob(command: Command, options: JobOptions): Promise<I
   return true;
 }
 
-/** Lists the keys that have limits of their own. */
+/** Lists the keys with limits of their own. */
 export async function listPolicies(
   command: Command,
   options: QueueOptions & { readonly limit: number },
@@ -197,10 +204,13 @@ export async function listPolicies(
   });
 }
 
-/** What is to hold for a key, or that it is to be forgotten. */
+/** Limits to set for a key, or the order to remove them. */
 export type PolicyChange = KeyPolicy & { readonly remove?: boolean | undefined };
 
-/** Says what holds for a key instead of the workers' options, changes or removes it. Good: it has a policy, or had. */
+/**
+ * Shows, changes or removes the policy of a key, which replaces the workers' options. The answer is good if the key has
+ * or had a policy.
+ */
 export async function policyOfKey(
   command: Command,
   { queue, key, prefix, remove = false, ...given }: QueueOptions & PolicyChange & { readonly key: string },
@@ -208,7 +218,7 @@ export async function policyOfKey(
   const { output } = command;
   const worker = await operatorOfKey(command, { queue, prefix, key });
   const isGiven = Object.values(given).some((value) => value !== undefined);
-  if (remove && isGiven) throw new ConsoleFailure("--remove goes with no other limit.");
+  if (remove && isGiven) throw new ConsoleFailure("--remove cannot be combined with a limit.");
   if (!remove && !isGiven) {
     return await looking(command, async () => {
       const policy = await worker.getKeyPolicy(key);
@@ -246,7 +256,9 @@ function policyText(policy: KeyPolicy | undefined): string {
   return said.length === 0 ? "as the workers' options say" : said.join(", ");
 }
 
-/** Says how the workers of a queue are set up. The answer is good if there are some, and they agree. */
+/**
+ * Shows the options of a queue's workers. The answer is good if a worker exists and all workers have the same options.
+ */
 export async function keyPolicy(command: Command, options: QueueOptions): Promise<IsGood> {
   const { output } = command;
   const worker = await operatorOf(command, options);

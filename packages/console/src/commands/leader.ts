@@ -3,7 +3,7 @@ import { messageOf } from "@x/redlock-core/protocol";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { durationText, type Output, printable } from "../output.ts";
 
-/** Opens an election that only asks: it has no candidate here. */
+/** Opens an election that only observes: this process is not a candidate. */
 export async function electionOf({ connections }: Command, name: string): Promise<LeaderElection> {
   const election = new LeaderElection(await connections.redlock(), { name });
   connections.defer(() => election.stop({ drainTimeout: 0 }));
@@ -30,7 +30,7 @@ function show(output: Output, name: string, leader: LeaderInfo | null): void {
   });
 }
 
-/** Says who leads. The answer is good if somebody does. */
+/** Shows the leader. The answer is good if the election has a leader. */
 export async function leaderStatus(command: Command, name: string): Promise<IsGood> {
   const election = await electionOf(command, name);
   return await looking(command, async () => {
@@ -40,7 +40,7 @@ export async function leaderStatus(command: Command, name: string): Promise<IsGo
   });
 }
 
-/** Writes each change of the leader until the command is ended. An error is written once per change. */
+/** Writes each change of the leader until the command is ended. Writes an error once per change. */
 export async function watchLeader(command: Command, name: string): Promise<IsGood> {
   const { terminal, output } = command;
   const election = await electionOf(command, name);
@@ -56,7 +56,7 @@ export async function watchLeader(command: Command, name: string): Promise<IsGoo
   return true;
 }
 
-/** Asks the leader to drain and hand over. The answer is good if there was one to ask. */
+/** Asks the leader to drain and hand over. The answer is good if the leader was asked. */
 export async function resignLeader(command: Command, name: string): Promise<IsGood> {
   const { output } = command;
   const election = await electionOf(command, name);

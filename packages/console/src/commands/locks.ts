@@ -11,16 +11,17 @@ const TONES: Readonly<Record<Inspection["verdict"], Tone>> = {
   unknown: "bad",
 };
 
-/** Says who has a lock, per node and together. */
+/** Shows the holder of a lock, per node and in total. */
 export async function inspectLock(command: Command, resource: string): Promise<IsGood> {
   const { output } = command;
   const redlock = await command.connections.redlock();
-  // A leader's lock does not name its holder for longer than a lease. The record of the term does.
+  // A leader's lock names its holder only during the first lease. Later the record of the term contains the leader's
+  // ID.
   const [, name = ""] = /^leader:(.+)$/s.exec(resource) ?? [];
   const election = name === "" ? undefined : await electionOf(command, name);
   return await looking(command, async () => {
     const inspected = await redlock.inspect(resource);
-    // If no quorum answers, the inspection says so.
+    // If no quorum answers, the inspection already reports the failure.
     const leader = await election?.leader().catch(() => null);
     const inspection = { ...inspected, ...(leader ? { holder: leader.id } : {}) };
     output.answer(inspection, () => {
@@ -50,13 +51,15 @@ function rowOf(node: NodeInspection): readonly Cell[] {
   ];
 }
 
-/** Takes a lock away from whoever has it. The answer is good if a quorum took one away. */
+/** Releases a lock by force, whichever client holds the lock. The answer is good if a quorum released a lock. */
 export async function releaseLock(command: Command, resource: string): Promise<IsGood> {
   const { output } = command;
   const redlock = await command.connections.redlock();
   const { verdict } = await redlock.inspect(resource);
   if (verdict === "unknown") throw new ConsoleFailure(`no quorum of nodes answered about ${resource}`);
-  if (!(await confirmed(command, `Take ${resource} (${verdict}) away? Its holder may still work for a moment.`))) {
+  if (
+    !(await confirmed(command, `Take ${resource} (${verdict}) away? The holder may continue to work for a moment.`))
+  ) {
     return false;
   }
   const isTaken = await redlock.forceRelease(resource);

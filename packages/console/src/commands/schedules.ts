@@ -26,17 +26,23 @@ const TONES: Readonly<Record<TickOutcome, Tone>> = {
   missed: "bad",
 };
 
-/** Opens a scheduler that only asks and orders: it has no schedules, and its election no candidate. */
+/**
+ * Opens a scheduler that only reads and sends orders. The scheduler has no schedules, and its election has no
+ * candidate.
+ */
 async function schedulerOf(command: Command, { election, scheduler }: SchedulerOptions): Promise<LeaderScheduler> {
   return new LeaderScheduler({
     election: await electionOf(command, election),
-    // As many as any leader may keep.
+    // The most ticks that any leader may keep.
     history: 100,
     ...(scheduler === undefined ? {} : { keyPrefix: scheduler }),
   });
 }
 
-/** Does what a schedule is needed for. One that nobody knows is told in words for whoever typed its name. */
+/**
+ * Calls `act` with the name of the schedule. If the schedule is unknown, throws a `ConsoleFailure` that explains the
+ * reason to the user.
+ */
 async function ofSchedule<Answer>(
   { election, schedule }: ScheduleOptions,
   act: (name: string) => Promise<Answer>,
@@ -53,7 +59,10 @@ async function ofSchedule<Answer>(
   }
 }
 
-/** Lists the schedules, with the last ticks of each if asked. The answer is good if somebody runs them. */
+/**
+ * Lists the schedules, optionally with the last ticks of each schedule. The answer is good if the election has a leader
+ * and a schedule.
+ */
 export async function listSchedules(
   command: Command,
   options: SchedulerOptions & { readonly history?: number },
@@ -91,13 +100,13 @@ export async function listSchedules(
   });
 }
 
-/** The newest first. */
+/** The outcomes, the newest first. */
 function outcomesText(lastTick: TickRecord, history: readonly TickRecord[]): string {
   const ticks = history.length > 0 ? history : [lastTick];
   return ticks.map(({ outcome }) => outcome).join(", ");
 }
 
-/** A tick that was triggered is the last of no calendar. */
+/** `last` is the last tick of the calendar; a triggered tick appears only in `lastTick`. */
 function lastText(last: Date | null, lastTick: TickRecord | null, now: number): string {
   const lastMs = Math.max(last?.getTime() ?? 0, lastTick?.scheduledAt.getTime() ?? 0);
   return lastMs === 0 ? "never" : agoText(lastMs, now);
@@ -111,7 +120,7 @@ function inText(date: Date, now: number): string {
   return `in ${durationText(date.getTime() - now)}`;
 }
 
-/** Tells what became of the last ticks. The answer is good if the newest did not fail. */
+/** Shows the outcomes of the last ticks. The answer is good if the newest tick did not fail. */
 export async function scheduleHistory(
   command: Command,
   options: ScheduleOptions & { readonly limit: number },
@@ -122,7 +131,7 @@ export async function scheduleHistory(
     const all = await ofSchedule(options, (name) => scheduler.history(name));
     const ticks = all.slice(0, options.limit);
     output.answer(ticks, () => {
-      if (ticks.length === 0) return output.line(`${options.schedule}: nothing is known of its ticks`, "warn");
+      if (ticks.length === 0) return output.line(`${options.schedule}: no tick is recorded`, "warn");
       output.table(["due", "outcome", "late", "took", "attempt", "term", "why"], ticks.map(rowOf), { 6: 60 });
     });
     const [newest] = ticks;
@@ -142,16 +151,16 @@ function rowOf({ scheduledAt, outcome, lateMs, tookMs, attempt, term, error, rea
   ];
 }
 
-/** Pauses a schedule, for all leaders. The answer is good if it is paused now. */
+/** Pauses a schedule for all leaders. The answer is good if the schedule is paused now. */
 export async function pauseSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
   return await ordered(command, options, {
-    question: `Run no more ticks of ${options.schedule}? What passes meanwhile is not caught up.`,
+    question: `Run no more ticks of ${options.schedule}? Ticks during the pause are not caught up.`,
     done: "is paused",
     order: (scheduler, name) => scheduler.pause(name),
   });
 }
 
-/** Ends a pause. */
+/** Ends the pause of a schedule. */
 export async function resumeSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
   return await ordered(command, options, {
     question: `Go on with ${options.schedule}?`,
@@ -160,7 +169,7 @@ export async function resumeSchedule(command: Command, options: ScheduleOptions)
   });
 }
 
-/** Has the leader run a schedule once, now. */
+/** Asks the leader to run a schedule once, now. */
 export async function triggerSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
   return await ordered(command, options, {
     question: `Run ${options.schedule} once, now?`,
@@ -177,7 +186,7 @@ interface Order {
 
 async function ordered(command: Command, options: ScheduleOptions, order: Order): Promise<IsGood> {
   const scheduler = await schedulerOf(command, options);
-  // Before the question: a name that is mistyped needs no answer.
+  // Before the question: a mistyped name needs no answer.
   await ofSchedule(options, (name) => scheduler.history(name));
   if (!(await confirmed(command, order.question))) return false;
   await ofSchedule(options, (name) => order.order(scheduler, name));

@@ -1,8 +1,8 @@
-/** What the page does if it is asked to. Each action is one that the packages have, with their own safety. */
+/** Actions of the page. Each action calls one method of the packages, with that method's own safety. */
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Watch } from "./watch.ts";
 
-/** What came of an action, in words. */
+/** The outcome of an action, in words. */
 export interface Outcome {
   readonly isDone: boolean;
   readonly message: string;
@@ -10,12 +10,12 @@ export interface Outcome {
 
 type Action = (watch: Watch, about: About) => Promise<Outcome>;
 
-/** What an action is about. */
+/** The parameters of an action. */
 interface About {
   readonly text: (name: string) => string;
 }
 
-/** Somebody asked for what there is not. */
+/** The target of an action does not exist. */
 export class UnknownTargetError extends Error {}
 
 const outcome = (isDone: boolean, done: string, not: string): Outcome => ({ isDone, message: isDone ? done : not });
@@ -67,7 +67,7 @@ const ACTIONS: Readonly<Record<string, Action>> = {
   },
 };
 
-/** Does what `name` says. @throws UnknownTargetError, RangeError, and what the packages throw */
+/** Runs the action `name`. @throws UnknownTargetError, RangeError, and the errors of the packages */
 export async function act(watch: Watch, name: string, given: URLSearchParams): Promise<Outcome> {
   const action = Object.hasOwn(ACTIONS, name) ? ACTIONS[name] : undefined;
   if (action === undefined) throw new UnknownTargetError(`there is no action ${JSON.stringify(name)}`);

@@ -1,4 +1,7 @@
-/** Who leads, and the terms as a timeline. Few elections are asked at a look, so that many cost no more. */
+/**
+ * The leaders, and the timeline of their terms. Each look queries a bounded number of elections, so that many elections
+ * cost no more than a few.
+ */
 import { LeaderElection, type LeaderInfo } from "@x/leader";
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
@@ -6,9 +9,9 @@ import { TERMS } from "./look.lua.ts";
 import type { ElectionView, TermView } from "./state.ts";
 import { Watched } from "./watched.ts";
 
-/** A look asks this many elections; the others have their turn at the next. */
+/** How many elections one look queries. The next look continues with the others. */
 const ASKED = 10;
-/** More are not shown. */
+/** The most elections that are shown. */
 const MOST = 100;
 const KEPT_TERMS = 40;
 const LEASE_MS = 15_000;
@@ -30,7 +33,7 @@ export class Elections {
     for (const each of given) this.#add(each);
   }
 
-  /** Takes the names of elections that were found. */
+  /** Adds the elections with these names, up to the limit. */
   found(names: Iterable<string>): void {
     for (const name of names) if (!this.#watching.has(name) && this.#watching.size < MOST) this.#add(name);
   }
@@ -91,7 +94,10 @@ export class Elections {
     this.#watching.set(election.name, { election, isOwn, watched, terms });
   }
 
-  /** Opens an election that only asks. The lease is nobody's, but has to fit the nodes. */
+  /**
+   * Opens an election that only observes. The election needs a lease that fits the nodes, although this process is not
+   * a candidate.
+   */
   #open(name: string): LeaderElection {
     const { maxTtl } = this.#redlock.options;
     return new LeaderElection(this.#redlock, { name, leaseDuration: Math.min(LEASE_MS, maxTtl) });
@@ -109,13 +115,13 @@ export class Elections {
     for (const number of oldest.slice(0, -KEPT_TERMS)) terms.delete(number);
   }
 
-  /** Keeps a term. One that came and went unseen ends at the beginning of the next one, or now. */
+  /** Keeps a term. If nobody saw the term end, it ends at the beginning of the next term, or now. */
   #keep(terms: Map<number, TermView>, term: TermView, leader: LeaderInfo | null, now: number): void {
     if (!terms.has(term.term) && term.term !== leader?.term)
       terms.set(term.term, { ...term, until: term.until ?? now });
   }
 
-  /** The terms that the nodes remember, each with the beginning of the next as its end. */
+  /** Returns the terms that the nodes remember. Each term ends at the beginning of the next. */
   async #history(name: string): Promise<readonly TermView[]> {
     const protocol = protocolOf(this.#redlock);
     const key = protocol.sideKey(`leader:${name}`, "terms");
@@ -134,7 +140,7 @@ export class Elections {
   }
 }
 
-/** Returns the record in a text from a node, or an empty one if the text is damaged. */
+/** Parses a record from a node. Returns an empty record if the text is damaged. */
 function recordIn(text: string): Readonly<Record<string, unknown>> {
   try {
     return { ...(JSON.parse(text) as Record<string, unknown>) };

@@ -1,13 +1,15 @@
 /**
- * Who may ask for what. A page that is bound to the loopback is still within reach of every web site that its user
- * opens. A host name may be made to point to 127.0.0.1 (DNS rebinding), and a site may send requests elsewhere.
+ * Checks who may send which request. Every web site that a user opens can reach a page on the loopback. An attacker's
+ * host name may point to 127.0.0.1 (DNS rebinding), and a site may send requests to other sites.
  */
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 
-/** Hosts by which a page is asked for that nothing was said about. */
+/** Hosts that the page answers for by default. */
 export const LOOPBACK_HOSTS: readonly string[] = ["localhost", "127.0.0.1", "[::1]"];
 
-/** The name of the header that has the token of an action. A site elsewhere cannot send it without being asked. */
+/**
+ * The header with the token of an action. A browser lets another site send this header only with the page's permission.
+ */
 const TOKEN_HEADER = "x-console-token";
 
 const HEADERS: Readonly<Record<string, string>> = {
@@ -19,7 +21,7 @@ const HEADERS: Readonly<Record<string, string>> = {
   "referrer-policy": "no-referrer",
   "x-content-type-options": "nosniff",
   "x-frame-options": "DENY",
-  // Proxies and middlewares that compress would keep what is live until there is enough of it.
+  // Proxies and middlewares that compress would buffer the live stream.
   "cache-control": "no-store, no-transform",
 };
 
@@ -38,15 +40,15 @@ export function refusal(status: number, message: string): Response {
 }
 
 /**
- * Refuses a request for another host, one that another site makes, and one that opens anything but the page itself. A
- * link of another site may lead to the page (`isPage`). Nobody may show it in a frame.
+ * Refuses a request for another host, a request from another site, and a navigation to anything but the page itself. A
+ * link of another site may open the page (`isPage`), but not in a frame.
  */
 export function refusalOf(request: Request, hosts: readonly string[], isPage: boolean): Response | undefined {
   const host = hostOf(request);
   if (host === undefined || !isAmong(host, hosts)) {
     return refusal(
       421,
-      `This page does not answer for the host ${JSON.stringify(host ?? "")}: name it in the option hosts, or with --allow-host.`,
+      `This page does not answer for the host ${JSON.stringify(host ?? "")}: add the host to the option hosts, or pass --allow-host.`,
     );
   }
   const { headers, method } = request;
@@ -56,19 +58,19 @@ export function refusalOf(request: Request, hosts: readonly string[], isPage: bo
     return isOpened ? undefined : refusal(403, "Only the page itself may be opened, and not in a frame.");
   }
   const isOfOthers = (site !== null && site !== "same-origin" && site !== "none") || isForeign(request, host);
-  return isOfOthers ? refusal(403, "Another site may not ask for this.") : undefined;
+  return isOfOthers ? refusal(403, "Requests from other sites are refused.") : undefined;
 }
 
-/** What `Sec-Fetch-Dest` calls documents within other documents. */
+/** Values of `Sec-Fetch-Dest` for documents inside other documents. */
 const FRAMES: ReadonlySet<string> = new Set(["iframe", "frame", "embed", "object", "fencedframe"]);
 
-/** Whether a site with another host sent the request. Browsers that know no `Sec-Fetch-Site` say so by `Origin`. */
+/** Whether a site with another host sent the request. Browsers without `Sec-Fetch-Site` send `Origin`. */
 function isForeign({ headers }: Request, host: string): boolean {
   const origin = headers.get("origin");
   return origin !== null && !(URL.canParse(origin) && new URL(origin).host === host);
 }
 
-/** Refuses an action that this page, in its user's hands, did not send. */
+/** Refuses an action that was not sent by this page. */
 export function actionRefusalOf(request: Request, token: string): Response | undefined {
   const host = hostOf(request);
   const isOurs = request.headers.has("origin") && host !== undefined && !isForeign(request, host);
@@ -79,15 +81,15 @@ export function actionRefusalOf(request: Request, token: string): Response | und
 }
 
 /**
- * Returns a name for a page that is about to be sent. It is signed with the `token`, and no other site can read it. So
- * nobody else asks in the name of the page.
+ * Returns a name for a page that is about to be sent. The name is signed with `token`, and other sites cannot read it.
+ * So no other site can use the page's budget.
  */
 export function newClient(token: string): string {
   const name = randomBytes(12).toString("base64url");
   return `${name}.${signatureOf(name, token)}`;
 }
 
-/** Whether `client` is a name that a page with this `token` has made. */
+/** Whether a page with this `token` created `client`. */
 export function isClient(client: string, token: string): boolean {
   const [name = "", signature = ""] = client.split(".", 2);
   return isSame(signature, signatureOf(name, token));
@@ -102,7 +104,7 @@ function isSame(given: string, wanted: string): boolean {
   return one.length === other.length && timingSafeEqual(one, other);
 }
 
-/** The host and port that a request is for; undefined: there is none, or it is none. */
+/** Returns the host and port of a request. Undefined if the host is missing or malformed. */
 function hostOf(request: Request): string | undefined {
   const given = request.headers.get("host") ?? new URL(request.url).host;
   return URL.canParse(`http://${given}/`) && !/[/?#@\\]/.test(given) ? new URL(`http://${given}/`).host : undefined;
@@ -116,7 +118,7 @@ function isAmong(host: string, hosts: readonly string[]): boolean {
   });
 }
 
-/** Browsers leave these ports out. */
+/** Browsers omit these ports. */
 function withoutDefaultPort(host: string): string {
   return host.replace(/:(?:80|443)$/, "");
 }

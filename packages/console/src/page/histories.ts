@@ -1,17 +1,17 @@
 /**
- * What became of the last ticks of the schedules that browsers show. A history is read when its newest tick has
- * changed, and few are read at a look, so that many schedules cost no more.
+ * The outcomes of the last ticks of the schedules that browsers show. A history is read again when its newest tick has
+ * changed. Each look reads a bounded number of histories, so that many schedules cost no more than a few.
  */
 import type { LeaderScheduler, TickOutcome } from "@x/leader/scheduler";
 import { type ScheduleView, SHOWN_TICKS } from "./state.ts";
 
-/** A look reads this many; the others have their turn at the next. */
+/** How many histories one look reads. The next look continues with the others. */
 const READ = 4;
-/** More are not kept: that of which the last question is longest ago is forgotten. */
+/** The most histories that are kept. The history that was read longest ago is dropped first. */
 const MOST = 500;
 
 interface Read {
-  /** The newest tick as it was when this was read. */
+  /** The newest tick at the time of the read. */
   readonly newest: string;
   readonly outcomes: readonly TickOutcome[];
 }
@@ -23,7 +23,10 @@ export class Histories {
     return this.#read.get(keyOf(schedule))?.outcomes ?? [];
   }
 
-  /** Reads those of `shown` that may have changed. Never rejects: what cannot be read stays, and has its turn again. */
+  /**
+   * Reads the histories of `shown` that may have changed. Never rejects: a history that cannot be read stays unchanged
+   * and is tried again.
+   */
   async look(
     shown: readonly ScheduleView[],
     schedulerOf: (scheduler: string) => LeaderScheduler | undefined,
@@ -39,7 +42,7 @@ export class Histories {
           ?.history(schedule.name)
           .catch(() => undefined);
         const outcomes = ticks?.slice(0, SHOWN_TICKS).map(({ outcome }) => outcome) ?? known?.outcomes ?? [];
-        // Behind the others, also if it failed: the one that was read longest ago is the next.
+        // Moves the history to the end, even if the read failed, so that the history that was read longest ago is next.
         this.#read.delete(keyOf(schedule));
         this.#read.set(keyOf(schedule), { newest: ticks === undefined ? "" : newestOf(schedule), outcomes });
         if (this.#read.size > MOST) this.#read.delete(this.#read.keys().next().value ?? "");

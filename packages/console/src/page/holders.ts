@@ -1,10 +1,15 @@
-/** The names of those who hold the locks that browsers show. A name is asked for once, and few at a look. */
+/**
+ * The names of the clients whose locks browsers show. Each name is requested once, and only a bounded number per look.
+ */
 
-/** A look asks for this many, in one request. */
+/** How many names one look requests, in one request. */
 const ASKED = 100;
-/** A holder without a name is asked for again after this many looks: its nodes may not have been told yet. */
+/**
+ * After this many looks, the name of a client without a name is requested again: its nodes may not have received the
+ * name earlier.
+ */
 const AGAIN_LOOKS = 30;
-/** More are not kept: that which was asked for first is forgotten. */
+/** The most names that are kept. The name that was requested longest ago is dropped first. */
 const MOST = 5_000;
 
 export class Holders {
@@ -20,7 +25,7 @@ export class Holders {
     return this.#known.get(client)?.name;
   }
 
-  /** Asks for those of `clients` that are not known yet. */
+  /** Requests the unknown names among `clients`. */
   async look(clients: readonly string[]): Promise<void> {
     this.#looks += 1;
     const asked = [...new Set(clients)].filter((client) => client !== "" && !this.#isKnown(client)).slice(0, ASKED);

@@ -2,22 +2,22 @@ import type { NodeScript } from "@x/redlock-core";
 import { defineScript } from "@x/redlock-core/protocol";
 
 /**
- * Looks at one node without changing anything. The work of one call is bounded by its arguments, however many keys the
+ * Reads a part of one node's keys and changes nothing. The arguments bound the work of one call, however many keys the
  * node has.
  *
- * - KEYS[1], in a Cluster: a key of the master that is to be looked at. Nothing is done with it.
- * - ARGV[1] is what the names of lock keys begin with.
- * - ARGV[2] is how many keys to look through (COUNT of SCAN).
- * - ARGV[3] is the number of cursors; (run_id, cursor) for each follows. A node knows its own by its run_id.
- * - The rest are lock keys to read in any case.
+ * - KEYS[1], only in a Cluster: a key of the master to read. The key itself is not read.
+ * - ARGV[1]: prefix of lock keys.
+ * - ARGV[2]: number of keys to look through (COUNT of SCAN).
+ * - ARGV[3]: number of cursors. A pair (run_id, cursor) for each cursor follows. A node recognizes its own cursor by
+ *   its run_id.
+ * - Further arguments: lock keys to read in any case.
  *
- * Replies {run_id, seconds, microseconds, next cursor, {lock, …}, {name of an election,
- * …}, {{name of an election, what its scheduler's keys begin with}, …}}. A lock is {key, hash of its
- * value, pttl, waiters, what the holder says of itself | '', the digits that may name its client | ''}. The value
- * itself is a secret: who has it can release.
+ * Replies {run_id, seconds, microseconds, next cursor, {lock, …}, {name of an election, …}, {{name of an election, key
+ * prefix of its scheduler}, …}}. A lock is {key, hash of its value, pttl, waiters, note of the holder | '', digits that
+ * may name the client | ''}. The value itself is a secret, because its owner can release the lock.
  *
- * A lock's value is an x and 40 hexadecimal digits, or says for whom it is reserved. STRLEN tells the most of that,
- * without reading what may be a large value of somebody else's.
+ * A lock's value is an x or xn followed by hexadecimal digits, 41 bytes in all. A reservation's value begins with
+ * `reserved:`. STRLEN rejects most foreign values unread, because they may be large.
  */
 export const LOOK: NodeScript = defineScript(
   "console-look",
@@ -43,7 +43,7 @@ local function lockAt(key)
     local token, text = string.match(call('GET', said), '^(%S+) %d+ %d+ (.*)$')
     if token == value then claim = text end
   end
-  -- The note of a leader ends with its first lease. From then on the record of its term names it.
+  -- The note of a leader ends with its first lease. From then on the record of the term contains the leader.
   if claim == '' and call('TYPE', side(key, 'leader')).ok == 'hash' then
     local record = call('HMGET', side(key, 'leader'), 'token', 'record')
     if record[1] == value then claim = record[2] or '' end
@@ -74,8 +74,8 @@ end
 local function before(key, ending)
   if #key > #ending and string.sub(key, -#ending) == ending then return string.sub(key, 1, -#ending - 1) end
 end
--- The names of strangers' keys are looked at from their ends: a pattern with two open parts takes the square of their
--- length.
+-- The names of foreign keys are parsed from their ends. A pattern with two open parts would take time quadratic in the
+-- length of a name.
 local function schedulerOf(key)
   local owner = before(key, 'register')
   local last = owner and string.sub(key, 1, 1) == '{' and string.find(string.reverse(owner), ':}', 1, true)
@@ -99,7 +99,7 @@ return {runId, time[1], time[2], page[1], locks, elections, schedulers}
 /** Asks a Cluster for its masters. Replies {{first slot, last slot, {host, port, id, …} of the master, …}, …}. */
 export const MASTERS: NodeScript = defineScript("console-masters", /* lua */ `return redis.call('CLUSTER', 'SLOTS')`);
 
-/** Reads the newest records of terms of an election. KEYS[1] is their zset, ARGV[1] how many. */
+/** Reads the newest records of an election's terms. KEYS[1]: the zset of the records. ARGV[1]: how many to read. */
 export const TERMS: NodeScript = defineScript(
   "console-terms",
   /* lua */ `return redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1)`,

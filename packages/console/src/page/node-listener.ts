@@ -1,4 +1,4 @@
-/** The page for what has Node's requests and responses: Express, Fastify, NestJS, `http.createServer`. */
+/** The page as a listener for Node's requests and responses: Express, Fastify, NestJS, `http.createServer`. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -7,8 +7,8 @@ import type { Page } from "./page.ts";
 export type NodeListener = (request: IncomingMessage, response: ServerResponse) => void;
 
 /**
- * Returns a listener that answers with the page. The page reads no bodies, so it does not matter who has parsed them
- * before. What Express cuts off the address of a mounted handler is put back.
+ * Returns a listener that answers with the page. The page reads no request bodies, so a body parser may run before it.
+ * The listener uses the full path, even if Express has cut it for a mounted handler.
  */
 export function nodeListener(page: Page): NodeListener {
   return (incoming, outgoing) => {
@@ -20,10 +20,10 @@ async function respond(page: Page, incoming: IncomingMessage, outgoing: ServerRe
   const { originalUrl = incoming.url ?? "/" } = incoming as IncomingMessage & { readonly originalUrl?: string };
   const headers = new Headers();
   for (const [name, value] of Object.entries(incoming.headers)) {
-    // HTTP/2 has names that are none.
+    // HTTP/2 adds pseudo-headers, whose names start with a colon.
     if (!name.startsWith(":") && value !== undefined) headers.set(name, String(value));
   }
-  // Who asked for which host is the header's business, which may be anything.
+  // The host header may contain anything, so the URL is not built from it.
   const url = new URL(originalUrl.replace(/^\/+/, "/"), "http://localhost");
   if (headers.get("host") === null) headers.set("host", String(incoming.headers[":authority"] ?? ""));
   const response = await page(new Request(url, { method: incoming.method ?? "GET", headers }));
@@ -34,6 +34,6 @@ async function respond(page: Page, incoming: IncomingMessage, outgoing: ServerRe
     return;
   }
   outgoing.flushHeaders();
-  // A browser that goes away is no failure; the stream is cancelled, and with it what is asked for it.
+  // A browser that leaves is not an error. The pipeline cancels the stream, which ends its work.
   await pipeline(Readable.fromWeb(response.body), outgoing).catch(() => undefined);
 }

@@ -1,8 +1,8 @@
 /**
- * The page as a handler of requests: one HTML, one script, one style sheet, and what they ask for. It needs no other
- * server, and asks for nothing elsewhere.
+ * The page as a request handler: one HTML file, one script, one style sheet, and their data. The page needs no other
+ * server and sends no requests elsewhere.
  *
- * It is read-only unless `actions` is true. It answers for the hosts that are named to it, and knows no users: mount it
+ * The page is read-only unless `actions` is true. It answers only for the configured hosts and knows no users: mount it
  * behind the login of your application.
  */
 import { randomBytes } from "node:crypto";
@@ -33,36 +33,39 @@ import { Watch } from "./watch.ts";
 import { textOf, withPatience } from "./watched.ts";
 
 export interface PageOptions {
-  /** The locks. Elections are found on its nodes. */
+  /** The `Redlock` whose locks are shown. Elections are found on its nodes. */
   readonly redlock: Redlock;
-  /** Elections to show from the start, by name or as your process has them. Others are found while the page is open. */
+  /**
+   * Elections to show from the start, by name or as objects of your process. Further elections are found while the page
+   * is open.
+   */
   readonly elections?: readonly (string | LeaderElection)[] | undefined;
-  /** Schedulers whose schedules are shown. Default: those that are found, which write their state on the same nodes. */
+  /** Schedulers whose schedules are shown. Default: all schedulers that are found on the nodes of `redlock`. */
   readonly schedulers?: readonly LeaderScheduler[] | undefined;
-  /** Workers whose queues' keys are shown. One made with `null` and `autorun: false` only asks. */
+  /** Workers whose queues' keys are shown. A worker created with `null` and `autorun: false` only reads. */
   readonly queues?: readonly (ExclusiveWorker | PartitionedWorker)[] | undefined;
   /** Whether the page may change something. Default false. */
   readonly actions?: boolean | undefined;
   /**
-   * The host names by which browsers reach the page, with or without a port. Default: `localhost`, `127.0.0.1` and
-   * `[::1]`. Others are refused, because a name of an attacker may point here.
+   * Host names under which browsers reach the page, with or without a port. Default: `localhost`, `127.0.0.1` and
+   * `[::1]`. Requests for other hosts are refused, because an attacker's name may point to this server.
    */
   readonly hosts?: readonly string[] | undefined;
-  /** How often everything is looked at while somebody has the page open, in ms. Default 1,000. */
+  /** The time between two looks while a browser has the page open, in ms. Default 1,000. */
   readonly refresh?: number | undefined;
   /**
-   * A random text that each action has to bring. Give all replicas the same one if they answer for one address.
-   * Default: one of this process.
+   * A random text that each action must contain. Pass the same text to all replicas that answer for one address.
+   * Default: a new text per process.
    */
   readonly token?: string | undefined;
 }
 
-/** A handler of requests, for whatever routes them. */
+/** A request handler for any router. */
 export interface Page {
   (request: Request): Promise<Response>;
-  /** Shows a line to everybody who has the page open, such as what was deployed. */
+  /** Shows a line to everybody who has the page open, for instance about a deployment. */
   note(text: string): void;
-  /** Ends all live connections, and everything that the page asks. What you gave it stays open. */
+  /** Ends all live connections and the page's own requests. The objects in the options stay open. */
   close(): Promise<void>;
 }
 
@@ -89,9 +92,9 @@ const OPTIONS = new Schema({
   token: TOKEN.optional(),
 } satisfies ShapeOf<PageOptions>);
 
-/** Browsers that watch at the same time; more are asked to come again. */
+/** The most browsers that watch at the same time. Further browsers are refused. */
 const MOST_VIEWERS = 100;
-/** Readers among them that have not loaded the page. */
+/** The most readers without a page among the viewers. */
 const MOST_STRANGERS = 20;
 /** The client of all requests that name no page. */
 const STRANGER = "";
@@ -99,7 +102,7 @@ const SHOWN_JOBS = 50;
 const LONGEST_QUERY = 4_000;
 const EVENTS = "text/event-stream";
 const JSON_TYPE = "application/json";
-const NOT_YET = "no answer yet: it may still be done";
+const NOT_YET = "no answer yet: the action may still take effect";
 
 /** Addresses of the page's data and actions. Every other address without a dot leads to the page itself. */
 const DATA: ReadonlySet<string> = new Set(["act", "state", "events", "key", "history"]);
@@ -110,7 +113,8 @@ const ASSETS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Makes a live page of locks, elections, schedules and keys. Nothing is asked of Redis while nobody has it open.
+ * Creates a live page of locks, elections, schedules and keys. While no browser has the page open, the page sends
+ * nothing to Redis.
  * @throws TypeError, RangeError naming option, rule and value
  */
 export function createPage(options: PageOptions): Page {
@@ -129,7 +133,7 @@ class Served {
   readonly #hasActions: boolean;
   readonly #token: string;
   readonly #clock: Clock;
-  /** What ends each stream, and the client that reads it. */
+  /** The function that ends a stream, and the client that reads the stream. */
   readonly #streams = new Map<() => void, string>();
   readonly #budgets = new Budgets();
   #isClosed = false;
@@ -180,16 +184,17 @@ class Served {
         return answer(200, JSON_TYPE, this.watch.textFor(wanted));
       }
       case "events":
-        // Nobody reads, or ends, a stream that answers HEAD.
+        // A stream that answers HEAD would have no reader and no end.
         return request.method === "HEAD" ? answer(200, EVENTS, null) : this.#events(searchParams);
       case "key":
         return await this.#key(searchParams);
       case "history":
         return await this.#history(searchParams);
       default:
-        // The page's own addresses are relative: they need the slash. The dot keeps "https:" from being a scheme.
+        // The page's own addresses are relative, so the page's address must end with a slash. The dot keeps "https:"
+        // from being a scheme.
         return name.includes(".")
-          ? refusal(404, "There is nothing.")
+          ? refusal(404, "Not found.")
           : answer(308, "text/plain", null, { location: `./${name}/` });
     }
   }
@@ -211,9 +216,10 @@ class Served {
     const wanted = wantedOf(given);
     const client = this.#clientOf(given);
     const before = [...this.#streams].filter(([, reader]) => reader === client).map(([end]) => end);
-    // A page reads one stream. An earlier one may be open still because a proxy has not noticed its end.
+    // A page reads one stream. An earlier stream may still be open because a proxy has not noticed its end.
     if (client !== STRANGER) for (const end of before) end();
-    else if (before.length >= MOST_STRANGERS) return refusal(503, `${MOST_STRANGERS} watch without the page already.`);
+    else if (before.length >= MOST_STRANGERS)
+      return refusal(503, `${MOST_STRANGERS} readers without the page are connected already.`);
     if (this.#streams.size >= MOST_VIEWERS) return refusal(503, `${MOST_VIEWERS} browsers are watching already.`);
     const encoder = new TextEncoder();
     let end = (): void => undefined;
@@ -223,7 +229,7 @@ class Served {
           controller.enqueue(encoder.encode("retry: 1000\n\n"));
           const leave = this.watch.join({
             wanted,
-            // One that is slow gets the next state instead of this one.
+            // A slow browser skips this state and receives the next.
             tell: (state) => {
               if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(eventOf(state)));
             },
@@ -245,13 +251,13 @@ class Served {
     return answer(200, EVENTS, stream, { "x-accel-buffering": "no" });
   }
 
-  /** Who has a key, who waits, and why. */
+  /** Answers with the job that holds a key, the jobs in line, and the reasons. */
   async #key(given: URLSearchParams): Promise<Response> {
     if (this.#isTooMuch(given)) return tooOften();
     const queue = given.get("queue") ?? "";
     const worker = this.watch.queues.get(queue);
     const key = given.get("key") ?? "";
-    if (worker === undefined || key === "") return refusal(404, "There is no such queue or key.");
+    if (worker === undefined || key === "") return refusal(404, "This queue or key does not exist.");
     await this.watch.fresh();
     const away = this.#refusalOfQueue(queue);
     if (away !== undefined) return away;
@@ -267,13 +273,13 @@ class Served {
     }
   }
 
-  /** What became of the last ticks of a schedule. */
+  /** Answers with the last ticks of a schedule. */
   async #history(given: URLSearchParams): Promise<Response> {
     if (this.#isTooMuch(given)) return tooOften();
     await this.watch.fresh();
     const scheduler = this.watch.schedulers.get(given.get("scheduler") ?? "");
     const name = given.get("name") ?? "";
-    if (scheduler === undefined || name === "") return refusal(404, "There is no such schedule.");
+    if (scheduler === undefined || name === "") return refusal(404, "This schedule does not exist.");
     try {
       const ticks = await withPatience(this.#clock, scheduler.history(name));
       return json(200, { ticks: ticks.slice(0, SHOWN_TICKS).map(tickView) });
@@ -287,7 +293,7 @@ class Served {
     const refused = actionRefusalOf(request, this.#token);
     if (refused !== undefined) return refused;
     if (this.#isTooMuch(given)) return tooOften();
-    // Another process may have sent the page that asks: what it shows has to be found here, too.
+    // The page may come from another replica, so this process must first find the target of the action.
     await this.watch.fresh();
     if (this.#isClosed) return closed();
     const away = this.#refusalOfQueue(given.get("queue") ?? "");
@@ -301,19 +307,21 @@ class Served {
     }
   }
 
-  /** Refuses what a queue would be asked whose Redis is away: its client would keep that, and do it later. */
+  /** Refuses requests for a queue whose Redis is away: the client would keep a request and run it later. */
   #refusalOfQueue(name: string): Response | undefined {
     const error = this.watch.queues.errorOf(name);
     return error === undefined ? undefined : refusal(503, `Not done. Queue ${name}: ${error}`);
   }
 
-  /** Counts a question that costs Redis or the search of many names. */
+  /**
+   * Counts a request that costs Redis time or searches many names. Reports whether the client has exceeded its budget.
+   */
   #isTooMuch(given: URLSearchParams): boolean {
     return !this.#budgets.take(this.#clientOf(given), this.#clock.monotonicMs());
   }
 }
 
-/** The files that browsers get, from the package's own folder. */
+/** Reads a browser file from the package's own folder. */
 async function assetOf(name: string): Promise<string> {
   return await readFile(new URL(`../../assets/${name}`, import.meta.url), "utf8");
 }
@@ -336,14 +344,14 @@ function closed(): Response {
 }
 
 function tooOften(): Response {
-  return refusal(429, "That was asked too often.");
+  return refusal(429, "Too many requests.");
 }
 
 function notAllowed(methods: string): Response {
-  return answer(405, "text/plain; charset=utf-8", "That method is not for this.\n", { allow: methods });
+  return answer(405, "text/plain; charset=utf-8", "Method not allowed.\n", { allow: methods });
 }
 
-/** What a browser wants to see; what makes no sense is the first page. */
+/** Parses the pages and searches that a browser wants. Invalid numbers become 0. */
 function wantedOf(given: URLSearchParams): Wanted {
   const numberOf = (name: string): number => {
     const value = Number(given.get(name) ?? "0");

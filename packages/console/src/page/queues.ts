@@ -1,6 +1,6 @@
 /**
- * The keys of the queues. All keys of a queue are listed and counted in one go, which costs two commands for 500 keys.
- * So the more there are, the rarer that is: on average two commands a look and queue.
+ * The keys of the queues. Listing and counting all keys of a queue costs two commands per 500 keys. So a queue with
+ * more keys is listed less often: on average a queue costs two commands per look.
  */
 import type { Clock } from "@x/redlock-core";
 import type { BusyKey, JobCounts } from "@x/workers";
@@ -9,9 +9,9 @@ import { Searches, type SearchTurns } from "./rules/searches.ts";
 import { type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
 import { Watched } from "./watched.ts";
 
-/** `listKeys` asks for so many at once. */
+/** How many keys `listKeys` requests with one command. */
 const KEYS_A_COMMAND = 500;
-/** Keys beyond these are not counted. */
+/** The most keys that are counted. */
 const MOST_KEYS = 100_000;
 
 const NONE: readonly BusyKey[] = [];
@@ -26,7 +26,7 @@ interface Listed {
   readonly runnable: number;
 }
 
-/** What is asked for the keys of a queue: an `ExclusiveWorker`, or one of all partitions. */
+/** The methods that the page needs, of an `ExclusiveWorker` or of a worker for all partitions. */
 export type Asked = Pick<
   PartitionedWorker,
   "name" | "counts" | "listKeys" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
@@ -36,7 +36,7 @@ interface Watching {
   readonly worker: Asked;
   readonly watched: Watched<Listed>;
   readonly searches: Searches<BusyKey>;
-  /** The number of looks that are left out until the next. */
+  /** Looks to skip before the queue is listed again. */
   pause: number;
 }
 
@@ -60,7 +60,7 @@ export class Queues {
     return this.#watching.find(({ worker }) => worker.name === name)?.worker;
   }
 
-  /** Why the last look at a queue failed. */
+  /** Returns why the last look at a queue failed. Undefined if the look succeeded. */
   errorOf(name: string): string | undefined {
     return this.#watching.find(({ worker }) => worker.name === name)?.watched.section.error;
   }
@@ -83,12 +83,12 @@ export class Queues {
     });
   }
 
-  /** Whether the keys of the wanted queue that contain a text are known, or can still be looked for. */
+  /** Whether the wanted queue's keys that contain `text` are known, or can still be searched. */
   canFind(queue: string, text: string): boolean {
     return this.#wanted(queue)?.searches.find(text) !== undefined || this.#watching.length === 0;
   }
 
-  /** The wanted page of the keys of the wanted queue, or of the first one. */
+  /** Returns the wanted page of the wanted queue's keys. An unknown queue selects the first queue. */
   keys({ queue, keys: page, findKey }: Wanted): KeysView | undefined {
     const wanted = this.#wanted(queue);
     if (wanted === undefined) return undefined;
@@ -102,7 +102,7 @@ export class Queues {
     return this.#watching.find(({ worker }) => worker.name === queue) ?? this.#watching[0];
   }
 
-  /** Looks at the queues for browsers that want these pages. */
+  /** Looks at the queues for the browsers with these pages. */
   async look(wanted: readonly Wanted[]): Promise<void> {
     await Promise.all(
       this.#watching.map(async (each) => {
@@ -118,7 +118,10 @@ export class Queues {
   }
 }
 
-/** The longest lines first; of these, the jobs that were started first. */
+/**
+ * Sorts the keys and computes the sums. The longest lines come first; lines of equal length by the start of the job
+ * that holds the key.
+ */
 function listed(
   keys: readonly BusyKey[],
   { active, runnable }: Pick<JobCounts, "active" | "runnable">,

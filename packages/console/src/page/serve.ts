@@ -1,4 +1,4 @@
-/** The page as a command: on the loopback, until it is ended. */
+/** The page as a command: serves on the loopback until the command is ended. */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Cluster, type Redis } from "ioredis";
@@ -11,30 +11,30 @@ import { nodeListener } from "./node-listener.ts";
 import { createPage } from "./page.ts";
 
 export interface ServeOptions {
-  /** The address that is listened on. */
+  /** The address to listen on. */
   readonly host: string;
-  /** 0: a free one. */
+  /** The port to listen on; 0 for a free port. */
   readonly port: number;
   readonly actions: boolean;
-  /** Host names of the page, besides those of the loopback. */
+  /** Host names of the page, in addition to the loopback names. */
   readonly allowHost: readonly string[];
-  /** Elections to show besides those that are found. */
+  /** Elections to show, in addition to the elections that are found. */
   readonly election: readonly string[];
-  /** Queues to show; none: those that are found. */
+  /** Queues to show. If empty, all queues that are found. */
   readonly queue: readonly string[];
   /** BullMQ's prefix. */
   readonly prefix: string;
 }
 
-/** The most steps of a search of 1,000 keys that are made for queues, and the most of those found that are shown. */
+/** The most SCAN steps of 1,000 keys when searching for queues, and the most found queues that are shown. */
 const MOST_STEPS = 200;
 const MOST_QUEUES = 20;
-/** The name of a partition, with the name of its queue. */
+/** The name of a partition, which contains the name of its queue. */
 const PARTITION = /^\{(.+)-\d+of\d+\}$/;
 const BY_NUMBER = new Intl.Collator("en", { numeric: true });
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 
-/** Serves the page until the terminal ends it. */
+/** Serves the page until the terminal's signal aborts. */
 export async function servePage(command: Command, options: ServeOptions): Promise<IsGood> {
   const { connections, output, terminal } = command;
   const redlock = await connections.redlock();
@@ -68,7 +68,10 @@ export async function servePage(command: Command, options: ServeOptions): Promis
   return true;
 }
 
-/** What shows the queues; none if their Redis is away, since the other nodes are worth a page most of all then. */
+/**
+ * Opens the operators of the queues. Returns none if the queues' Redis is away, because a page of the other nodes is
+ * most useful in such an outage.
+ */
 async function queuesOf(
   { connections, terminal }: Command,
   { queue, prefix }: ServeOptions,
@@ -102,12 +105,12 @@ async function queuesOf(
 async function queuesOfAll(client: Redis | Cluster, prefix: string): Promise<readonly string[]> {
   const servers = client instanceof Cluster ? client.nodes("master") : [client];
   const found = await Promise.all(servers.map((server) => queuesIn(server, prefix)));
-  // All partitions of a queue are shown as one.
+  // All partitions of a queue are shown as one queue.
   const names = found.flat().map((name) => PARTITION.exec(name)?.[1] ?? name);
   return [...new Set(names)].sort(BY_NUMBER.compare);
 }
 
-/** The queues whose jobs have had keys, in the first part of a large Redis. */
+/** Returns the queues of a server, from the first part of a large Redis. */
 async function queuesIn(client: Redis, prefix: string): Promise<readonly string[]> {
   const names = new Set<string>();
   let cursor = "0";
@@ -115,7 +118,7 @@ async function queuesIn(client: Redis, prefix: string): Promise<readonly string[
     const [next, keys] = await client.scan(cursor, "MATCH", `${escaped(prefix)}:*:meta`, "COUNT", 1_000);
     for (const key of keys) {
       const name = key.slice(prefix.length + 1, -":meta".length);
-      // With a colon, it is the queue of a longer prefix: BullMQ has no such name.
+      // A name with a colon belongs to a longer prefix: BullMQ refuses colons in queue names.
       if (!name.includes(":")) names.add(name);
     }
     cursor = next;

@@ -1,14 +1,14 @@
-/** What the page shows. Nothing in it is a secret: no token of a lock, no password. */
+/** The data that the page shows. The data contains no secrets: no token of a lock, no password. */
 import type { TickOutcome } from "@x/leader/scheduler";
 import type { Finding } from "@x/redlock-core";
 import type { BusyKey } from "@x/workers";
 
-/** What is shown of a section, and how good it is. */
+/** The data of a section, and its quality. */
 export interface Section<Value> {
   readonly value: Value | undefined;
-  /** Why the last look at it failed. What was known before stays. */
+  /** Why the last look failed. The previous value stays. */
   readonly error: string | undefined;
-  /** The time of the last answer, in ms since the epoch; undefined: there was none yet. */
+  /** The time of the last answer, in ms since the epoch. Undefined before the first answer. */
   readonly at: number | undefined;
 }
 
@@ -16,7 +16,7 @@ export interface NodeView {
   readonly node: string;
   /** Why the node does not answer. */
   readonly error: string | undefined;
-  /** How far its clock is ahead of the page's, in ms. */
+  /** How far the node's clock is ahead of the page's clock, in ms. */
   readonly clockMs: number | undefined;
   readonly tookMs: number;
   readonly quarantineLeftMs: number | undefined;
@@ -24,9 +24,9 @@ export interface NodeView {
 
 export interface NodesView {
   readonly nodes: readonly NodeView[];
-  /** Whether the nodes are the masters of a Cluster, each of which has a part of the locks. */
+  /** Whether the nodes are the masters of a Cluster, each with a part of the locks. */
   readonly isCluster: boolean;
-  /** The number of nodes that have to answer. A Cluster needs all of its masters. */
+  /** The number of nodes that must answer. A Cluster needs all of its masters. */
   readonly quorum: number;
   /** The number of nodes that answer. */
   readonly answering: number;
@@ -34,15 +34,15 @@ export interface NodesView {
 
 export interface LockView {
   readonly resource: string;
-  /** Whether a quorum holds it, keeps it for a waiter for a moment, or neither. */
+  /** Whether a quorum holds the lock, reserves the lock briefly for a waiter, or neither. */
   readonly state: "held" | "reserved" | "contended";
-  /** Who has it, as far as it says so: the leader of an election, or the `name` of its `Redlock`. */
+  /** The holder, if known: the leader of an election, or the `name` of a `Redlock`. */
   readonly owner: string | undefined;
-  /** Tells one holder from the next, and says nothing of its token. */
+  /** A hash that differs between holders and reveals nothing about the token. */
   readonly holder: string;
-  /** The number of nodes that have it. */
+  /** The number of nodes that store the lock. */
   readonly votes: number;
-  /** -1: it never ends. */
+  /** The time left in ms. -1 if the lock never expires. */
   readonly remainingMs: number;
   readonly waiters: number;
   /** The time at which the page first saw this holder, in ms since the epoch. */
@@ -51,11 +51,11 @@ export interface LockView {
 
 interface LocksView {
   readonly locks: readonly LockView[];
-  /** Those that are known, on all pages. */
+  /** Number of known locks, on all pages. */
   readonly total: number;
-  /** Those of them that `find` finds. */
+  /** Number of locks whose names contain the search text. */
   readonly found: number;
-  /** Whether all keys of the nodes were looked through since the page was opened. */
+  /** Whether all keys of the nodes have been read since the page was opened. */
   readonly isComplete: boolean;
 }
 
@@ -64,7 +64,7 @@ export interface TermView {
   readonly id: string;
   /** The beginning of the term in ms since the epoch, by the leader's clock. */
   readonly since: number;
-  /** The time at which its end was seen, in ms since the epoch. */
+  /** The time at which the end of the term was seen, in ms since the epoch. */
   readonly until: number | undefined;
 }
 
@@ -89,9 +89,9 @@ export interface ScheduleView {
   readonly name: string;
   readonly next: number | undefined;
   readonly last: number | undefined;
-  /** When the newest tick was due, also one that was triggered. */
+  /** When the newest tick was due. The tick may have been triggered. */
   readonly tickAt: number | undefined;
-  /** What became of the newest tick, and how late it was, in ms, if that is known. */
+  /** The outcome of the newest tick, and the tick's lateness in ms, if known. */
   readonly outcome: TickOutcome | undefined;
   readonly lateMs: number | undefined;
   readonly tookMs: number | undefined;
@@ -100,22 +100,22 @@ export interface ScheduleView {
   readonly paused: boolean;
   readonly running: number;
   readonly owner: string | undefined;
-  /** What became of its last ticks, the newest first. The address `history` tells more of each. */
+  /** The outcomes of the last ticks, the newest first. The address `history` returns the details. */
   readonly history: readonly TickOutcome[];
 }
 
-/** What became of one tick, as the address `history` tells it. */
+/** The details of one tick, as returned by the address `history`. */
 export interface TickView {
   readonly outcome: TickOutcome;
-  /** When it was due, in ms since the epoch. */
+  /** When the tick was due, in ms since the epoch. */
   readonly at: number;
   readonly lateMs: number | undefined;
   readonly tookMs: number | undefined;
   readonly attempt: number | undefined;
   readonly error: string | undefined;
-  /** Why it was skipped. */
+  /** Why the tick was skipped. */
   readonly reason: string | undefined;
-  /** How many were missed. */
+  /** How many ticks were missed. */
   readonly count: number | undefined;
 }
 
@@ -123,11 +123,11 @@ export interface QueueView {
   readonly name: string;
   /** Jobs that run. */
   readonly active: number;
-  /** Jobs that a free slot would take now. */
+  /** Jobs that a free slot would start now. */
   readonly runnable: number;
   /** Jobs that wait for their key. */
   readonly parked: number;
-  /** Jobs among them whose keys are at the limit of their rate. */
+  /** Parked jobs whose keys are at their rate limit. */
   readonly limited: number;
   readonly busyKeys: number;
   readonly pausedKeys: number;
@@ -143,7 +143,7 @@ export interface KeysView {
   readonly found: number;
 }
 
-/** A page of each table, as one browser wants it. */
+/** The page of each table that one browser wants. */
 export interface Wanted {
   readonly locks: number;
   readonly findLock: string;
@@ -153,18 +153,18 @@ export interface Wanted {
   readonly schedules: number;
 }
 
-/** What all browsers are sent alike. */
+/** The part of the state that all browsers receive. */
 export interface SharedState {
   readonly actions: boolean;
   readonly nodes: Section<NodesView>;
   readonly findings: Section<readonly Finding[]>;
   readonly elections: readonly ElectionView[];
   readonly queues: readonly QueueView[];
-  /** What happened, as the owner of the page told it; the latest first. */
+  /** Notes by the owner of the page, the latest first. */
   readonly events: readonly { readonly at: number; readonly text: string }[];
 }
 
-/** What one browser is sent alone. */
+/** The part of the state that differs between browsers. */
 export interface OwnState {
   /** The time of the server, in ms since the epoch. */
   readonly now: number;
@@ -173,7 +173,7 @@ export interface OwnState {
   readonly keys: KeysView | undefined;
 }
 
-/** What one browser is sent at each look. */
+/** The state that a browser receives at each look. */
 export type PageState = SharedState & OwnState;
 
 /** Ticks of a schedule that the page shows. */
@@ -182,10 +182,10 @@ export const SHOWN_TICKS = 20;
 /** Rows of one page of a table. */
 export const PAGE_ROWS = 25;
 
-/** Characters of a text that the page sends. A longer text ends with an ellipsis in the place of its rest. */
+/** The most characters of a text that the page sends. The rest of a longer text becomes an ellipsis. */
 export const LONGEST_TEXT = 500;
 
-/** Returns JSON in which each long text is cut: names and errors of others may have any length. */
+/** Returns JSON in which each long text is cut: names and errors from Redis may have any length. */
 export function jsonOf(value: unknown): string {
   return JSON.stringify(value, (_name, each: unknown) =>
     typeof each === "string" && each.length > LONGEST_TEXT ? `${each.slice(0, LONGEST_TEXT)}…` : each,

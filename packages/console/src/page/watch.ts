@@ -1,7 +1,7 @@
 /**
- * Looks at everything once per `refresh`, however many browsers are open, and not at all while there is none.
+ * Looks at everything once per `refresh`, however many browsers are open. Without an open browser, no look takes place.
  *
- * What one look costs is bounded, however many keys, locks and jobs there are: docs/console/page.md has the numbers.
+ * The cost of one look is bounded, however many keys, locks and jobs exist: docs/console/page.md has the numbers.
  */
 import type { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type ScheduleInfo } from "@x/leader/scheduler";
@@ -28,31 +28,31 @@ import {
 } from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 
-/** Keys that each node looks through at one look. */
+/** How many keys each node reads per look. */
 const SEARCHED_KEYS = 1_000;
-/** Locks on the pages that browsers show, which each look reads again. */
+/** The most locks on open pages that each look reads again. */
 const MOST_SHOWN = 500;
-/** The quarantine of the nodes is asked for at every fifth look, what is wrong with them at every thirtieth. */
+/** Every fifth look reads the nodes' quarantine, and every thirtieth look checks the nodes for problems. */
 const QUARANTINE_LOOKS = 5;
 const CHECK_LOOKS = 30;
-/** Schedules that may be listed at every look; with more of them, it is the rarer. */
+/** How many schedules every look may list. More schedules are listed less often. */
 const SCHEDULES_A_LOOK = 500;
 const MOST_SCHEDULERS = 20;
-/** No lock has this name; asking for it tells the nodes' quarantine. */
+/** A resource that is never locked. Inspecting it shows the quarantine of the nodes. */
 const PROBE = "x:console";
 const KEPT_EVENTS = 50;
 
 interface WatchParts {
   readonly redlock: Redlock;
   readonly elections: readonly (string | LeaderElection)[];
-  /** The schedulers to show. If it is undefined, they are those that are found. */
+  /** The schedulers to show. Undefined: all schedulers that are found. */
   readonly schedulers: readonly LeaderScheduler[] | undefined;
   readonly queues: readonly Asked[];
   readonly refresh: number;
   readonly hasActions: boolean;
 }
 
-/** What the node of this number answered. */
+/** The answer of a node, with the node's position. */
 interface Answer {
   readonly at: number;
   readonly reply: NodeReply;
@@ -68,7 +68,8 @@ export class Watch {
   readonly elections: Elections;
   readonly queues: Queues;
   /**
-   * The schedulers by a name that other processes give them, too: election and `keyPrefix`, or the place in the option.
+   * The schedulers by a name that is the same in other processes: election and `keyPrefix`, or the position in the
+   * option.
    */
   readonly schedulers: Map<string, LeaderScheduler>;
   readonly redlock: Redlock;
@@ -85,7 +86,7 @@ export class Watch {
   readonly #histories = new Histories();
   readonly #holders: Holders;
   readonly #events: { readonly at: number; readonly text: string }[] = [];
-  /** The JSON of what all browsers are sent alike; undefined if it has changed. */
+  /** The JSON of the shared state. Undefined if the state has changed since. */
   #shared: string | undefined;
   #masters: readonly Master[] = [];
   #looks = 0;
@@ -113,10 +114,10 @@ export class Watch {
     this.#schedules = new Watched(clock, () => this.#listSchedules());
   }
 
-  /** Tells a browser of each look, from now on until the returned function is called. */
+  /** Sends each look to a browser until the returned function is called. */
   join(viewer: Viewer): () => void {
     this.#viewers.add(viewer);
-    // A fault of the page must not end the application that it is mounted in.
+    // An error of the page must not end the application around it.
     if (this.#running === undefined) void this.#run().catch((error: unknown) => this.note(textOf(error)));
     else if (this.#looks > 0) viewer.tell(this.textFor(viewer.wanted));
     return () => {
@@ -125,13 +126,13 @@ export class Watch {
     };
   }
 
-  /** Has everything looked at, unless that was done just now. */
+  /** Looks at everything, unless the last look is recent. */
   async fresh(): Promise<void> {
     if (this.#clock.monotonicMs() - this.#lookedAtMs < this.#parts.refresh) return;
     await this.#look();
   }
 
-  /** Tells the audience what happened. */
+  /** Shows a line to everybody who has the page open. */
   note(text: string): void {
     this.#events.unshift({ at: this.#clock.wallMs(), text });
     this.#events.splice(KEPT_EVENTS);
@@ -144,12 +145,12 @@ export class Watch {
     await this.elections.close();
   }
 
-  /** Whether what is wanted is known, or can still be looked for before the next look. */
+  /** Whether the results for a browser are known, or can still be searched before the next look. */
   canShow({ findLock, queue, findKey }: Wanted): boolean {
     return this.#locks.find(findLock) !== undefined && this.queues.canFind(queue, findKey);
   }
 
-  /** Returns the JSON of the `PageState` of a browser. Its larger part is made once a look, for all browsers. */
+  /** Returns the JSON of a browser's `PageState`. The shared part is created once per look. */
   textFor(wanted: Wanted): string {
     this.#shared ??= jsonOf(this.#sharedState());
     return `${this.#shared.slice(0, -1)},${jsonOf(this.#ownState(wanted)).slice(1)}`;
@@ -217,7 +218,7 @@ export class Watch {
     this.#running = undefined;
   }
 
-  /** One look at a time. It never rejects: what fails is told with what it is about. */
+  /** Runs one look at a time. Never rejects: each error is shown in its own section. */
   #look(): Promise<void> {
     this.#looking ??= this.#lookOnce().finally(() => {
       this.#looking = undefined;
@@ -251,7 +252,7 @@ export class Watch {
     const wallMs = this.#clock.wallMs();
     const answers = isCluster ? await this.#askMasters(args, shown) : await this.#askNodes([...args, ...shown]);
     const nowMs = this.#clock.monotonicMs();
-    // A node is known by its place: two may have one name, by mistake.
+    // Nodes are identified by their position, because two nodes may have the same name by mistake.
     const nodes = answers.map(({ at, reply }) => {
       const quarantineLeftMs = this.#quarantine.section.value?.[at]?.quarantineLeftMs;
       const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs };
@@ -276,11 +277,11 @@ export class Watch {
     return replies.map((reply, at) => ({ at, reply }));
   }
 
-  /** Asks each master of the Cluster, for those of the shown locks that are its own. */
+  /** Asks each master of the Cluster, with those shown locks that belong to the master. */
   async #askMasters(args: readonly (string | number)[], shown: readonly string[]): Promise<readonly Answer[]> {
     const protocol = protocolOf(this.redlock);
     const [told] = await protocol.run(MASTERS, { keys: [], args: [] });
-    // Whoever tells the masters may be the one that is away: those known before may answer.
+    // The node that answers may be missing. The masters that are already known may still answer.
     if (told?.ok === true) this.#known(parseMasters(told.value, this.#masters));
     else if (this.#masters.length === 0) throw told?.error ?? new Error("no node");
     const asking = this.#masters.map(async (master): Promise<readonly Answer[]> => {

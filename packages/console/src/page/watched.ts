@@ -1,12 +1,12 @@
 /**
- * One thing that is looked at again and again. A Redis that hangs never has more than one question of it open, and what
- * was known before stays, with its age.
+ * A query that is repeated at each look. A Redis that hangs never receives more than one pending query of the same
+ * kind. The previous value stays, with its age.
  */
 import type { Clock } from "@x/redlock-core";
 import { messageOf, sleep } from "@x/redlock-core/protocol";
 import { LONGEST_TEXT, type Section } from "./state.ts";
 
-/** The page does not wait longer for an answer; the question stays open. */
+/** How long the page waits for an answer. The query stays pending afterwards. */
 const PATIENCE_MS = 2_000;
 const NO_ANSWER = "no answer from Redis";
 
@@ -27,7 +27,9 @@ export class Watched<Value> {
     return { value: this.#value, error: this.#error, at: this.#at };
   }
 
-  /** Asks, unless the last question is still open. Resolves with the answer, or after a while; never rejects. */
+  /**
+   * Queries, unless the last query is still pending. Resolves with the answer or when the patience ends. Never rejects.
+   */
   async look(): Promise<void> {
     const isOpen = this.#asking !== undefined;
     this.#asking ??= this.#askOnce();
@@ -43,7 +45,7 @@ export class Watched<Value> {
 
   async #askOnce(): Promise<void> {
     try {
-      // A question that throws at once is one that failed.
+      // Turns a synchronous throw of `ask` into a failed query.
       this.#value = await (async () => await this.#ask())();
       this.#at = this.#clock.wallMs();
       this.#error = undefined;
@@ -56,7 +58,7 @@ export class Watched<Value> {
 }
 
 /**
- * Settles as `asked` does, or rejects after a while. A client whose Redis is away may keep what it was asked for ever.
+ * Settles like `asked`, or rejects when the patience ends. A client may keep a request forever while its Redis is away.
  */
 export async function withPatience<Value>(
   clock: Clock,
@@ -67,7 +69,7 @@ export async function withPatience<Value>(
   const late = sleep(clock, PATIENCE_MS, patience.signal).then(() => {
     throw new Error(noAnswer);
   });
-  // Both may fail after the other has decided.
+  // Both may reject after the other has settled.
   late.catch(() => undefined);
   asked.catch(() => undefined);
   try {
@@ -77,7 +79,7 @@ export async function withPatience<Value>(
   }
 }
 
-/** The message of an error, which names nodes by their addresses alone. */
+/** Returns the message of an error. Messages contain nodes only by their addresses. */
 export function textOf(error: unknown): string {
   const text = messageOf(error);
   return text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text;

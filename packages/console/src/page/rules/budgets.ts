@@ -1,9 +1,9 @@
 /**
- * Pure: how much may be asked. A client is a page that a browser has loaded. All requests that name no such page share
- * one budget, so that they leave the operator's page its own.
+ * Pure: limits the number of requests. A client is a page that a browser has loaded. All requests that name no page
+ * share one budget, so that they do not use up the budget of the operator's page.
  */
 
-/** Questions of one client in a second, and of all clients together. */
+/** Requests of one client per second, and of all clients together. */
 const MOST_OF_ONE = 20;
 const MOST_IN_ALL = 200;
 const WINDOW_MS = 1_000;
@@ -13,7 +13,7 @@ export class Budgets {
   #sinceMs = Number.NEGATIVE_INFINITY;
   #total = 0;
 
-  /** Counts a question of a client. Reports whether it is to be answered. */
+  /** Counts a request of a client. Reports whether to answer the request. */
   take(client: string, nowMs: number): boolean {
     if (nowMs - this.#sinceMs >= WINDOW_MS) {
       this.#sinceMs = nowMs;

@@ -1,31 +1,31 @@
 /**
- * Pure: the locks that the nodes told of, look by look.
+ * Pure: the locks that the nodes have reported, look by look.
  *
- * Each look tells of a part of the keys. A lock stays in the table until a node was looked through as a whole, or was
- * asked for it, without finding it.
+ * Each look reads a part of the keys. A lock stays in the table until a node was read completely, or was asked for this
+ * lock, without finding the lock.
  */
 import type { LockView } from "../state.ts";
 import { Searches, type SearchTurns } from "./searches.ts";
 
-/** A lock as one node has it. */
+/** A lock as stored on one node. */
 interface SeenLock {
   readonly key: string;
   readonly holder: string;
   readonly pttlMs: number;
   readonly waiters: number;
   readonly claim: string;
-  /** The digits that may name its client; "" for a reservation. */
+  /** Digits that may name the lock's client. Empty for a reservation. */
   readonly client: string;
 }
 
-/** A scheduler whose state a node has. */
+/** A scheduler whose state is stored on a node. */
 export interface FoundScheduler {
   readonly election: string;
-  /** Its `keyPrefix`; empty if it has none. */
+  /** The scheduler's `keyPrefix`. Empty if it has none. */
   readonly keyPrefix: string;
 }
 
-/** What one node answered. */
+/** The answer of one node. */
 interface Look {
   readonly runId: string;
   readonly nowMs: number;
@@ -35,11 +35,11 @@ interface Look {
   readonly schedulers: readonly FoundScheduler[];
 }
 
-/** How a node was asked. */
+/** The circumstances of a query. */
 export interface Asked {
-  /** Lock keys that it was asked for in any case. */
+  /** Lock keys that the query named explicitly. */
   readonly asked: readonly string[];
-  /** The time of the question, in ms since the epoch. */
+  /** The time of the query, in ms since the epoch. */
   readonly wallMs: number;
   /** The time of the answer, by the monotonic clock. */
   readonly nowMs: number;
@@ -56,14 +56,14 @@ interface Row {
   seenAt: number;
 }
 
-/** The place of a node's scan of its keys, and how often it has come round. */
+/** The position of a node's scan through its keys, and the number of finished rounds. */
 interface Scan {
   runId: string;
   cursor: string;
   round: number;
 }
 
-/** More are not kept. */
+/** The most locks that are kept. */
 const MOST_LOCKS = 100_000;
 /** The longest name of an election, and `keyPrefix` of a scheduler (`rules/values.ts` of `@x/leader`). */
 const LONGEST_NAME = 4_096;
@@ -73,7 +73,7 @@ export class LockTable {
   readonly #prefix: string;
   readonly #rows = new Map<string, Row>();
   readonly #scans = new Map<number, Scan>();
-  /** The keys of the locks that browsers look for. */
+  /** The keys of the locks that browsers search for. */
   readonly #searches: Searches<string>;
 
   constructor(quorum: number, prefix: string, turns: SearchTurns) {
@@ -82,12 +82,12 @@ export class LockTable {
     this.#searches = new Searches(turns, (key) => this.#nameOf(key));
   }
 
-  /** The place where each node goes on: its run_id and cursor, by turns. */
+  /** The position at which each node continues its scan: pairs of run_id and cursor. */
   get cursors(): readonly string[] {
     return [...this.#scans.values()].flatMap(({ runId, cursor }) => [runId, cursor]);
   }
 
-  /** Whether each node that answered was looked through as a whole. */
+  /** Whether each answering node has been read completely. */
   get isComplete(): boolean {
     return this.#scans.size > 0 && [...this.#scans.values()].every(({ round }) => round > 0);
   }
@@ -96,10 +96,10 @@ export class LockTable {
     return this.#rows.size;
   }
 
-  /** Takes what the node of this place answered, which was asked for the keys `asked` besides. */
+  /** Records the answer of a node that was also asked for the keys `asked`. */
   add(node: number, look: Look, { asked, wallMs, nowMs }: Asked): void {
     const scan = this.#scans.get(node) ?? { runId: look.runId, cursor: "0", round: 0 };
-    // Another process has forgotten all, or has got all of it from elsewhere.
+    // A new process has lost all keys, or has received its keys from elsewhere.
     if (scan.runId !== look.runId) this.forget(node);
     this.#scans.set(node, scan);
     for (const key of asked) this.#remove(key, node);
@@ -108,7 +108,7 @@ export class LockTable {
     scan.runId = look.runId;
     scan.cursor = look.cursor;
     if (look.cursor !== "0") return;
-    // What was last seen in the round before this one is gone.
+    // A lock that was last seen in an earlier round no longer exists.
     for (const [key, { copies }] of this.#rows) {
       const copy = copies.get(node);
       if (copy !== undefined && copy.round < scan.round) this.#remove(key, node);
@@ -117,7 +117,7 @@ export class LockTable {
     scan.round += 1;
   }
 
-  /** Forgets what a node told, which no longer answers. */
+  /** Drops everything that a node reported. Called when the node no longer answers. */
   forget(node: number): void {
     this.#scans.delete(node);
     for (const [key, row] of this.#rows) {
@@ -126,7 +126,7 @@ export class LockTable {
     }
   }
 
-  /** Ends a look: brings the locks into order, once for all browsers. `texts`: those that open pages look for. */
+  /** Ends a look: sorts the locks, once for all browsers. `texts`: the searches of open pages. */
   renew(texts: ReadonlySet<string>): void {
     const waited: { readonly key: string; readonly waiters: number }[] = [];
     const others: string[] = [];
@@ -141,20 +141,20 @@ export class LockTable {
   }
 
   /**
-   * Returns the keys of the locks whose names contain `text`: first those with most waiters, of these first those that
-   * are held for longest. Undefined if the text has to wait for a later look.
+   * Returns the keys of the locks whose names contain `text`. Locks with more waiters come first; with equal waiters,
+   * the lock that has been held longest. Undefined if the search has to wait for a later look.
    */
   find(text: string): readonly string[] | undefined {
     return this.#searches.find(text);
   }
 
-  /** The digits that may name the client that has the lock with this key. */
+  /** Returns the digits that may name the client that holds the lock with this key. */
   clientOf(key: string): string {
     const row = this.#rows.get(key);
     return row === undefined ? "" : (leadingOf(row).copies[0]?.client ?? "");
   }
 
-  /** The lock with this key, as of `nowMs`. */
+  /** Returns the lock with this key, as of `nowMs`. */
   viewOf(key: string, nowMs: number): LockView | undefined {
     const row = this.#rows.get(key);
     if (row === undefined || row.copies.size === 0) return undefined;
@@ -189,7 +189,7 @@ export class LockTable {
     if (holder === row.holder) return;
     row.holder = holder;
     row.seenAt = wallMs;
-    // Behind all locks whose holders were seen before.
+    // Moves the row behind all locks whose holders were seen earlier.
     this.#rows.delete(copy.key);
     this.#rows.set(copy.key, row);
   }
@@ -199,7 +199,7 @@ export class LockTable {
   }
 }
 
-/** The holder that most nodes name. */
+/** Returns the holder that most nodes name. */
 function leadingOf({ copies }: Row): { readonly holder: string; readonly copies: readonly Copy[] } {
   const byHolder = new Map<string, Copy[]>();
   for (const copy of copies.values()) byHolder.set(copy.holder, [...(byHolder.get(copy.holder) ?? []), copy]);
@@ -212,7 +212,7 @@ function waitersOf({ copies }: Row): number {
   return Math.max(0, ...[...copies.values()].map(({ waiters }) => waiters));
 }
 
-/** The id in what a leader says of itself with its lock. */
+/** Returns the ID in the note that a leader stores with its lock. */
 function ownerOf(copies: readonly Copy[]): string | undefined {
   for (const { claim } of copies) {
     if (claim === "") continue;
@@ -220,18 +220,18 @@ function ownerOf(copies: readonly Copy[]): string | undefined {
       const { id } = JSON.parse(claim) as { readonly id?: unknown };
       if (typeof id === "string") return id;
     } catch {
-      // Somebody else's note.
+      // Not a note of a leader.
     }
   }
   return undefined;
 }
 
-/** Locks of anybody may be named as those of an election. */
+/** Whether a name may belong to an election. Any client may store a lock with such a name. */
 function isName(text: string): boolean {
   return text.length > 0 && text.length <= LONGEST_NAME;
 }
 
-/** Reads the reply of a node. @throws TypeError if it is not one of ours */
+/** Parses the reply of a node. @throws TypeError for an unexpected reply */
 export function parseLook(reply: unknown): Look {
   if (!Array.isArray(reply) || reply.length !== 7) throw new TypeError("unexpected reply to a look");
   const [runId, seconds, micros, cursor, locks, elections, schedulers] = reply as readonly unknown[];

@@ -1,17 +1,17 @@
-/** Pure: the masters of a Redis Cluster, as `CLUSTER SLOTS` tells them. */
+/** Pure: the masters of a Redis Cluster, from the reply of `CLUSTER SLOTS`. */
 
 type Range = readonly [first: number, last: number];
 
 export interface Master {
   readonly id: string;
-  /** Its host and port. */
+  /** Host and port. */
   readonly name: string;
-  /** Its number, which no other master has had before. */
+  /** Number of the master. Unique over the life of the page. */
   readonly at: number;
   readonly slots: readonly Range[];
 }
 
-/** Reads the reply. Masters that were there `before` keep their numbers. @throws TypeError if it is not one */
+/** Parses the reply. Masters in `before` keep their numbers. @throws TypeError for an unexpected reply */
 export function parseMasters(reply: unknown, before: readonly Master[]): readonly Master[] {
   if (!Array.isArray(reply)) throw new TypeError("unexpected reply about a Cluster");
   const slots = new Map<string, { readonly name: string; readonly ranges: Range[] }>();

@@ -1,14 +1,14 @@
 /**
- * Pure: which items have a name that contains the text that a browser looks for.
+ * Pure: finds the items whose names contain a browser's search text.
  *
- * A search reads all names. A look therefore makes a bounded number of searches, and all browsers that look for the
- * same text share one. A text that is not searched again at a look keeps its result until its turn.
+ * A search reads all names. A look therefore makes a bounded number of searches, and all browsers with the same text
+ * share one search. A text that is not searched again at a look keeps its previous result.
  */
 
-/** Searches at one look for the texts of open pages, and as many for requests between two looks. */
+/** The most searches per look for the texts of open pages, and again for requests between two looks. */
 const MOST = 10;
 
-/** How many searches are left until the next look, of all tables together. */
+/** The number of searches left until the next look, for all tables together. */
 export class SearchTurns {
   forPages: number = MOST;
   forRequests: number = MOST;
@@ -23,7 +23,7 @@ export class SearchTurns {
 export class Searches<Item> {
   readonly #turns: SearchTurns;
   readonly #nameOf: (item: Item) => string;
-  /** What each text has found: the text whose search is longest ago is the first. */
+  /** Results by text. The text whose search is longest ago comes first. */
   readonly #found = new Map<string, readonly Item[]>();
   #items: readonly Item[] = [];
 
@@ -32,7 +32,7 @@ export class Searches<Item> {
     this.#nameOf = nameOf;
   }
 
-  /** Replaces the items. `texts`: those of the open pages. The results of all others are dropped. */
+  /** Replaces the items. Drops the results of all texts that are not in `texts`, the searches of the open pages. */
   renew(items: readonly Item[], texts: ReadonlySet<string>): void {
     const isSame = items === this.#items;
     this.#items = items;
