@@ -24,7 +24,6 @@ const shared = {
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
       { find: /^@x\/redlock-core\/glide$/, replacement: source("packages/redlock-core/src/nodes/glide-node.ts") },
       { find: /^@x\/redlock-core\/protocol$/, replacement: source("packages/redlock-core/src/protocol.ts") },
-      { find: /^@x\/redlock-core\/steps$/, replacement: source("packages/redlock-core/src/steps.ts") },
       { find: /^@x\/node-redlock$/, replacement: source("packages/node-redlock/src/index.ts") },
       { find: /^@x\/node-redlock\/v4$/, replacement: source("packages/node-redlock/src/v4.ts") },
       { find: /^@x\/leader$/, replacement: source("packages/leader/src/index.ts") },

@@ -274,6 +274,12 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     acquireAt: { resources: listOfResources, options: { options: { ...placed, timeout } } },
     tryAcquireAt: { resources: listOfResources, options: { options: { ...placed, timeout: oneOf(undefined) } } },
     waitForTurn: { resource, options: { options: { place, signal: optional(signal) } } },
+    stepsOf: {
+      resources: {
+        ...listOfResources,
+        legal: (value) => resources(Array.isArray(value) ? [...new Set(value)] : value),
+      },
+    },
     placeAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
     checkResource: { resource },
     newToken: NONE,

@@ -5,7 +5,6 @@ import { expect, it } from "vitest";
 const ENTRIES = [
   "redlock-core/src/index.ts",
   "redlock-core/src/protocol.ts",
-  "redlock-core/src/steps.ts",
   "redlock-core/src/nodes/glide-node.ts",
   "leader/src/index.ts",
   "leader/src/node-cron.ts",

@@ -19,7 +19,8 @@
  * - Releasing a lock that is gone rejects at once.
  * - Custom scripts and settings of another type are refused.
  */
-export { type CustomScripts, Lock, Redlock, Redlock as default } from "./redlock.ts";
+export { Lock, Redlock, Redlock as default } from "./redlock.ts";
+export type { CustomScripts } from "./settings.ts";
 export {
   type Client,
   type ClientExecutionResult,

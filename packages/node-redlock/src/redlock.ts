@@ -1,33 +1,26 @@
 import { EventEmitter } from "node:events";
 import {
   AutoExtension,
-  Check,
+  batchScript,
   callQuietly,
-  DEFAULT_DRIFT_FACTOR,
-  integer,
-  kindOf,
   type LeaseEnd,
   leaseEnd,
-  number,
   type RenewalPolicy,
   readClock,
   remainingMs,
-  Schema,
-  type ShapeOf,
   shaped,
 } from "@x/redlock-core/protocol";
+import { acquire } from "./acquisition.ts";
+import { NO_QUORUM, Retries, untilOver } from "./retries.ts";
 import {
-  batchScript,
-  driftMs,
-  type ExtendResult,
-  extendRound,
-  MAX_NODES,
-  type ReleaseRequest,
-  resolveResources,
-  startRelease,
-  type Target,
-} from "@x/redlock-core/steps";
-import { Acquisition, isLast, NO_QUORUM, remember, startPause, untilOver } from "./acquisition.ts";
+  type CustomScripts,
+  checkDuration,
+  clientsOf,
+  DEFAULT_SETTINGS,
+  engineSettingsOf,
+  refuseScripts,
+  settingsOf,
+} from "./settings.ts";
 import { quitClients, type SharedEngine, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
@@ -39,15 +32,7 @@ import {
   type Settings,
   type SomeSettings,
 } from "./types.ts";
-import { type CountRules, VoteCount } from "./vote-count.ts";
-
-const defaultSettings: Settings = Object.freeze({
-  driftFactor: DEFAULT_DRIFT_FACTOR,
-  retryCount: 10,
-  retryDelay: 200,
-  retryJitter: 100,
-  automaticExtensionThreshold: 500,
-});
+import { VoteCount } from "./vote-count.ts";
 
 /**
  * This number says that the lock was made by hand and no fencing token is known. An extension of it then repairs no
@@ -63,8 +48,7 @@ interface KnownLease {
   readonly longestMs: number;
 }
 
-let knownOf: (lock: Lock) => KnownLease | undefined;
-let setKnown: (lock: Lock, known: KnownLease) => void;
+const leases = new WeakMap<Lock, KnownLease>();
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -82,14 +66,6 @@ export class Lock {
    * `Lock.fencingToken` of the core). It is absent if the lock was made by hand.
    */
   readonly fencingToken: number | undefined;
-  #known: KnownLease | undefined;
-
-  static {
-    knownOf = (lock) => (#known in lock ? lock.#known : undefined);
-    setKnown = (lock, known) => {
-      if (#known in lock) lock.#known = known;
-    };
-  }
 
   constructor(
     redlock: Redlock,
@@ -116,12 +92,6 @@ export class Lock {
   extend(duration: number): Promise<Lock> {
     return this.redlock.extend(this, duration);
   }
-}
-
-export interface CustomScripts {
-  readonly acquireScript?: string | ((script: string) => string) | undefined;
-  readonly extendScript?: string | ((script: string) => string) | undefined;
-  readonly releaseScript?: string | ((script: string) => string) | undefined;
 }
 
 interface ScriptText {
@@ -168,9 +138,9 @@ export class Redlock extends EventEmitter {
     this.on("error", () => undefined);
     this.clients = clientsOf(clients);
     if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
-    SCRIPTS.resolve(scripts, "scripts");
-    this.settings = settingsOf(settings, defaultSettings);
-    this.#engineSettings = ENGINE_SETTINGS.pick(settings);
+    refuseScripts(scripts);
+    this.settings = settingsOf(settings, DEFAULT_SETTINGS);
+    this.#engineSettings = engineSettingsOf(settings);
     const text = { value: batchScript.source, hash: batchScript.sha1 };
     this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
     this.#shared();
@@ -190,15 +160,13 @@ export class Redlock extends EventEmitter {
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
     const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
-    const acquisition = new Acquisition(this.#shared(), {
-      resources: namesOf(resources),
+    const { token, ...acquired } = await acquire(this.#shared(), {
+      resources,
       duration,
       settings: merged,
       onError: this.#onError,
     });
-    const { grant, end, attempts } = await acquisition.run();
-    const { token: value, fencingToken } = grant;
-    return this.#lock(resources, { value, fencingToken, attempts, end, longestMs: duration });
+    return this.#lock(resources, { ...acquired, value: token, longestMs: duration });
   }
 
   /**
@@ -228,7 +196,7 @@ export class Redlock extends EventEmitter {
     const merged = settingsOf(settings, this.settings);
     checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
     const shared = this.#shared();
-    const { clock } = shared.engine;
+    const { clock } = shared.protocol;
     const end = endOf(existing, shared);
     if (remainingMs(end, readClock(clock)) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
     let asked = readClock(clock);
@@ -242,7 +210,7 @@ export class Redlock extends EventEmitter {
       fencingToken: existing.fencingToken,
       attempts,
       end: leaseEnd(asked, duration, merged.driftFactor),
-      longestMs: longestDurationOf(existing, shared),
+      longestMs: longestMsOf(existing, shared),
     });
   }
 
@@ -315,7 +283,7 @@ export class Redlock extends EventEmitter {
     const end = shownEnd(facts.end);
     const names = typeof resources === "string" ? [resources] : [...resources];
     const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
-    setKnown(lock, { end, longestMs });
+    leases.set(lock, { end, longestMs });
     return lock;
   }
 
@@ -324,7 +292,7 @@ export class Redlock extends EventEmitter {
     options: { readonly duration: number; readonly settings: Settings },
     onLost: (error: Error) => void,
   ): AutoExtension {
-    const { clock } = this.#shared().engine;
+    const { clock } = this.#shared().protocol;
     const { duration, settings } = options;
     let end = endOf(lock, this.#shared());
     return new AutoExtension(
@@ -340,7 +308,7 @@ export class Redlock extends EventEmitter {
             end = leaseEnd(asked, duration, settings.driftFactor);
             const shown = shownEnd(end);
             lock.expiration = shown.wallMs;
-            setKnown(lock, { end: shown, longestMs: longestDurationOf(lock, this.#shared()) });
+            leases.set(lock, { end: shown, longestMs: longestMsOf(lock, this.#shared()) });
             return { kind: "extended" };
           }
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
@@ -354,64 +322,39 @@ export class Redlock extends EventEmitter {
   /** Repeats an operation until it succeeds, cannot succeed any more, or its retries or the lock's time are used up. */
   async #retry(settings: Settings, end: LeaseEnd, operation: () => Promise<Voted>): Promise<ExecutionResult> {
     const shared = this.#shared();
-    const attempts: Promise<ExecutionStats>[] = [];
-    for (let retries = 0; ; retries += 1) {
+    const retries = new Retries(shared, settings);
+    for (;;) {
       const { decision, stats } = await operation();
-      remember(attempts, stats);
-      if (decision === "for") return { attempts };
-      const pause = startPause(shared, settings);
-      const isOver =
-        isLast(shared, settings, retries) || remainingMs(end, readClock(shared.engine.clock)) <= pause.leftMs;
-      if (decision === "never" || isOver) throw new ExecutionError(NO_QUORUM, attempts);
+      retries.note(stats);
+      if (decision === "for") return { attempts: retries.attempts };
+      if (decision === "never" || retries.isLast) throw retries.error();
+      const pause = retries.startPause();
+      if (remainingMs(end, readClock(shared.protocol.clock)) <= pause.leftMs) throw retries.error();
       await untilOver(pause);
       pause.dispose();
     }
   }
 
-  #releaseOnce(lock: Lock): Promise<Voted> {
+  async #releaseOnce(lock: Lock): Promise<Voted> {
     const shared = this.#shared();
-    const { engine } = shared;
-    const { target, token } = requestOf(lock, shared);
-    const votes = this.#countVotes(shared, target.resources.length, Number);
-    const request: ReleaseRequest = {
-      target,
-      token,
-      ttlMs: longestDurationOf(lock, shared),
-      mayHoldOn: engine.everyNode,
-      observe: votes.observe,
-    };
-    return new Promise((resolve) => {
-      startRelease(engine, request, engine.clock.monotonicMs(), (isReleased) => {
-        votes.whenSettled(() => {
-          const isPointless = votes.refusals > engine.nodes.length - engine.quorum;
-          resolve({ decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats });
-        });
-      });
-    });
+    const steps = shared.protocol.stepsOf(lock.resources);
+    const votes = new VoteCount(shared, steps.resourceCount, this.#onError);
+    const isReleased = await steps.release({ token: lock.value, ttlMs: longestMsOf(lock, shared) }, votes.onAnswer);
+    await votes.settled();
+    const isPointless = votes.refusals > shared.clients.length - shared.quorum;
+    return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
   }
 
-  async #extendOnce(lock: Lock, options: { readonly duration: number; readonly end: LeaseEnd }): Promise<Voted> {
+  async #extendOnce(lock: Lock, { duration, end }: { duration: number; end: LeaseEnd }): Promise<Voted> {
     const shared = this.#shared();
-    const request = requestOf(lock, shared);
-    const votes = this.#countVotes(shared, request.target.resources.length, (value) => value === 1);
-    const longestMs = Math.max(longestDurationOf(lock, shared), options.duration);
-    setKnown(lock, { end: endOf(lock, shared), longestMs });
-    const round = extendRound(shared.engine, {
-      ...request,
-      fencingToken: lock.fencingToken ?? NO_FENCING_TOKEN,
-      ttlMs: options.duration,
-      timeoutMs: shared.engine.options.nodeTimeout,
-      end: options.end,
-      hadKeyOn: 0,
-      observe: votes.observe,
-    });
-    const result = await round.result;
-    await new Promise<void>((resolve) => votes.whenSettled(resolve));
-    return { decision: decisionOf(result), stats: votes.stats };
-  }
-
-  #countVotes(shared: SharedEngine, resourceCount: number, applied: CountRules["applied"]): VoteCount {
-    return new VoteCount(shared, { resourceCount, applied, onError: this.#onError });
+    const steps = shared.protocol.stepsOf(lock.resources);
+    const votes = new VoteCount(shared, steps.resourceCount, this.#onError);
+    const longestMs = Math.max(longestMsOf(lock, shared), duration);
+    leases.set(lock, { end: endOf(lock, shared), longestMs });
+    const { value: token, fencingToken = NO_FENCING_TOKEN } = lock;
+    const { kind } = await steps.extend({ token, fencingToken, ttlMs: duration, end }, votes.onAnswer);
+    await votes.settled();
+    return { decision: kind === "extended" ? "for" : kind === "lost" ? "never" : "against", stats: votes.stats };
   }
 
   /** Emits an error. A listener that throws breaks nothing. */
@@ -419,6 +362,12 @@ export class Redlock extends EventEmitter {
     callQuietly(() => this.emit("error", error));
   }
 }
+
+const LOCK = shaped<Lock>(
+  "a Lock",
+  ({ resources, value, expiration }) =>
+    resources !== undefined && typeof value === "string" && typeof expiration === "number",
+);
 
 /** Tries that failed are repeated after a share of the time that is left, so that there are several before the end. */
 const RETRY_SHARE = 1 / 8;
@@ -431,15 +380,6 @@ function beforeEnd(thresholdMs: number): Pick<RenewalPolicy, "dueMs" | "retryMs"
   };
 }
 
-function decisionOf(result: ExtendResult): Voted["decision"] {
-  if (result.kind === "extended") return "for";
-  return result.kind === "lost" ? "never" : "against";
-}
-
-function requestOf(lock: Lock, { engine }: SharedEngine): { readonly target: Target; readonly token: string } {
-  return { target: engine.targetOf(namesOf(lock.resources)), token: lock.value };
-}
-
 /** Returns the end of the lease as `expiration` has it. */
 function shownEnd(end: LeaseEnd): LeaseEnd {
   return { ...end, wallMs: Math.floor(end.wallMs) };
@@ -449,106 +389,14 @@ function shownEnd(end: LeaseEnd): LeaseEnd {
  * Returns the longest duration of a lock. Nothing is known of a lock that was made by hand, so `maxTtl` counts for
  * it.
  */
-function longestDurationOf(lock: Lock, { engine }: SharedEngine): number {
-  return knownOf(lock)?.longestMs ?? engine.options.maxTtl;
+function longestMsOf(lock: Lock, { maxTtl }: SharedEngine): number {
+  return leases.get(lock)?.longestMs ?? maxTtl;
 }
 
 /** Returns the end of a lock. `expiration` may have been set by hand, above all to 0. */
-function endOf(lock: Lock, { engine }: SharedEngine): LeaseEnd {
-  const known = knownOf(lock)?.end;
+function endOf(lock: Lock, { protocol }: SharedEngine): LeaseEnd {
+  const known = leases.get(lock)?.end;
   if (known?.wallMs === lock.expiration) return known;
-  const now = readClock(engine.clock);
+  const now = readClock(protocol.clock);
   return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
-}
-
-function namesOf(resources: readonly string[]): readonly string[] {
-  return resolveResources(resources, true);
-}
-
-function checkDuration(duration: number, driftFactor: number, maxTtl: number | undefined): void {
-  if (!Number.isInteger(duration)) throw new RangeError("Duration must be an integer value in milliseconds.");
-  if (duration > Number.MAX_SAFE_INTEGER) {
-    throw new RangeError(`Duration must be <= ${Number.MAX_SAFE_INTEGER}, got ${duration}`);
-  }
-  const drift = driftMs(duration, driftFactor);
-  if (duration <= drift) throw new RangeError(`Duration must be > drift (${drift}), got ${duration}`);
-  if (maxTtl !== undefined && duration > maxTtl) {
-    throw new RangeError(`Duration must be <= maxTtl (${maxTtl}), got ${duration}`);
-  }
-}
-
-const FINITE_MS = new Check<number>({
-  rule: "finite (ms)",
-  faultOf: (value) => {
-    if (typeof value !== "number") return "type";
-    return Number.isFinite(value) ? undefined : "range";
-  },
-});
-
-/** Unknown names are ignored, as in node-redlock, because code that was written for it has some of other versions. */
-const SETTINGS = new Schema({
-  driftFactor: number({ min: 0, max: 0.5 }).optional(),
-  retryCount: new Check<number>({
-    rule: "a number",
-    faultOf: (value) => {
-      if (typeof value !== "number") return "type";
-      return Number.isNaN(value) ? "range" : undefined;
-    },
-  }).optional(),
-  retryDelay: FINITE_MS.optional(),
-  retryJitter: FINITE_MS.optional(),
-  automaticExtensionThreshold: FINITE_MS.optional(),
-} satisfies ShapeOf<SomeSettings>);
-
-const ENGINE_SETTINGS = new Schema({
-  nodeTimeout: integer({ min: 1 }).optional(),
-  maxTtl: integer({ min: 1 }).optional(),
-} satisfies ShapeOf<EngineSettings>);
-
-const SCRIPT = new Check<never>({ rule: "left out, as the engine has its own script", faultOf: () => "type" });
-const SCRIPTS = new Schema({
-  acquireScript: SCRIPT.optional(),
-  extendScript: SCRIPT.optional(),
-  releaseScript: SCRIPT.optional(),
-} satisfies ShapeOf<CustomScripts>);
-
-const LOCK = shaped<Lock>(
-  "a Lock",
-  ({ resources, value, expiration }) =>
-    resources !== undefined && typeof value === "string" && typeof expiration === "number",
-);
-
-/** Checks an object of settings. */
-export const OBJECT: Check<object> = shaped<object>(
-  "an object",
-  (given) => Object.prototype.toString.call(given) === "[object Object]",
-);
-
-/** Fills in the settings. What is left out, or is undefined, is as in `defaults`. */
-function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
-  if (settings === undefined) return defaults;
-  const given = SETTINGS.pick(OBJECT.of("settings", settings));
-  return {
-    driftFactor: given.driftFactor ?? defaults.driftFactor,
-    retryCount: given.retryCount ?? defaults.retryCount,
-    retryDelay: given.retryDelay ?? defaults.retryDelay,
-    retryJitter: given.retryJitter ?? defaults.retryJitter,
-    automaticExtensionThreshold: given.automaticExtensionThreshold ?? defaults.automaticExtensionThreshold,
-  };
-}
-
-function clientsOf(given: Iterable<Client>): Set<Client> {
-  let clients: Set<Client> | undefined;
-  try {
-    if (typeof given === "object" && given !== null) clients = new Set(given);
-  } catch {
-    // It is no iterable, or one that throws.
-  }
-  if (clients === undefined) throw new TypeError(`clients must be an iterable of clients, got ${kindOf(given)}`);
-  if (clients.size > MAX_NODES) throw new RangeError(`clients must be at most ${MAX_NODES}, got ${clients.size}`);
-  for (const client of clients) {
-    if (typeof client !== "object" || client === null)
-      throw new TypeError(`clients must be clients of ioredis, got ${kindOf(client)}`);
-  }
-  return clients;
 }

@@ -4,11 +4,11 @@
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
-import { type Check, callQuietly, shaped } from "@x/redlock-core/protocol";
-import { resolveResources } from "@x/redlock-core/steps";
+import { type Check, callQuietly, resolveResources, shaped } from "@x/redlock-core/protocol";
 /** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { Lock as Lock5, OBJECT, Redlock as Redlock5 } from "./redlock.ts";
+import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
+import { OBJECT } from "./settings.ts";
 import { quitClients } from "./shared-engine.ts";
 import { type Client, type EngineSettings, ExecutionError, type ExecutionStats, ResourceLockedError } from "./types.ts";
 

@@ -6,8 +6,7 @@
  */
 
 import { type LockNode, Redlock } from "@x/redlock-core";
-import { onAbort, protocolOf } from "@x/redlock-core/protocol";
-import { Deadlines, databaseOf, type Engine, type Session, warn } from "@x/redlock-core/steps";
+import { databaseOf, onAbort, protocolOf, type RedlockProtocol, warn } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
@@ -20,14 +19,6 @@ const DEFAULT_TTL_MS = 30_000;
 
 /** How long the first call waits for connections that are being opened; a Cluster's takes some hundred milliseconds. */
 const CONNECT_MS = 2_000;
-
-/**
- * A decided call waits for so long for the votes that are still out. The keys are written over connections of our
- * own. Code that reads them over the client right after the call would otherwise see some clients before the vote.
- *
- * A client that is slower than this is not waited for again until it has answered.
- */
-const GRACE_MS = 50;
 
 const known = new WeakMap<Client, Set<SharedEngine>>();
 
@@ -58,22 +49,16 @@ export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
 }
 
 export class SharedEngine {
-  readonly engine: Engine;
-  readonly hints: Session["hints"];
+  readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
-  /** Resolves when each connection is open or known to be down, at the latest after `CONNECT_MS`. Never rejects. */
-  readonly connected: Promise<void>;
-  isConnected = false;
-  /** The deadlines of decided calls that wait for the votes that are still out. */
-  readonly graces: Deadlines;
-  /** The clients that are not worth waiting for (see `GRACE_MS`), as bits. */
-  slow = 0;
-  /** A signal that `close` aborts. */
-  readonly closed: AbortSignal;
+  /** The clients that are not worth waiting for (see `VoteCount`). */
+  readonly slow: Set<Client> = new Set();
   readonly #redlock: Redlock;
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
+  /** Resolves when each connection is open or known to be down, after at most `CONNECT_MS`. Undefined from then on. */
+  #connecting: Promise<void> | undefined;
   /** The clients that are waited for, see `untilUsable`. */
   readonly #asked = new Map<Client, Promise<void>>();
   readonly #stopListening: (() => void)[] = [];
@@ -85,18 +70,14 @@ export class SharedEngine {
       nodeTimeout,
       ...(maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: Math.min(DEFAULT_TTL_MS, maxTtl) }),
     });
-    const { engine, hints, closed } = protocolOf(this.#redlock).session;
-    const { nodes } = engine;
+    this.protocol = protocolOf(this.#redlock);
+    const { nodes } = this.protocol;
     this.clients = clients;
-    this.engine = engine;
-    this.graces = new Deadlines(engine.clock, GRACE_MS);
-    this.hints = hints;
-    this.closed = closed;
     this.#databases = clients.map(databaseOf);
     this.#settings = settings;
     for (const [index, client] of clients.entries()) this.#endWith(client, nodes[index]);
-    this.connected = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
-      this.isConnected = true;
+    this.#connecting = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
+      this.#connecting = undefined;
     });
   }
 
@@ -105,28 +86,37 @@ export class SharedEngine {
    * when a client has selected another database.
    */
   get isUsable(): boolean {
-    if (this.closed.aborted) return false;
+    if (this.protocol.closed.aborted) return false;
     for (const client of this.#ended) if (client.status !== "end") return false;
     return this.clients.every((client, index) => databaseOf(client) === this.#databases[index]);
   }
 
-  /** Whether a quorum of clients is connected. */
-  get hasQuorum(): boolean {
-    const { nodes, quorum } = this.engine;
-    let ready = 0;
-    for (const { state } of nodes) if (state === "ready") ready += 1;
-    return ready >= quorum;
+  get quorum(): number {
+    return this.#redlock.quorum;
+  }
+
+  /** The longest duration of a lock whose duration is unknown. */
+  get maxTtl(): number {
+    return this.#redlock.options.maxTtl;
   }
 
   /**
-   * Resolves when a quorum is connected, or when no client that is not connected has a command in its offline queue
-   * any more. A caller that asks for a lock while Redis starts waits as long as for a command of the client's own.
-   * Never rejects.
+   * Resolves when a quorum is connected, or when no client that is not connected has a command in its offline queue. A
+   * caller that asks for a lock while Redis starts waits as long as a command of the client would. Never rejects.
+   * Undefined if the clients can be asked now.
    */
-  async untilUsable(): Promise<void> {
-    if (this.hasQuorum || this.closed.aborted) return;
-    const down = this.clients.filter((_, index) => this.engine.nodes[index]?.state !== "ready");
-    await this.#untilNodes(() => this.hasQuorum, Promise.all(down.map((client) => this.#untilAnswered(client))));
+  untilUsable(): Promise<void> | undefined {
+    const isUsable = this.#hasQuorum || this.protocol.closed.aborted;
+    return this.#connecting?.then(() => this.untilUsable()) ?? (isUsable ? undefined : this.#untilQuorum());
+  }
+
+  get #hasQuorum(): boolean {
+    return this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.quorum;
+  }
+
+  async #untilQuorum(): Promise<void> {
+    const down = this.clients.filter((_, index) => this.protocol.nodes[index]?.state !== "ready");
+    await this.#untilNodes(() => this.#hasQuorum, Promise.all(down.map((client) => this.#untilAnswered(client))));
   }
 
   /** Resolves when the client gives up, or some time after it was connected, in which ours is, too. */
@@ -137,7 +127,7 @@ export class SharedEngine {
       try {
         // A connected client queues nothing, and of one whose server hangs the answer would never come.
         if (client.status !== "ready") await client.ping();
-        await this.#untilNodes(() => this.engine.nodes.every(({ state }) => state === "ready"));
+        await this.#untilNodes(() => this.protocol.nodes.every(({ state }) => state === "ready"));
       } catch {
         // It will not be connected, or has no queue: the attempt tells.
       } finally {
@@ -165,20 +155,20 @@ export class SharedEngine {
   }
 
   close(): void {
-    if (this.closed.aborted) return;
+    if (this.protocol.closed.aborted) return;
     for (const stop of this.#stopListening) stop();
     closeQuietly(this.#redlock);
   }
 
   /** Resolves when the nodes are as wanted, when `over` does (by default after `CONNECT_MS`), or by `close`. */
   async #untilNodes(areWanted: () => boolean, over?: Promise<unknown>): Promise<void> {
-    const { nodes, clock } = this.engine;
+    const { nodes, clock, closed } = this.protocol;
     const stops: (() => void)[] = [];
     await new Promise<void>((resolve) => {
       const look = (): void => {
-        if (areWanted() || this.closed.aborted) resolve();
+        if (areWanted() || closed.aborted) resolve();
       };
-      stops.push(onAbort(this.closed, resolve), ...nodes.map((node) => node.onStateChange(look)));
+      stops.push(onAbort(closed, resolve), ...nodes.map((node) => node.onStateChange(look)));
       if (over === undefined) stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));
       else void over.then(() => resolve());
       look();

@@ -1,5 +1,5 @@
 /** This file has the names and shapes of node-redlock 5: clients, votes, settings and errors. */
-import type { IoredisClient } from "@x/redlock-core/steps";
+import type { IoredisClient } from "@x/redlock-core/protocol";
 
 /**
  * A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated. The client itself is only used by

@@ -1,54 +1,48 @@
 /** This file counts the votes of one attempt, as node-redlock reports them. */
 
-import { type Answer, Deadline, isNotAsked, type Observer, type Timed } from "@x/redlock-core/steps";
+import { deferred, type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
-export interface CountRules {
-  readonly resourceCount: number;
-  /**
-   * Returns to how many of the resources a reply without error was applied, or whether to all or none. All is a yes.
-   */
-  readonly applied: (value: unknown) => number | boolean;
-  /** Reports each client that failed. Plain contention is not an error. */
-  readonly onError: (error: Error) => void;
-}
+/**
+ * A decided call waits for this time, in ms, for the missing votes. The keys are written over other connections than
+ * the client's. Code that reads the keys over the client right after the call would otherwise see some nodes before
+ * their vote.
+ *
+ * A client that is slower than this time is not waited for again until it has answered.
+ */
+const GRACE_MS = 50;
 
-export class VoteCount implements Timed {
-  readonly observe: Observer = (node, answer) => this.#count(node, answer);
+export class VoteCount {
+  /** Resolves when every client has voted. Never rejects. */
+  readonly stats: Promise<ExecutionStats>;
+  readonly onAnswer: OnAnswer = (node, answer) => this.#count(node, answer);
   readonly #shared: SharedEngine;
-  readonly #rules: CountRules;
-  readonly #stats: ExecutionStats;
-  readonly #grace = new Deadline(this);
-  /** The clients that have not voted, as bits. */
-  #open: number;
-  #complete: Promise<ExecutionStats> | undefined;
-  #onComplete: ((stats: ExecutionStats) => void) | undefined;
+  readonly #resourceCount: number;
+  readonly #onError: (error: Error) => void;
+  readonly #counted: ExecutionStats;
+  readonly #onComplete: (stats: ExecutionStats) => void;
+  /** The clients that have not voted. */
+  readonly #open: Set<Client>;
   #onSettled: (() => void) | undefined;
   #refusals = 0;
 
-  constructor(shared: SharedEngine, rules: CountRules) {
-    const { everyNode, quorum } = shared.engine;
+  /** `onError` is called for each client that failed. Contention is not an error. */
+  constructor(shared: SharedEngine, resourceCount: number, onError: (error: Error) => void) {
+    const { clients, quorum } = shared;
     this.#shared = shared;
-    this.#rules = rules;
-    this.#open = everyNode;
-    this.#stats = {
-      membershipSize: shared.clients.length,
+    this.#resourceCount = resourceCount;
+    this.#onError = onError;
+    this.#open = new Set(clients);
+    this.#counted = {
+      membershipSize: clients.length,
       quorumSize: quorum,
       votesFor: new Set(),
       votesAgainst: new Map(),
     };
-  }
-
-  /** Resolves when every client has voted; never rejects. */
-  get stats(): Promise<ExecutionStats> {
-    this.#complete ??=
-      this.#open === 0
-        ? Promise.resolve(this.#stats)
-        : new Promise((resolve) => {
-            this.#onComplete = resolve;
-          });
-    return this.#complete;
+    const { promise, resolve } = deferred<ExecutionStats>();
+    this.stats = promise;
+    this.#onComplete = resolve;
   }
 
   /** The number of clients that answered that the lock is held by another, or not ours. */
@@ -56,64 +50,54 @@ export class VoteCount implements Timed {
     return this.#refusals;
   }
 
-  /** Calls `run` when every client that answers in time has voted, or at once if they have. */
-  whenSettled(run: () => void): void {
-    if (this.#isSettled) {
-      run();
-      return;
-    }
-    this.#onSettled = run;
-    this.#shared.graces.start(this.#grace);
-  }
-
-  onDeadline(): void {
-    this.#shared.slow |= this.#open;
-    this.#settle();
-  }
-
-  #settle(): void {
-    const run = this.#onSettled;
-    this.#onSettled = undefined;
-    run?.();
+  /** Resolves when every client that answers in time has voted. */
+  async settled(): Promise<void> {
+    if (this.#isSettled) return;
+    const { clock } = this.#shared.protocol;
+    await new Promise<void>((resolve) => {
+      const giveUp = (): void => {
+        for (const client of this.#open) this.#shared.slow.add(client);
+        resolve();
+      };
+      const cancel = clock.schedule(GRACE_MS, giveUp, { keepAlive: true });
+      this.#onSettled = () => {
+        cancel();
+        resolve();
+      };
+    });
   }
 
   get #isSettled(): boolean {
-    return (this.#open & ~this.#shared.slow) === 0;
+    for (const client of this.#open) if (!this.#shared.slow.has(client)) return false;
+    return true;
   }
 
-  #count(node: number, answer: Answer): void {
-    const bit = 1 << node;
+  #count(node: number, answer: NodeAnswer): void {
     const client = this.#shared.clients[node];
-    if (client === undefined || (this.#open & bit) === 0) return;
-    this.#open &= ~bit;
-    if (answer.kind === "reply") this.#shared.slow &= ~bit;
-    if (!isNotAsked(answer)) this.#note(client, this.#objection(node, answer));
-    if (this.#open === 0) this.#onComplete?.(this.#stats);
-    if (this.#onSettled === undefined || !this.#isSettled) return;
-    this.#shared.graces.stop(this.#grace);
-    this.#settle();
+    if (client === undefined || !this.#open.delete(client)) return;
+    if (answer.kind === "answered") this.#shared.slow.delete(client);
+    if (answer.kind !== "not asked") this.#note(client, this.#objection(node, answer));
+    if (this.#open.size === 0) this.#onComplete(this.#counted);
+    if (this.#isSettled) this.#onSettled?.();
   }
 
   #note(client: Client, error: Error | undefined): void {
-    if (error === undefined) this.#stats.votesFor.add(client);
-    else this.#stats.votesAgainst.set(client, error);
+    if (error === undefined) this.#counted.votesFor.add(client);
+    else this.#counted.votesAgainst.set(client, error);
     if (error instanceof ResourceLockedError) this.#refusals += 1;
-    else if (error !== undefined) this.#rules.onError(error);
+    else if (error !== undefined) this.#onError(error);
   }
 
-  #objection(node: number, answer: Answer): Error | undefined {
-    if (answer.kind === "error") {
-      const { state, lastError } = this.#shared.engine.nodes[node] ?? {};
-      return state === "down" ? new Error("Connection is closed.", { cause: lastError }) : new Error(answer.message);
+  #objection(node: number, answer: Exclude<NodeAnswer, { kind: "not asked" }>): Error | undefined {
+    if (answer.kind === "failed") {
+      const { state, lastError } = this.#shared.protocol.nodes[node] ?? {};
+      return state === "down" ? new Error("Connection is closed.", { cause: lastError }) : new Error(answer.error);
     }
-    const { value, quarantineLeftMs } = answer;
-    const { resourceCount } = this.#rules;
-    const told = this.#rules.applied(value);
-    const applied = typeof told === "number" ? told : told ? resourceCount : 0;
-    if (applied !== resourceCount) {
+    const { applied, quarantineLeftMs, wrongType } = answer;
+    if (applied !== this.#resourceCount) {
       return new ResourceLockedError(
-        `The operation was applied to: ${applied} of the ${resourceCount} requested resources.`,
-        wrongTypeOf(value),
+        `The operation was applied to: ${applied} of the ${this.#resourceCount} requested resources.`,
+        wrongType === undefined ? undefined : { cause: new Error(wrongType) },
       );
     }
     if (quarantineLeftMs === 0) return undefined;
@@ -121,10 +105,4 @@ export class VoteCount implements Timed {
       `The node is in quarantine for ${quarantineLeftMs} ms more: it is new, restarted or lost its data.`,
     );
   }
-}
-
-/** Returns what an acquisition was refused with, if a key is of another type: see scripts/acquire.lua.ts. */
-function wrongTypeOf(value: unknown): ErrorOptions | undefined {
-  const told: unknown = Array.isArray(value) ? value[4] : undefined;
-  return typeof told === "string" ? { cause: new Error(told) } : undefined;
 }

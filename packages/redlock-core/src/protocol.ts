@@ -14,7 +14,7 @@ import type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 
 export type { PlacedOptions } from "./api/options.ts";
 export { type Instant, readClock } from "./kit/clock.ts";
-export { Channels, callQuietly, Emitter, type Known, Traced } from "./kit/emitter.ts";
+export { Channels, callQuietly, Emitter, type Known, Traced, warn } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { systemRandom } from "./kit/random.ts";
 export {
@@ -48,18 +48,21 @@ export {
   sleep,
   whenAborted,
 } from "./kit/signals.ts";
+export { type AttemptResult, isCorrectable, type RefusedAttempt } from "./lock/attempt.ts";
 export { AutoExtension, type ExtendedLease } from "./lock/auto-extension.ts";
 export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
 export type { HoldOptions } from "./lock/lease.ts";
 export { type Lease, PROTOCOL } from "./lock/lock.ts";
+export type { LockSteps, NodeAnswer, OnAnswer } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
 export type { LeaseScripts } from "./lock/script-lease.ts";
 export type { Lent } from "./lock/section.ts";
 export { type Acquirer, type Attempted, atCaller, untilGranted } from "./lock/until-granted.ts";
+export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { plainError } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock/redlock-protocol.ts";
-export type { RefusalFacts } from "./rounds/engine.ts";
+export { MAX_NODES, type RefusalFacts } from "./rounds/engine.ts";
 export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
@@ -74,13 +77,14 @@ export {
   type VoteTally,
 } from "./rules/quorum.ts";
 export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
-export { MAX_RESOURCE_BYTES, resourceName } from "./rules/resources.ts";
+export { MAX_RESOURCE_BYTES, resolveResources, resourceName } from "./rules/resources.ts";
 export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { defineScript } from "./rules/script.ts";
 export { asError, messageOf } from "./rules/thrown.ts";
 export {
   DAY_MS,
   DEFAULT_DRIFT_FACTOR,
+  driftMs,
   elapsedMs,
   type LeaseEnd,
   leaseEnd,
@@ -88,9 +92,11 @@ export {
   remainingMs,
   validityMs,
 } from "./rules/validity.ts";
+export { batchScript } from "./scripts/batch.lua.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
 export { CallDeadline, type CallEnd } from "./waiting/call-deadline.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";
+export type { PlaceInLine } from "./waiting/place-in-line.ts";
 
 /** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;

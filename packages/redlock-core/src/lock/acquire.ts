@@ -22,7 +22,7 @@ import type { Target } from "../rules/operation.ts";
 import { retryDelayMs } from "../rules/retry.ts";
 import type { CallDeadline, CallEnd } from "../waiting/call-deadline.ts";
 import type { LocalLine, LocalWaiter, Refused } from "../waiting/local-line.ts";
-import { Waiter } from "../waiting/waiter.ts";
+import { PlaceInLine } from "../waiting/place-in-line.ts";
 import { type AttemptResult, type Grant, isCorrectable, type RefusedAttempt, startAttempt } from "./attempt.ts";
 import { HeldLease } from "./lease.ts";
 import type { Lock } from "./lock.ts";
@@ -108,11 +108,8 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   readonly #started: Instant;
   /** This call in the line of the process. Undefined for a call that does not wait, and for several resources. */
   readonly #local: LocalWaiter | undefined;
-  /** The place in the nodes' lines. Undefined until the call has waited, unless the caller gave a place. */
-  #place: number | undefined;
-  #waiter: Waiter | undefined;
-  /** Whether an attempt was made with the waiter, so that a node may have the waiter in its line. */
-  #mayBeEnrolled = false;
+  /** The place in the nodes' lines. Undefined until the call is refused or waits in its process. */
+  #place: PlaceInLine | undefined;
   #hasWaitedHere = false;
   #attempts = 0;
   /** Whether the caller's time left the nodes less than `nodeTimeout` for the last attempt. */
@@ -128,7 +125,6 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     this.#target = target;
     this.#options = options;
     this.#started = started;
-    this.#place = options.place;
     const [resource] = target.resources;
     const hasLine = target.resources.length === 1 && options.timeout > 0 && options.place === undefined;
     this.#local = hasLine && resource !== undefined ? session.lines.of(resource).enter() : undefined;
@@ -156,8 +152,6 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     const { nodeTimeout } = this.#engine.options;
     this.#attempts += 1;
     this.#isCutShort = leftMs < nodeTimeout;
-    this.#waiter?.reset();
-    this.#mayBeEnrolled = this.#waiter !== undefined;
     startAttempt(
       this.#engine,
       {
@@ -165,8 +159,8 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
         asked: now,
         ttlMs: this.#options.ttl,
         timeoutMs: Math.min(nodeTimeout, leftMs),
-        place: this.#place,
-        enrolment: this.#waiter,
+        place: this.#place?.place ?? this.#options.place,
+        enrolment: this.#place?.waiterForAttempt(),
         note: this.#options.note,
       },
       onResult,
@@ -177,7 +171,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   hold(grant: Grant): Lock | Promise<Lock> {
     const { engine, lines, renewal, closed, calls } = this.#session;
     const { fencingToken, target } = grant;
-    this.#mayBeEnrolled = false;
+    this.#place?.onGranted();
     engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "acquired", fencingToken }));
     const own = this.#local === undefined ? target.resources.map((name) => lines.of(name)) : [this.#local.line];
     const { lock } = new HeldLease(engine, grant, { options: this.#options, lines: own, renewal });
@@ -196,7 +190,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
    * waits had used most of it says nothing about the nodes, so it is not recorded.
    */
   onRefused({ votes, refusal, client }: RefusedAttempt): void {
-    this.#place ??= this.#engine.fencingClock.place(this.#started.wallMs);
+    this.#place ??= this.#newPlace();
     const hasWaited = this.#hasWaitedHere || this.#attempts > 1;
     if (this.#isCutShort && hasWaited && refusal === "unreachable") return;
     this.#noted = { votes, refusal, client, atMs: this.#engine.clock.monotonicMs() };
@@ -212,7 +206,8 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: refused.votes }));
     if (refused.refusal === "held") {
       this.#failures = 0;
-      await this.#untilTurn(refused, deadline);
+      this.#place ??= this.#newPlace();
+      await this.#place.untilTurn(refused.freeInMs, deadline, () => this.#sleep(deadline));
       return;
     }
     this.#failures += 1;
@@ -272,8 +267,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   }
 
   leave(): void {
-    if (this.#mayBeEnrolled) this.#waiter?.leave();
-    else this.#waiter?.close();
+    this.#place?.leave();
     this.#local?.leave();
     this.#session.calls.end();
   }
@@ -289,30 +283,13 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     if (!this.#hasWaitedHere) this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: [] }));
     this.#hasWaitedHere = true;
     await wait;
-    if (hints.isOpen) this.#enrol();
-    else this.#place ??= this.#engine.fencingClock.place(this.#started.wallMs);
+    this.#place ??= this.#newPlace();
+    this.#place.joinIfOpen();
   }
 
-  /** Gives the next attempts a name in the nodes' lines, at the place of the time when the call began. */
-  #enrol(): Waiter {
-    if (this.#waiter !== undefined) return this.#waiter;
-    const { engine, hints } = this.#session;
-    const { fencingClock } = engine;
-    const place = this.#place ?? fencingClock.place(this.#started.wallMs);
-    this.#place = this.#options.place ?? fencingClock.correctPlace(place, this.#started.wallMs);
-    this.#waiter = new Waiter(engine, hints, this.#target, this.#place);
-    return this.#waiter;
-  }
-
-  async #untilTurn(refused: RefusedAttempt, deadline: CallDeadline): Promise<void> {
-    const { hints } = this.#session;
-    if (this.#waiter === undefined) {
-      if (!hints.isOpen) await deadline.until(hints.open());
-      this.#enrol();
-      if (hints.isOpen) return;
-    }
-    if (hints.isOpen) await this.#enrol().untilTurn(refused.freeInMs, deadline);
-    else await this.#sleep(deadline);
+  #newPlace(): PlaceInLine {
+    const { place: given } = this.#options;
+    return new PlaceInLine(this.#session, { target: this.#target, startedWallMs: this.#started.wallMs, given });
   }
 
   async #sleep(deadline: CallDeadline): Promise<void> {

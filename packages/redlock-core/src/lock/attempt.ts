@@ -336,8 +336,8 @@ function votesOf(
   });
 }
 
-/** Reads from a refusal why its key is no lock, or the digits of the holder's client. */
-function aboutHolder(answer: Answer | undefined): { readonly error?: string; readonly client?: string } {
+/** Reads from a refusal why its key is not a lock, or the digits of the holder's client. */
+export function aboutHolder(answer: Answer | undefined): { readonly error?: string; readonly client?: string } {
   if (answer?.kind !== "reply" || !Array.isArray(answer.value) || answer.value[4] === undefined) return {};
   const about = String(answer.value[4]);
   return isClient(about) ? { client: about } : { error: about };

@@ -15,9 +15,11 @@ import { acquire, acquireUntraced, tryAcquire } from "../lock/acquire.ts";
 import { type EmbeddedGrant, EmbeddedLocks, grantOf } from "../lock/embedded.ts";
 import { HeldLease, type HoldOptions } from "../lock/lease.ts";
 import type { Lock } from "../lock/lock.ts";
+import { LockSteps } from "../lock/lock-steps.ts";
 import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
 import { type Lent, Section } from "../lock/section.ts";
 import type { Session } from "../lock/session.ts";
+import type { LockNode } from "../nodes/node.ts";
 import { clientNames } from "../rounds/client-name.ts";
 import type { RefusalFacts } from "../rounds/engine.ts";
 import {
@@ -76,9 +78,9 @@ export class RedlockProtocol {
     this.#takenBack = new TakenBack(session.engine, session.calls, session.closed);
   }
 
-  /** What all calls of the `Redlock` share, for siblings that combine the steps of the protocol (see steps.ts). */
-  get session(): Session {
-    return this.#session;
+  /** The nodes, in the order in which the `Redlock` was given their clients. */
+  get nodes(): readonly LockNode[] {
+    return this.#session.engine.nodes;
   }
 
   /** The clock of the `Redlock`, from which siblings take their time. */
@@ -142,6 +144,11 @@ export class RedlockProtocol {
   async inside<Result>(granted: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
     const section = new Section({ session: this.#session, granted, outer: Section.current(), lent });
     return await section.during(routine);
+  }
+
+  /** Returns the steps of a lock on `resources`, for a sibling that keeps the lease itself. Names may repeat. */
+  stepsOf(resources: string | readonly string[]): LockSteps {
+    return new LockSteps(this.#session, resolveResources(resources, true));
   }
 
   /** The events of the `Redlock`, for what siblings grant on its node. */

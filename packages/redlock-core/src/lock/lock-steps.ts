@@ -1,0 +1,114 @@
+/**
+ * The steps of a lock, for a sibling that keeps the lease itself and reports how each node voted. No step checks
+ * whether the lease is held.
+ */
+import type { Instant } from "../kit/clock.ts";
+import { type Answer, isNotAsked, type Observer } from "../rounds/round.ts";
+import type { Target } from "../rules/operation.ts";
+import type { LeaseEnd } from "../rules/validity.ts";
+import { PlaceInLine } from "../waiting/place-in-line.ts";
+import { type AttemptResult, aboutHolder, isGrant, startAttempt } from "./attempt.ts";
+import { type ExtendResult, extendRound } from "./extend.ts";
+import { releaseEverywhere } from "./release.ts";
+import type { Session } from "./session.ts";
+
+/** How one node took part in a step. */
+export type NodeAnswer =
+  | {
+      readonly kind: "answered";
+      /** The number of resources to which the node applied the step. */
+      readonly applied: number;
+      /** The milliseconds until the vote of the node counts. */
+      readonly quarantineLeftMs: number;
+      /** Why the key on this node is not a lock (WRONGTYPE). */
+      readonly wrongType?: string | undefined;
+    }
+  | { readonly kind: "failed"; readonly error: string }
+  /** The other nodes had decided before the node was asked. */
+  | { readonly kind: "not asked" };
+
+/** Called once for each node, including answers after the decision. */
+export type OnAnswer = (node: number, answer: NodeAnswer) => void;
+
+/** A lease that the sibling keeps. */
+interface KeptLease {
+  readonly token: string;
+  readonly ttlMs: number;
+}
+
+export class LockSteps {
+  readonly #session: Session;
+  readonly #target: Target;
+
+  constructor(session: Session, resources: readonly string[]) {
+    this.#session = session;
+    this.#target = session.engine.targetOf(resources);
+  }
+
+  get resourceCount(): number {
+    return this.#target.resources.length;
+  }
+
+  /** Returns the place of a call that began when the wall clock showed `startedWallMs`. */
+  placeAt(startedWallMs: number): PlaceInLine {
+    return new PlaceInLine(this.#session, { target: this.#target, startedWallMs });
+  }
+
+  /** Makes one attempt. Calls `onResult` once, in the step that decides the attempt. */
+  attempt(
+    request: { readonly asked: Instant; readonly ttlMs: number; readonly place: PlaceInLine | undefined },
+    onAnswer: OnAnswer,
+    onResult: (result: AttemptResult) => void,
+  ): void {
+    const { engine } = this.#session;
+    const { asked, ttlMs, place } = request;
+    startAttempt(
+      engine,
+      {
+        target: this.#target,
+        asked,
+        ttlMs,
+        timeoutMs: engine.options.nodeTimeout,
+        place: place?.place,
+        enrolment: place?.waiterForAttempt(),
+        observe: this.#observer(onAnswer, (value) => isGrant(value)),
+      },
+      onResult,
+    );
+  }
+
+  /** Extends the lease once. A lease with the fencing token -1 is not set again on a node that lost its key. */
+  extend(
+    lease: KeptLease & { readonly fencingToken: number; readonly end: LeaseEnd },
+    onAnswer: OnAnswer,
+  ): Promise<ExtendResult> {
+    const { engine } = this.#session;
+    const observe = this.#observer(onAnswer, (value) => value === 1);
+    const timeoutMs = engine.options.nodeTimeout;
+    return extendRound(engine, { ...lease, target: this.#target, timeoutMs, hadKeyOn: 0, observe }).result;
+  }
+
+  /**
+   * Releases the keys on every node, for as long as `ttlMs` if a node cannot be reached. Resolves with whether a quorum
+   * confirmed that every key held the token until now.
+   */
+  release({ token, ttlMs }: KeptLease, onAnswer: OnAnswer): Promise<boolean> {
+    const { engine } = this.#session;
+    const observe = this.#observer(onAnswer, Number);
+    return releaseEverywhere(engine, { target: this.#target, token, ttlMs, mayHoldOn: engine.everyNode, observe });
+  }
+
+  /** `appliedTo` returns the number of resources in a reply, or whether the reply is about all of the resources. */
+  #observer(onAnswer: OnAnswer, appliedTo: (value: unknown) => number | boolean): Observer {
+    return (node, answer) => onAnswer(node, this.#read(answer, appliedTo));
+  }
+
+  #read(answer: Answer, appliedTo: (value: unknown) => number | boolean): NodeAnswer {
+    if (isNotAsked(answer)) return { kind: "not asked" };
+    if (answer.kind === "error") return { kind: "failed", error: answer.message };
+    const reply = appliedTo(answer.value);
+    const applied = typeof reply === "number" ? reply : reply ? this.resourceCount : 0;
+    const { quarantineLeftMs } = answer;
+    return { kind: "answered", applied, quarantineLeftMs, wrongType: aboutHolder(answer).error };
+  }
+}
