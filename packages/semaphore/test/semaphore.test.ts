@@ -494,6 +494,27 @@ describe("waiters", () => {
     expect((await here.tryAcquire())?.isHeld()).toBe(true);
   });
 
+  it("are not granted by an answer that is read after nodeTimeout, and give the permit back", async () => {
+    const name = aName();
+    const clock = new ManualClock();
+    const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
+    for (const [blockedMs, isGranted] of [
+      [1_001, false],
+      [900, true],
+    ] as const) {
+      const hook = ({ operation }: Request): void => {
+        if (operation === "acquire") clock.block(blockedMs);
+      };
+      const { redlock } = openRecorded(server(), { after: hook }, { clock, nodeTimeout: 1_000 });
+      const outcome = await new Semaphore(redlock, name, { permits: 1 })
+        .acquire({ timeout: 0 })
+        .catch((error) => error);
+      expect(outcome instanceof Error).toBe(!isGranted);
+      if (!isGranted) expect(String(outcome)).toContain("the answer was read after its timeout");
+      await expect.poll(async () => (await other.inspect()).used).toBe(isGranted ? 1 : 0);
+    }
+  });
+
   it("that are granted after close() reject, and give the permit back", async () => {
     const name = aName();
     const other = new Semaphore(openRedlock(server()), name, { permits: 1 });

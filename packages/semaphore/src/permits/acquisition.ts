@@ -13,13 +13,13 @@ import {
   backOffMs,
   type CallDeadline,
   type CallEnd,
+  elapsedMs,
   type Instant,
-  leaseEnd,
   type NodeReply,
   readClock,
-  remainingMs,
   Traced,
   untilGranted,
+  validityMs,
 } from "@x/redlock-core/protocol";
 import { type Caller, type Refused, UNANSWERED } from "./line.ts";
 import { ASK_AGAIN_MS, TURN_MS } from "./permits.lua.ts";
@@ -155,8 +155,13 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   #read(answers: readonly Answer[], asked: Instant, ballot: number): Attempted<Grant, RefusedAttempt> {
     const pool = this.#pool;
     if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refusedBy(answers, asked);
-    const end = leaseEnd(asked, this.#request.ttl, pool.redlock.options.driftFactor);
-    if (remainingMs(end, readClock(pool.protocol.clock)) <= 0) return this.#refusedBy(answers.map(tooLate), asked);
+    // As for locks, an answer that is read after its timeout does not count: the timer runs late if this process was
+    // blocked.
+    const { driftFactor, nodeTimeout } = pool.redlock.options;
+    const timeoutMs = Math.min(nodeTimeout, validityMs(this.#request.ttl, driftFactor));
+    if (elapsedMs(asked, readClock(pool.protocol.clock)) >= timeoutMs) {
+      return this.#refusedBy(answers.map(tooLate), asked);
+    }
     const fencingToken = pool.isAlone ? Number(answers[0]?.fencingToken) : ballot;
     return { kind: "granted", grant: { fencingToken, asked } };
   }
@@ -335,5 +340,5 @@ function tokenOf(holder: string): string {
 
 function tooLate(answer: Answer): Answer {
   if (answer.vote.vote !== "granted") return answer;
-  return { vote: { ...answer.vote, vote: "failed", error: "the answer came when the lease was over" } };
+  return { vote: { ...answer.vote, vote: "failed", error: "the answer was read after its timeout" } };
 }
