@@ -18,7 +18,7 @@
  */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { integer, Schema, shaped } from "@x/redlock-core/protocol";
-import { isAskAgain } from "./bullmq/bullmq.ts";
+import { isFetchAgainReply } from "./bullmq/bullmq.ts";
 import { decodeJob } from "./bullmq/job.ts";
 import { acceptSignal, isWrapper } from "./bullmq/processor.ts";
 import { Job, Worker } from "./bullmq/public.ts";
@@ -362,7 +362,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     ...args: Parameters<Worker<Data, Result, Name>["nextJobFromJobData"]>
   ): ReturnType<Worker<Data, Result, Name>["nextJobFromJobData"]> {
     const [data, id] = args;
-    return isAskAgain(data, id) ? Promise.resolve(undefined as never) : super.nextJobFromJobData(...args);
+    return isFetchAgainReply(data, id) ? Promise.resolve(undefined as never) : super.nextJobFromJobData(...args);
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {

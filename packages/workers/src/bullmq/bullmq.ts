@@ -1,21 +1,22 @@
 /**
- * This folder knows BullMQ, and this file its scripts: which of them we build on, how they are called, and what they
- * reply. Beside it, job-end.ts has the command that ends a job, job.ts and processor.ts what BullMQ makes of these.
- * What needs no BullMQ to run is in rules/.
+ * This folder adapts BullMQ. This file contains what the lane needs to know of BullMQ's scripts: which script texts it
+ * builds on, how to call them, and how BullMQ reads a reply. job-end.ts replaces the arguments of the command that ends
+ * a job. job.ts and processor.ts read how BullMQ builds jobs and calls processors. Code that runs without BullMQ is in
+ * rules/.
  *
- * What it cannot hide is when BullMQ's `Worker` calls the methods that are made for subclasses. Two classes override
- * these, and TypeScript checks that they exist:
+ * Two classes override methods that BullMQ's `Worker` calls, and depend on when it calls them. TypeScript checks that
+ * these methods exist:
  * - exclusive-worker.ts: `createJob`, `nextJobFromJobData`, `callProcessJob` and `extendJobLocks`.
  * - partition-worker.ts: `moveToActive`, `processJob` and `callProcessJob`.
  *
- * It relies on the following, which is checked when a worker is constructed:
- * - The six script texts are known by their SHA-1. An unknown text is refused, because our Lua reads and writes what
- *   they do.
+ * This file makes the following assumptions. The constructor of a worker checks all but the last one:
+ * - The SHA-1 of each of the six script texts is known. Unknown texts are rejected, because our Lua reads and writes
+ *   the same keys as these scripts.
  * - Every command of the worker and of its jobs goes through `execCommand` of the worker's backend (BullMQ 6) or
  *   `scripts` (BullMQ 5). Jobs use the same object.
- * - By `untrackJob` and `trackedJobs` of the lock manager, BullMQ knows whose locks it renews, and which
- *   signals it made.
- * - The order of the arguments comes with the texts.
+ * - The lock manager's `trackedJobs` contain the jobs whose locks BullMQ renews, with the signals that BullMQ made.
+ *   `untrackJob` removes a job.
+ * - Each script text implies an order of arguments.
  */
 import { createHash } from "node:crypto";
 import { setImmediate as nextLoopTurn } from "node:timers/promises";
@@ -33,8 +34,11 @@ import {
 } from "./rules/compose.ts";
 import { queueKeys } from "./rules/queue-keys.ts";
 
-/** The first 16 digits of the SHA-1 of each text that the contract test was run against, with its releases. */
-const knownTexts: Readonly<Record<EmbeddedScript, readonly string[]>> = {
+/**
+ * The first 16 digits of the SHA-1 of each script text that has passed the contract test, with the releases that
+ * contain it.
+ */
+const KNOWN_TEXTS: Readonly<Record<EmbeddedScript, readonly string[]>> = {
   moveToActive: [
     "6c4c6de2bece2ad8", // 5.81
     "8eb09338a4d68a0d", // 6.0 to 6.2.1
@@ -74,17 +78,17 @@ export interface BullTarget {
   readonly queue: { readonly client: Promise<BullClient>; toKey(type: string): string };
   execCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown>;
   getState(jobId: string): Promise<string>;
-  /** Resolves 1, or what is less than that if the job is locked, or not there any more. */
+  /** Resolves with 1 if the job was removed, and with a lower number if the job is locked or does not exist. */
   remove(jobId: string, removeChildren: boolean): Promise<number>;
   extendLock(jobId: string, token: string, durationMs: number, client?: unknown): Promise<number>;
 }
 
-/** One extension of a job's lock that somebody asks for. BullMQ's own renewals are of many jobs at once. */
+/** A call of `job.extendLock`. BullMQ's own renewals extend the locks of many jobs in one request. */
 export interface LockExtension {
   readonly jobId: string;
   readonly token: string;
   readonly durationMs: number;
-  /** Asks Redis. Resolves 1, or 0 if the lock is not this token's. */
+  /** Sends BullMQ's command. Resolves with 1, or with 0 if the token does not hold the lock. */
   readonly ask: () => Promise<number>;
 }
 
@@ -104,21 +108,21 @@ export function installedScripts(): Readonly<Record<string, BullScript>> {
 }
 
 /**
- * Returns the scripts that are built on. Throws `UnsupportedBullMQError` if one is missing, or its text is not a known
- * one.
+ * Returns the scripts that the lane builds on. Throws `UnsupportedBullMQError` if a script is missing or its text is
+ * unknown.
  */
 export function checkScripts(scripts: Readonly<Record<string, BullScript>>): BullScripts {
   const differences = embedded.flatMap((name) => {
     const script = scripts[name];
     if (script === undefined) return [`script ${name} is missing`];
     const sha1 = createHash("sha1").update(script.lua).digest("hex").slice(0, 16);
-    return knownTexts[name].includes(sha1) ? [] : [`script ${name} has the unknown text ${sha1}`];
+    return KNOWN_TEXTS[name].includes(sha1) ? [] : [`script ${name} has the unknown text ${sha1}`];
   });
   if (differences.length > 0) throw new UnsupportedBullMQError(differences);
   return scripts;
 }
 
-/** Returns what BullMQ sends its commands through, for a worker and for the jobs that it creates. */
+/** Returns the object through which BullMQ sends the commands of a worker and of the jobs that it creates. */
 export function targetOf(worker: object, sampleJob: object): BullTarget {
   const own = ownTarget(worker);
   const hasAll =
@@ -132,19 +136,19 @@ export function targetOf(worker: object, sampleJob: object): BullTarget {
   return own;
 }
 
-/** Removes a job with its children. Resolves false for one that runs, or cannot be removed. */
+/** Removes a job and its children. Resolves with false if the job is running or cannot be removed. */
 export async function removeJob(target: BullTarget, jobId: string): Promise<boolean> {
   try {
     return (await target.remove(jobId, true)) === 1;
   } catch (error) {
-    // BullMQ's refusals have a negative code.
+    // BullMQ rejects a removal with a negative code.
     if (Number((error as { readonly code?: unknown }).code) < 0) return false;
     throw error;
   }
 }
 
-/** Returns the client of one of BullMQ's queues, and how it names its keys. */
-export function keyedOf(queue: object): BullTarget["queue"] {
+/** Returns the client of a BullMQ queue, and the function that names the queue's keys. */
+export function queueRedisOf(queue: object): BullTarget["queue"] {
   const target = ownTarget(queue);
   if (target === undefined) throw new UnsupportedBullMQError(["the queue's backend is not BullMQ's Redis backend"]);
   return target.queue;
@@ -156,55 +160,59 @@ const wakeUp: ComposedScript = {
   lua: "return redis.call('ZADD', KEYS[1], 0, '0')",
 };
 
-/** Wakes one of the queue's workers that wait for jobs, as BullMQ does when one is added. */
+/** Wakes one of the workers that wait for jobs of this queue, as BullMQ does when a job is added. */
 export async function wakeWorker(queue: object): Promise<void> {
-  const keyed = keyedOf(queue);
+  const keyed = queueRedisOf(queue);
   await runScript(await keyed.client, wakeUp, [keyed.toKey("marker")]);
 }
 
-/** What waits for jobs: the worker's backend in BullMQ 6, or the worker itself in BullMQ 5. */
-interface Waiting {
-  readonly blockingConnection?: { readonly client: Promise<WaitingClient> };
+/** Owner of the connection that waits for jobs: the worker's backend in BullMQ 6, or the worker itself in BullMQ 5. */
+interface BlockingOwner {
+  readonly blockingConnection?: { readonly client: Promise<BlockingClient> };
 }
 
-interface WaitingClient {
+interface BlockingClient {
   readonly isCluster?: boolean;
   readonly status: string;
   on(event: "+node", listener: (node: { disconnect(): void }) => void): unknown;
 }
 
 /**
- * Lets the connection to a Cluster that waits for jobs end. A redirection that comes while it disconnects opens one to
- * another master, on whose end ioredis waits for ever. BullMQ's `close()` and `pause()` would not resolve then.
+ * Ensures that the Cluster connection that waits for jobs can disconnect. A redirection that arrives during the
+ * disconnect opens a connection to another master. ioredis would wait forever for this connection to end, and BullMQ's
+ * `close()` and `pause()` would never resolve.
  */
 export function disconnectLateNodes(worker: object): void {
-  const { backend, blockingConnection } = worker as Waiting & { readonly backend?: Waiting };
-  const watch = (client: WaitingClient): void => {
+  const { backend, blockingConnection } = worker as BlockingOwner & { readonly backend?: BlockingOwner };
+  const watch = (client: BlockingClient): void => {
     if (client.isCluster !== true) return;
     client.on("+node", (node) => {
       if (client.status === "disconnecting") node.disconnect();
     });
   };
-  // BullMQ tells of a connection that fails.
+  // BullMQ reports a failed connection itself.
   (backend?.blockingConnection ?? blockingConnection)?.client.then(watch, () => undefined);
 }
 
-/** Lets `job.extendLock` of this worker's jobs go through `extend` from now on. */
+/** Routes `job.extendLock` of this worker's jobs through `extend`. */
 export function replaceExtendLock(target: BullTarget, extend: (extension: LockExtension) => Promise<number>): void {
   const original = target.extendLock.bind(target);
   target.extendLock = async (jobId, token, durationMs, client) =>
     await extend({ jobId, token, durationMs, ask: async () => await original(jobId, token, durationMs, client) });
 }
 
-/** `TrackedJobs` tells what BullMQ knows of the jobs that it runs. */
+/** BullMQ's record of the jobs that it is running. */
 export interface TrackedJobs {
-  /** Returns the controller of a signal that BullMQ made for a run of this job. Signals of others have none. */
-  controllerOf(jobId: string, signal: AbortSignal): AbortController | undefined;
+  /**
+   * Returns the controller of `signal` if BullMQ made this signal for a run of the job. Undefined for any other signal.
+   */
+  findController(jobId: string, signal: AbortSignal): AbortController | undefined;
 }
 
 /**
- * Keeps a run tracked that `isLive`. BullMQ renews the locks of the jobs that it tracks, by their ids alone. It forgets
- * a job when the fetch after its run has answered, and by then the same worker may run it again.
+ * Keeps a run tracked as long as `isLive` returns true. BullMQ renews the locks of tracked jobs, which it identifies by
+ * job ID alone. It untracks a job when the fetch after the job's run has been answered. By that time the same worker
+ * may already be running the job again.
  */
 export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): TrackedJobs {
   const { lockManager } = worker as {
@@ -223,7 +231,7 @@ export function keepTracked(worker: object, isLive: (jobId: string, token: strin
     if (tracked === undefined || !isLive(jobId, tracked.token)) untrack(jobId);
   };
   return {
-    controllerOf(jobId, signal): AbortController | undefined {
+    findController(jobId, signal): AbortController | undefined {
       const controller = trackedJobs.get(jobId)?.abortController;
       return controller?.signal === signal ? controller : undefined;
     },
@@ -239,10 +247,13 @@ export function isDecorated(name: string): name is DecoratedCommand {
   return (decorated as readonly string[]).includes(name);
 }
 
-/** The commands that are sent as BullMQ makes them. The ends of jobs are `JobEnd`s. */
+/** The commands that are sent with BullMQ's own arguments. The end of a job is sent as a `JobEnd` instead. */
 export type SingleCommand = Exclude<DecoratedCommand, "moveToFinished">;
 
-/** Returns what stands behind a command's keys: its id, token and lock options, and what it is told at the end. */
+/**
+ * Returns the arguments after a command's keys: the job's ID, its lock token, the key prefix, and the lock options for
+ * a fetch.
+ */
 export function argumentsOf(
   command: SingleCommand,
   args: readonly unknown[],
@@ -262,34 +273,34 @@ export function argumentsOf(
 }
 
 /**
- * Returns the arguments with which `moveToActive` goes on after another command: the same lock options, and a new time.
+ * Returns the arguments of a `moveToActive` that follows another command: the same lock options, and the current time.
  */
 export function fetchArguments(prefix: unknown, lockOptions: unknown, nowMs: number): unknown[] {
   return [...queueKeys(String(prefix)), prefix, nowMs, lockOptions];
 }
 
-/** The keys of a queue in which its jobs stand that wait, or wait for their time. */
+/** The Redis keys that contain a queue's waiting jobs and delayed jobs, without the queue's prefix. */
 export const STATE_KEYS: Readonly<Record<"waiting" | "delayed", readonly string[]>> = {
   waiting: ["wait", "paused", "prioritized"],
   delayed: ["delayed"],
 };
 
 /**
- * The reply that nothing was taken, and that jobs are due since long ago. BullMQ then starts one that it has, and asks
- * again at once.
+ * A reply without a job, and with jobs that have been due for a long time. BullMQ then starts a job that it already
+ * has, and fetches again immediately.
  */
-export const askAgain: readonly unknown[] = [0, TAGS.again, 0, 1];
+export const fetchAgainReply: readonly unknown[] = [0, TAGS.again, 0, 1];
 
-/** Tells whether BullMQ has read `askAgain`. The queue is not drained then. */
-export function isAskAgain(data: unknown, jobId: unknown): boolean {
+/** Reports whether BullMQ has read `fetchAgainReply`. In this case the queue is not drained. */
+export function isFetchAgainReply(data: unknown, jobId: unknown): boolean {
   return (data ?? null) === null && jobId === TAGS.again;
 }
 
 const defined = new WeakMap<object, Set<string>>();
 
 /**
- * Runs one of our scripts. The client loads it when it is first used. The script is sent again if it did not run, or if
- * the connection was lost before the answer, which all our scripts allow for.
+ * Runs one of our scripts. The client loads the script at its first use. The script is sent again if it did not run, or
+ * if the connection was lost before the reply. All our scripts can be repeated safely.
  */
 export async function runScript(
   client: BullClient,
@@ -314,29 +325,30 @@ export async function runScript(
   }
 }
 
-/** The number of times that ioredis sends a request by default. */
+/** How many times ioredis sends a request by default. */
 const MOST_SENDS = 20;
 
 /**
- * Errors after which a script is sent again. BullMQ would take the error for one of the job, which has completed.
- * - NOSCRIPT: the server forgot the script, so nothing ran. Clients repeat such a request once, with the script. But
- *   ioredis leaves the script out if another request has just sent it. The server may have forgotten it again.
- * - The errors of node-redis for a request whose connection was lost before it was answered. ioredis sends such a
- *   request again by itself.
+ * Errors after which a script is sent again. BullMQ would treat the error as a failure of the job, which has completed.
+ * - NOSCRIPT: the server has forgotten the script, so nothing ran. Clients repeat such a request once, together with
+ *   the script. ioredis leaves the script out if another request has just sent it, and the server may have forgotten it
+ *   again since.
+ * - The errors of node-redis for a request that lost its connection before the reply. ioredis repeats such a request
+ *   itself.
  */
 const SENT_AGAIN = /^NOSCRIPT\b|\b(ECONNRESET|EPIPE|ETIMEDOUT)\b|^Socket closed unexpectedly/;
 
 /**
- * What to wait for before a script is first used on a key. It is undefined if there is nothing to wait for any more.
+ * Promises to await before a script is first used on a key. The value is undefined once there is nothing left to await.
  */
 const barriers = new WeakMap<object, Map<string, Promise<void> | undefined>>();
 
 /**
- * Runs a script with ioredis' option `enableAutoPipelining`. It collects the commands of a turn of the event loop in a
- * pipeline, in a Cluster those of the same nodes.
+ * Runs a script while ioredis' option `enableAutoPipelining` is set. ioredis then collects the commands of one turn of
+ * the event loop in a pipeline. In a Cluster it collects one pipeline for each group of nodes.
  *
- * A pipeline knows only the scripts that were defined before it was made. It has ended when a command in it was
- * answered, or failed.
+ * A pipeline only knows the scripts that were defined before the pipeline was created. A pipeline has ended once a
+ * command in it has been answered or has failed.
  */
 async function runPipelined(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
   let known = barriers.get(client);
@@ -354,7 +366,8 @@ async function runPipelined(client: BullClient, name: string, args: readonly unk
     if (barrier !== undefined) await barrier;
     return await client.runCommand(name, args);
   } catch (error) {
-    // BullMQ asks again at once, for ever. Only between two turns of the event loop a pipeline is sent, and others run.
+    // BullMQ fetches again immediately, without a limit. A pipeline is sent only between two turns of the event loop,
+    // which also lets other code run.
     await nextLoopTurn();
     throw error;
   }

@@ -1,22 +1,22 @@
 /**
- * Ends of jobs travel together (group commit). Those of a turn of the event loop are sent when it ends. While answers
- * are awaited, those that come are gathered until the next one is there.
+ * Sends the ends of jobs in batches (group commit). Ends that are added in one turn of the event loop are sent when the
+ * turn is over. While the limit of batches is under way, further ends are collected until a reply arrives.
  *
- * So a lone end waits for nothing, and the busier the worker, the less each end costs. An end is answered for itself. A
- * command that fails as a whole fails all its ends, as it would have failed each alone.
+ * A single end therefore never waits, and each end costs less the busier the worker is. Every end receives its own
+ * reply. If the command fails as a whole, all its ends fail, as each would have failed alone.
  */
 import { setImmediate } from "node:timers";
 import type { Clock } from "@x/redlock-core";
 import { sleep } from "@x/redlock-core/protocol";
 
 /**
- * What a request costs is shared by its ends: with 8 at most, a worker had 10 to 15 % fewer jobs/s than with 16. With
- * more, other clients would wait for longer than about a millisecond.
+ * The ends in a batch share the cost of a request. With at most 8, a worker completed 10 to 15 % fewer jobs/s than with
+ * 16. With more than 16, other clients would wait longer than about a millisecond.
  */
 const LARGEST_BATCH = 16;
 /**
- * Once this many batches are under way, others are gathered: one that the server works on, and one that is on its way.
- * A full batch leaves at once, however many are.
+ * The number of batches under way from which on further ends are collected: the server works on one while the next one
+ * travels. A full batch is sent immediately, regardless of this limit.
  */
 const MOST_UNDER_WAY = 2;
 
@@ -26,9 +26,9 @@ interface Waiting<End> {
   readonly reject: (error: Error) => void;
 }
 
-/** What becomes of an end is told here first, in the order of the ends. */
+/** Called for each end, in the order of the ends, before the promise that `add` returned is settled. */
 interface Outcomes<End> {
-  /** Returns what `add` resolves with for this reply. */
+  /** Returns the value that `add` resolves with. */
   onReply(end: End, reply: unknown): unknown;
   onFailure(end: End): void;
 }
@@ -41,8 +41,8 @@ export class EndBatches<End> {
   #isDue = false;
 
   /**
-   * Takes a `send` that resolves with the answers, in the order of the ends. An `Error` among them is that end's
-   * failure.
+   * `send` resolves with one reply for each end, in the order of the ends. An `Error` among the replies is the failure
+   * of its end.
    */
   constructor(
     send: (ends: readonly End[]) => Promise<readonly unknown[]>,
@@ -75,11 +75,11 @@ export class EndBatches<End> {
     this.#underWay += 1;
     this.#send(batch.map(({ end }) => end)).then(
       (replies) => {
-        this.#answered();
+        this.#onAnswered();
         for (let index = 0; index < batch.length; index += 1) this.#settle(batch[index], replies[index]);
       },
       (error: Error) => {
-        this.#answered();
+        this.#onAnswered();
         for (const waiting of batch) this.#settle(waiting, error);
       },
     );
@@ -100,7 +100,7 @@ export class EndBatches<End> {
     }
   }
 
-  #answered(): void {
+  #onAnswered(): void {
     this.#underWay -= 1;
     this.#sendWaiting();
   }
@@ -110,10 +110,10 @@ const REFUSAL = /^(?:Too many Cluster redirections\. Last error: \w*Error: )?(?:
 const AGAIN_MS = 100;
 
 /**
- * Sends again for `forMs` what a Cluster refuses, and rejects then as the last one did.
+ * Repeats a request that a Redis Cluster refuses for up to `forMs`, then rejects with the last error.
  *
- * A Redis Cluster refuses scripts while it moves their keys to another master, and while it has no master for them. The
- * client gives up after some 1.6 s. A refused script has done nothing, so it may be sent again.
+ * A Cluster refuses scripts while it moves their keys to another master, and while their keys have no master. The
+ * client gives up after about 1.6 s. A refused script has changed nothing, so it is safe to send it again.
  */
 export async function sendRefusedAgain<Value>(clock: Clock, forMs: number, send: () => Promise<Value>): Promise<Value> {
   const untilMs = clock.monotonicMs() + forMs;

@@ -1,31 +1,31 @@
 /**
- * The end of a job, as BullMQ's worker tells it, is made for a script that takes many of them.
+ * Replaces the arguments with which BullMQ ends a job by a `JobEnd`, so that one script can end many jobs.
  *
- * It relies on `moveToFinishedArgs`, by which BullMQ makes the arguments of the command. BullMQ must do nothing with
- * them but to send them, and to read in them when the job has ended. That is checked when a worker is constructed.
+ * This file relies on `moveToFinishedArgs`, with which BullMQ builds the arguments of the command. BullMQ must only
+ * send these arguments and read the end time from them. The constructor of a worker checks that the method exists.
  */
 import { UnsupportedBullMQError } from "../errors.ts";
 
 interface EndFacts {
-  /** The job, as whoever ends it has it. */
+  /** The BullMQ job that ends. */
   readonly job: object;
   readonly jobId: string;
-  /** The prefix of the queue's keys. */
+  /** Prefix of the queue's keys. */
   readonly prefix: string;
-  /** The token of BullMQ's lock of the job. */
+  /** Token of BullMQ's lock of the job. */
   readonly token: string;
-  /** The JSON of what BullMQ packs, without the token. */
+  /** The options that BullMQ packs for the script, as JSON without the token. */
   readonly options: string;
   readonly endedMs: number;
   readonly property: string;
   readonly value: string;
   readonly state: "completed" | "failed";
   readonly doesFetch: 0 | 1;
-  /** The names and values of fields of the job to be set. */
+  /** Names and values of the job's fields to set, in turn. */
   readonly fields: readonly string[];
 }
 
-/** A `JobEnd` stands in place of the array of arguments of BullMQ's `moveToFinished`. */
+/** The end of a job. BullMQ passes it on instead of the array of arguments for `moveToFinished`. */
 export class JobEnd {
   readonly facts: EndFacts;
 
@@ -33,19 +33,21 @@ export class JobEnd {
     this.facts = facts;
   }
 
-  /** BullMQ reads here when the job has ended, behind 14 keys and the id. */
+  /** When the job ended. BullMQ reads this index of the arguments, which follows 14 keys and the ID. */
   get 15(): number {
     return this.facts.endedMs;
   }
 
-  /** Returns the arguments of one end for `eachEnd` in scripts/commands.lua.ts. `finish` also gets the last two. */
+  /**
+   * Returns the arguments of this end for `eachEnd` in scripts/commands.lua.ts, which passes the last two to `finish`.
+   */
   argumentsWith(keys: string, last: string): (string | number)[] {
     const { jobId, endedMs, property, value, state, doesFetch, options, token, fields } = this.facts;
     const args = [jobId, endedMs, property, value, state, doesFetch, options, token, keys, last, fields.length];
     return fields.length === 0 ? args : [...args, ...fields];
   }
 
-  /** The lock options for a fetch of its own that follows the end. */
+  /** Lock options for a separate fetch after this end. */
   get lockOptions(): string {
     const { options, token } = this.facts;
     return JSON.stringify({ ...(JSON.parse(options) as object), token });
@@ -86,13 +88,13 @@ interface EndingJob {
   };
 }
 
-/** Makes what ends a job of this worker a `JobEnd` from now on. */
+/** Replaces the arguments of a job's end by a `JobEnd`, for all jobs of this worker. */
 export function replaceEndArguments(worker: object): void {
   const target = worker as EndTarget;
   if (typeof target.moveToFinishedArgs !== "function" || typeof target.getKeepJobs !== "function") {
     throw new UnsupportedBullMQError(["the worker's backend does not make the arguments of an end as known"]);
   }
-  const packed = new EndOptions(target);
+  const endOptions = new EndOptions(target);
   target.moveToFinishedArgs = (
     job: EndingJob,
     value: string | undefined,
@@ -110,7 +112,7 @@ export function replaceEndArguments(worker: object): void {
       jobId: job.id ?? "",
       prefix: keys[""] ?? "",
       token,
-      options: packed.of(job, shouldRemove, state),
+      options: endOptions.pack(job, shouldRemove, state),
       endedMs,
       property,
       value: value ?? "null",
@@ -122,8 +124,9 @@ export function replaceEndArguments(worker: object): void {
 }
 
 /**
- * `EndOptions` makes the JSON of what BullMQ packs for an end. Nearly all ends of a worker have the same, and to make
- * it takes 2 µs. So the last one is kept, with the facts that it was made of: options may be changed at any time.
+ * Builds the JSON of the options that BullMQ packs for an end. Nearly all ends of a worker have the same options, and
+ * building the JSON takes 2 µs. The last JSON is therefore kept together with the values it was built from, because
+ * options can change at any time.
  */
 class EndOptions {
   readonly #target: EndTarget;
@@ -134,12 +137,12 @@ class EndOptions {
     this.#target = target;
   }
 
-  of({ opts: ofJob }: EndingJob, shouldRemove: unknown, state: "completed" | "failed"): string {
+  pack({ opts: jobOptions }: EndingJob, shouldRemove: unknown, state: "completed" | "failed"): string {
     const { opts } = this.#target.queue;
     const { limiter } = opts;
     const workerKeepJobs = state === "completed" ? opts.removeOnComplete : opts.removeOnFail;
     const keepJobs = this.#target.getKeepJobs(shouldRemove, workerKeepJobs);
-    // Without a spread, which would cost each end some 10 µs.
+    // An object literal, because a spread would cost each end about 10 µs.
     const facts = {
       name: opts.name,
       count: keepJobs.count,
@@ -149,12 +152,12 @@ class EndOptions {
       max: limiter?.max,
       duration: limiter?.duration,
       lockDuration: opts.lockDuration,
-      attempts: ofJob.attempts,
+      attempts: jobOptions.attempts,
       maxMetricsSize: opts.metrics?.maxDataPoints || "",
-      fpof: ofJob.failParentOnFailure === true,
-      cpof: ofJob.continueParentOnFailure === true,
-      idof: ofJob.ignoreDependencyOnFailure === true,
-      rdof: ofJob.removeDependencyOnFailure === true,
+      fpof: jobOptions.failParentOnFailure === true,
+      cpof: jobOptions.continueParentOnFailure === true,
+      idof: jobOptions.ignoreDependencyOnFailure === true,
+      rdof: jobOptions.removeDependencyOnFailure === true,
     };
     if (isSame(facts, this.#facts)) return this.#json;
     const {

@@ -1,18 +1,24 @@
-/** What BullMQ makes of a processor: whether it gets a signal. */
+/** Decides whether BullMQ passes a signal to a processor. */
 
-/** Tells whether a processor declares no parameters, so that it may be `(...args) => processor(...args)`. */
+/**
+ * Reports whether a processor declares no parameters. Such a processor may be a wrapper like `(...args) =>
+ * processor(...args)`.
+ */
 export function isWrapper(processor: unknown): boolean {
   return typeof processor === "function" && processor.length === 0;
 }
 
-/** Tells whether a processor gets a signal. One with fewer than three parameters gets none, and costs none. */
+/**
+ * Reports whether a processor receives a signal. A processor with one or two parameters receives none, so no signal is
+ * created for it.
+ */
 export function takesSignal(processor: (...args: never) => unknown): boolean {
   return processor.length >= 3 || isWrapper(processor);
 }
 
 /**
- * Lets a processor with fewer than three parameters get a signal, because it may pass them on. BullMQ tells such a one
- * nothing of `cancelJob`.
+ * Makes BullMQ pass a signal to a processor with fewer than three parameters, which may pass the signal on. Without the
+ * signal, BullMQ could not notify such a processor of `cancelJob`.
  */
 export function acceptSignal(worker: object): void {
   (worker as { processorAcceptsSignal: boolean }).processorAcceptsSignal = true;

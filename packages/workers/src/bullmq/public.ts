@@ -1,4 +1,4 @@
-/** What is used of BullMQ's public interface. Only this folder imports BullMQ. */
+/** The part of BullMQ's public interface that this package uses. Only this folder imports BullMQ. */
 export {
   type ConnectionOptions,
   DelayedError,

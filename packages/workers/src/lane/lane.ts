@@ -8,7 +8,7 @@ import type { Clock } from "@x/redlock-core";
 import { type Instant, messageOf, readClock } from "@x/redlock-core/protocol";
 import {
   argumentsOf,
-  askAgain,
+  fetchAgainReply,
   type BullClient,
   type BullTarget,
   fetchArguments,
@@ -337,7 +337,7 @@ export class Lane {
       again = next;
     } while (this.#clock.monotonicMs() < untilMs);
     if (again.kind === "again") this.#reportParked(again);
-    return askAgain;
+    return fetchAgainReply;
   }
 
   /** Separates BullMQ's reply from the lane's reports, and passes the reports to the event callbacks. */

@@ -9,7 +9,7 @@
 import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
 import { integer, text } from "@x/redlock-core/protocol";
-import { keyedOf } from "../bullmq/bullmq.ts";
+import { queueRedisOf } from "../bullmq/bullmq.ts";
 import {
   type FlowJob,
   FlowProducer,
@@ -79,8 +79,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     this.queues = places.map(({ queue, connection }) =>
       this.#listenTo(new Queue(queue, { ...bull, prefix, connection })),
     );
-    this.#doors = this.queues.map((queue) => new Door(keyedOf(queue), systemClock));
-    this.#record = new LayoutRecord(this.#division, keyedOf(this.#queueOf(0)));
+    this.#doors = this.queues.map((queue) => new Door(queueRedisOf(queue), systemClock));
+    this.#record = new LayoutRecord(this.#division, queueRedisOf(this.#queueOf(0)));
   }
 
   /**

@@ -12,7 +12,7 @@
 import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
 import { integer, sleep } from "@x/redlock-core/protocol";
-import { keyedOf } from "../bullmq/bullmq.ts";
+import { queueRedisOf } from "../bullmq/bullmq.ts";
 import { Worker } from "../bullmq/public.ts";
 import { type WorkerFinding, withoutCommand } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
@@ -92,7 +92,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
       throw error;
     }
     this.workers = made;
-    this.#record = new LayoutRecord(this.#division, keyedOf(this.#workerOf(0)));
+    this.#record = new LayoutRecord(this.#division, queueRedisOf(this.#workerOf(0)));
     if (autorun && (processor ?? null) !== null) this.run().catch((error: unknown) => this.#tellError(error));
   }
 

@@ -10,7 +10,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/protocol";
-import { keyedOf } from "../bullmq/bullmq.ts";
+import { queueRedisOf } from "../bullmq/bullmq.ts";
 import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
 import { DivisionMismatchError } from "../errors.ts";
 import { Door, KNOWN_AFTER_MS, type Layout, LayoutRecord } from "./layout.ts";
@@ -73,11 +73,11 @@ export async function moveQueue(
   for (const queue of queues) queue.on("error", onError);
   try {
     if (!isMoved) {
-      await checkOld(new LayoutRecord(old, keyedOf(queues[0] as Queue)), old, announced);
+      await checkOld(new LayoutRecord(old, queueRedisOf(queues[0] as Queue)), old, announced);
       // An earlier move may have led away from this division.
       await Promise.all(doors.map(async (door) => await door.open()));
     }
-    await Promise.all(queues.map(async (queue) => await new Door(keyedOf(queue), clock).close(to.partitions)));
+    await Promise.all(queues.map(async (queue) => await new Door(queueRedisOf(queue), clock).close(to.partitions)));
     // Until every producer knows, and what it had sent is there.
     await sleep(clock, 2 * KNOWN_AFTER_MS, signal);
     await Promise.all(queues.map(async (queue) => await moveSchedulers(queue, addScheduler)));

@@ -5,7 +5,7 @@
 import type { Clock } from "@x/redlock-core";
 import { type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
 import type { TrackedJobs } from "../bullmq/bullmq.ts";
-import { tellSandbox } from "../bullmq/job.ts";
+import { passLockToSandbox } from "../bullmq/job.ts";
 import { takesSignal } from "../bullmq/processor.ts";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { isMove } from "../bullmq/rules/move.ts";
@@ -113,7 +113,7 @@ export class Runner {
     const { jobId, sent, place, parkedSinceMs } = taken;
     const { keys, resources } = arrivals.namesOf(job, taken);
     // A second controller, and a listener, would cost each run of a job some 7 µs.
-    const controller = signal === undefined ? undefined : tracked.controllerOf(jobId, signal);
+    const controller = signal === undefined ? undefined : tracked.findController(jobId, signal);
     const ofJob = { job, jobId, token, keys, resources, place, parkedSinceMs, controller };
     const run = new Run({ ...ofJob, sent, lockDurationMs, driftFactor }, this.#clock, this.#onLost);
     watchdog.add(run);
@@ -191,7 +191,7 @@ export class Runner {
     if (run.superseded !== undefined) return Promise.reject(run.superseded);
     if (this.#parts.isSandboxed) {
       const { keys, resources, fencingToken } = run;
-      tellSandbox(job, { keys, resources, fencingToken });
+      passLockToSandbox(job, { keys, resources, fencingToken });
     }
     return traces.run.isHeard ? this.#processTraced(run, job) : this.#call(run, job);
   }

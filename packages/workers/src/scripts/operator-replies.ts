@@ -1,5 +1,5 @@
 /** The replies of the functions in operators.lua.ts, parsed into objects. */
-import { bullFieldsOf } from "../bullmq/rules/parked-hash.ts";
+import { withoutParkingFields } from "../bullmq/rules/parked-hash.ts";
 import { parseUnknownJobs, type UnknownKeyJob } from "./command-replies.ts";
 import { ReplyShape } from "./rules/reply-shape.ts";
 
@@ -173,7 +173,7 @@ export function parseExchange(raw: unknown): {
 
 export function parseGather(raw: unknown): readonly InLine[] {
   const jobs = raw as readonly (readonly [string, string, readonly string[]])[];
-  return jobs.map(([id, place, flat]) => ({ id, place, fields: bullFieldsOf(flat) }));
+  return jobs.map(([id, place, flat]) => ({ id, place, fields: withoutParkingFields(flat) }));
 }
 
 /** Text between the IDs of the jobs that have a key. */

@@ -8,7 +8,7 @@ import { DivisionMismatchError, type ExclusiveWorker, JobKeyError } from "@x/wor
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
-import { keyedOf } from "../../src/bullmq/bullmq.ts";
+import { queueRedisOf } from "../../src/bullmq/bullmq.ts";
 import { Door, KNOWN_AFTER_MS, LayoutRecord } from "../../src/partitions/layout.ts";
 import { divisionOf } from "../../src/partitions/options.ts";
 import { moveQueue, repeatOf } from "../../src/partitions/repartition.ts";
@@ -566,8 +566,8 @@ describe("processes with other numbers of partitions", () => {
     const division = divisionOf("q", { partitions: 4, connection: lab.connection });
     const parts = {
       clock,
-      record: new LayoutRecord(division, keyedOf(four.queues[0] as object)),
-      doors: four.queues.map((queue) => new Door(keyedOf(queue), clock)),
+      record: new LayoutRecord(division, queueRedisOf(four.queues[0] as object)),
+      doors: four.queues.map((queue) => new Door(queueRedisOf(queue), clock)),
       onError: () => {},
       addScheduler: async () => void steps.push(`moves a scheduler, the doors are closed: ${await isClosed()}`),
     };

@@ -1,4 +1,4 @@
-/** Pure: puts our Lua and BullMQ's own script texts together into one script per command. */
+/** Pure: combines our Lua with the texts of BullMQ's own scripts into one script for each command. */
 import { createHash } from "node:crypto";
 import type { DroppedAs } from "../../rules/entity-key.ts";
 import * as commands from "../../scripts/commands.lua.ts";
@@ -12,45 +12,45 @@ import { QUEUE_KEY_COUNT } from "./queue-keys.ts";
 
 export type OnFailure = "skip" | "block" | "halt";
 
-/** At most `max` jobs of a key start in any `duration` ms. */
+/** A rate limit for each key: at most `max` of its jobs start within any `duration` ms. */
 export interface KeyRate {
-  /** The most starts of a key in any `duration`, from 1 to 10000. */
+  /** Maximum number of starts of a key within any `duration`, from 1 to 10000. */
   readonly max: number;
-  /** The span that is looked at, in ms; from 1 to a day. */
+  /** Length of the sliding window, in ms, from 1 to a day. */
   readonly duration: number;
 }
 
-/** How many jobs may stand in line for a key, and which one does not run otherwise, and as what. */
+/** The limit of a key's line: how many jobs may wait, which job is dropped from a full line, and with which reason. */
 export interface LineRules {
   readonly max: number;
   readonly drop: "newest" | "oldest";
   readonly as: DroppedAs;
-  /** Whether a job that comes supersedes the one that has its key, too. */
+  /** Whether a new job also supersedes the job that has the key. */
   readonly interrupts?: boolean | undefined;
 }
 
-/** What is written into the scripts; two workers of a queue should agree on it. */
+/** The options that are written into the scripts. All workers of a queue should use the same ones. */
 export interface LaneRules {
-  /** Fields of the path to the key, or undefined if keys come from a function. */
+  /** The fields of the path to the key. Undefined if a function computes the keys. */
   readonly path: readonly string[] | undefined;
   readonly onFailure: OnFailure;
   readonly rate?: KeyRate | undefined;
   readonly line?: LineRules | undefined;
-  /** How many jobs of a key may run at a time. Default: 1. */
+  /** How many jobs of a key may run at the same time. Default: 1. */
   readonly slots?: number | undefined;
-  /** Whether keys take turns, and how many starts the turn of a key has where it is more than one. */
+  /** Set if keys take turns. `weights` contains the number of starts in a key's turn, for keys with more than one. */
   readonly rotate?: { readonly weights: Readonly<Record<string, number>> } | undefined;
-  /** The jobs that wait for a key are given to one call: at most `size`, after `wait` ms. */
+  /** Set if one call handles all jobs that wait for a key: at most `size` jobs, after `wait` ms. */
   readonly merge?: { readonly size: number; readonly wait: number } | undefined;
   /**
-   * When the first in line is judged again though nobody handed the key over; the n-th n times as late, at most
-   * `farMs`.
+   * When the first job in line is judged again even if no job has handed the key over. The n-th job in line is judged
+   * after n times `nearMs`, and after at most `farMs`.
    */
   readonly nearMs: number;
   readonly farMs: number;
 }
 
-/** BullMQ's commands that take or leave a job. */
+/** BullMQ's commands that fetch a job, end it or move it. */
 export const decorated = [
   "moveToActive",
   "moveToFinished",
@@ -59,7 +59,7 @@ export const decorated = [
   "retryJob",
 ] as const;
 export type DecoratedCommand = (typeof decorated)[number];
-/** BullMQ's scripts whose text is used. */
+/** BullMQ's scripts whose texts are embedded in ours. */
 export type EmbeddedScript = DecoratedCommand | "promote";
 export const embedded: readonly EmbeddedScript[] = [...decorated, "promote"];
 
@@ -70,18 +70,18 @@ export interface BullScript {
 export type BullScripts = Readonly<Record<EmbeddedScript, BullScript>>;
 
 export interface ComposedScript extends BullScript {
-  /** The name is unique to the text, so that workers with different rules can share a client. */
+  /** Name that is unique to the text, so that workers with different options can share a client. */
   readonly name: string;
 }
 export interface LaneScripts {
   readonly commands: Readonly<Record<DecoratedCommand, ComposedScript>>;
-  /** The one script of what operators, and the worker between jobs, ask of the lane. */
+  /** The script with all the commands that operators send to the lane, and that the worker sends between jobs. */
   readonly operate: ComposedScript;
 }
 
 /**
- * Tells whether several jobs of a key may run at a time. Where one waits for its retry, or gives way to a newer one, or
- * is given those that wait, the key is its alone.
+ * Reports whether several jobs of a key may run at the same time. A job must have its key alone if it keeps the key
+ * until its retry, if a newer job can interrupt it, or if its call handles the jobs in line.
  */
 export function mayShare({ onFailure, line, merge }: Pick<LaneRules, "onFailure" | "line" | "merge">): boolean {
   return onFailure === "skip" && line?.interrupts !== true && merge === undefined;
@@ -122,7 +122,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"), rotation)] : [library, own];
     return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
   };
-  /** Composes the script that ends many jobs at once. */
+  /** Composes the script that ends many jobs in one request. */
   const end = (): ComposedScript => {
     const own = asRepeatedFunction(
       "bullMoveToFinished",
@@ -142,7 +142,7 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   };
 }
 
-/** Makes each value when it is first read. A worker needs few of the scripts, each of them 70 kB of text. */
+/** Creates each value when it is first read. A worker needs only a few of the scripts, and each has 70 kB of text. */
 function lazily<Name extends string, Value>(
   names: readonly Name[],
   make: (name: Name) => Value,
@@ -152,7 +152,7 @@ function lazily<Name extends string, Value>(
   return Object.defineProperties({}, Object.fromEntries(entries) as PropertyDescriptorMap) as Record<Name, Value>;
 }
 
-/** Writes down how many starts the turn of a key has, where it is more than one. */
+/** Returns the Lua table with the number of starts in a key's turn, for keys with more than one. */
 function weightsTable(weights: Readonly<Record<string, number>>): string {
   const entries = Object.entries(weights).map(([key, weight]) => `[${luaString(key)}] = ${weight}`);
   return `local WEIGHTS = {${entries.join(", ")}}`;

@@ -1,20 +1,23 @@
-/** Pure: BullMQ's option `connection` as a node of locks, which are then on the queue's own Redis. */
+/** Pure: converts BullMQ's option `connection` into a lock node, so that locks are stored on the queue's own Redis. */
 import { addressOf, kindOf, show } from "@x/redlock-core/protocol";
 
-/** Returns BullMQ's option as a lock node. Throws `TypeError` and `RangeError`, and shows no value. */
+/**
+ * Converts BullMQ's option into a lock node. Throws `TypeError` or `RangeError` with messages that contain no secret
+ * values.
+ */
 export function readNode(given: unknown): unknown {
   const connection = readConnection(given);
   try {
     return lockNodeOf(connection);
   } catch {
-    // Without the cause, which has the whole URL.
+    // Without the cause, because the cause contains the whole URL.
     throw new TypeError("connection.url must be a valid URL, percent-encoded where it needs to be");
   }
 }
 
 /**
- * Returns a client, or a copy of options. Throws `TypeError` and `RangeError`, and shows no value, because it may be a
- * URL.
+ * Returns the client, or a copy of the options. Throws `TypeError` or `RangeError`. The messages do not contain the
+ * given value, which may be a URL with a password.
  */
 function readConnection(given: unknown): object {
   let options: { readonly url?: unknown; readonly keyPrefix?: unknown } | undefined;
@@ -24,7 +27,7 @@ function readConnection(given: unknown): object {
   } catch (cause) {
     throw new TypeError("connection must be readable, got an object that throws when it is read", { cause });
   }
-  // Of a URL object BullMQ would make 127.0.0.1.
+  // BullMQ would connect to 127.0.0.1 if it received a URL object.
   if (options === undefined)
     throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${kindOf(given)}`);
   const { url, keyPrefix } = options;
@@ -38,12 +41,12 @@ function readConnection(given: unknown): object {
   return options;
 }
 
-/** Tells a client from options: it has methods, which are its prototype's. */
+/** Reports whether the value is a client. Clients inherit their methods from a prototype, options have none. */
 function isClient(connection: object): boolean {
   return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
 }
 
-/** Returns BullMQ's option as a lock node: it may have a URL in it, and `{}` is Redis on this machine. */
+/** Converts valid options into a lock node. The options may contain a URL, and `{}` means Redis on this machine. */
 export function lockNodeOf(connection: unknown): unknown {
   if (isClient(connection as object)) return connection;
   const { url, ...others } = connection as { readonly url?: unknown };
@@ -53,8 +56,8 @@ export function lockNodeOf(connection: unknown): unknown {
 }
 
 /**
- * Returns what a URL says, which goes before the options beside it, except `tls`. Its query goes after its other parts.
- * ioredis does the same.
+ * Returns the options in a URL. They override the options next to the URL except for `tls`, and the query overrides the
+ * other parts of the URL. ioredis uses the same order.
  */
 function optionsOfUrl(url: string, others: object): object {
   const hasAuthority = /^(?:[a-z][a-z0-9+.-]*:)?\/\//i.test(url);

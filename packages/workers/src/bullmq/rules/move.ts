@@ -1,10 +1,10 @@
-/** Pure: the errors by which a processor tells BullMQ that it has moved its job. */
+/** Pure: the errors with which a processor reports to BullMQ that it has moved its job. */
 
 const MOVES: ReadonlySet<unknown> = new Set(["DelayedError", "RateLimitError", "WaitingChildrenError", "WaitingError"]);
-/** BullMQ knows its `RateLimitError` by this message. */
+/** BullMQ recognizes its `RateLimitError` by this message. */
 const RATE_LIMITED = "bullmq:rateLimitExceeded";
 
-/** Tells whether a processor that rejects with this has moved its job already. */
+/** Reports whether a processor that rejects with this error has already moved its job. */
 export function isMove(error: unknown): boolean {
   const { name, message } = (error ?? {}) as { readonly name?: unknown; readonly message?: unknown };
   return MOVES.has(name) || message === RATE_LIMITED;

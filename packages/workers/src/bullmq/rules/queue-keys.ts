@@ -1,8 +1,8 @@
-/** Pure: which keys of a queue a script is given. */
+/** Pure: the Redis keys of a queue that are passed to a script. */
 
 /**
- * The keys of a queue that a fetch is given, in BullMQ's order. The script for many ends has the same, to fetch with;
- * BullMQ's end has those of its one job between the last two.
+ * Names of the keys that a fetch receives, in BullMQ's order. The script that ends many jobs receives the same keys,
+ * because it also fetches. BullMQ's script for a single end has the keys of its job between the last two.
  */
 const KEY_NAMES = [
   "wait",
@@ -19,7 +19,7 @@ const KEY_NAMES = [
 ];
 export const QUEUE_KEY_COUNT: number = KEY_NAMES.length;
 
-/** Returns the keys of the queue whose keys begin with this. */
+/** Returns the keys of the queue with this key prefix. */
 export function queueKeys(prefix: string): string[] {
   return KEY_NAMES.map((name) => `${prefix}${name}`);
 }
