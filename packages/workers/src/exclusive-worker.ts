@@ -246,7 +246,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     JOB.of("job", job);
     const { timeout = this.#options.timeout } = LOCK_JOB.resolve(options);
     const { arrivals } = this.#parts;
-    const { resources } = arrivals.namesOf(job, arrivals.of(job));
+    const { resources } = arrivals.namesOf(job, arrivals.takenJobFor(job));
     if (resources.length === 0) return undefined;
     const { ttl } = this.#options;
     return await this.redlock.acquire(resources, { ttl, timeout, autoExtend: true });
@@ -366,7 +366,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
-    return this.#parts.arrivals.take(super.createJob(...args), args[1]) as Job<Data, Result, Name>;
+    return this.#parts.arrivals.attachTakenJob(super.createJob(...args), args[1]) as Job<Data, Result, Name>;
   }
 
   protected override callProcessJob(

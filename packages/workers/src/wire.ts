@@ -171,7 +171,7 @@ export function wire(
   lane.attach(target);
   disconnectLateNodes(worker);
   replaceExtendLock(target, async (extension) => await renewals.extend(extension));
-  const tracked = keepTracked(worker, (jobId, token) => watchdog.find(jobId, token) !== undefined);
+  const tracked = keepTracked(worker, (jobId, token) => watchdog.findRun(jobId, token) !== undefined);
 
   const interrupts =
     rules.line?.interrupts === true ? interruptsOf(plan, worker, { lane, watchdog, onError }) : undefined;
@@ -200,7 +200,7 @@ export function wire(
     driftFactor: redlock.options.driftFactor,
     isSandboxed,
     processor,
-    renew: async (run, durationMs) => await renewals.renew(run, durationMs),
+    renew: async (run, durationMs) => await renewals.renewRun(run, durationMs),
     tell,
   });
   const operators = new KeyOperators({ lane, clock, tell });
@@ -217,8 +217,8 @@ export function wire(
 /** Tells runs that their locks are lost, or released by a close of the `Redlock`. Returns a function that ends it. */
 function followLosses(redlock: Redlock, watchdog: Watchdog): () => void {
   const stops = [
-    redlock.on("lost", (lost) => watchdog.holderOf(lost)?.loseKeys(lost.reason)),
-    onAbort(protocolOf(redlock).closed, () => watchdog.closed()),
+    redlock.on("lost", (lost) => watchdog.findRunHolding(lost)?.markKeysLost(lost.reason)),
+    onAbort(protocolOf(redlock).closed, () => watchdog.markAllKeysLost()),
   ];
   return () => {
     for (const stop of stops) stop();
@@ -240,7 +240,7 @@ function interruptsOf(
     channel: `${worker.qualifiedName}:lane:superseded`,
     ask: async (jobIds) => (await lane.operate("superseded", ...jobIds)) as readonly string[],
     onSuperseded: ({ jobId, key, by }) => {
-      const run = watchdog.lastOf(jobId);
+      const run = watchdog.findLatestRun(jobId);
       run?.supersede(new SupersededError(jobId, key, by));
       return run !== undefined;
     },

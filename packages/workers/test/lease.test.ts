@@ -125,9 +125,9 @@ it("ends a run in time whose long lease was followed by a shorter one", () => {
   const { watchdog, lost, at, run } = watch();
   const renewed = run("renewed", 0);
   watchdog.add(renewed);
-  watchdog.renewed(renewed, instantAt(100), 60_000);
+  watchdog.restartLease(renewed, instantAt(100), 60_000);
   at(2_000);
-  watchdog.renewed(renewed, instantAt(2_000), 1_000);
+  watchdog.restartLease(renewed, instantAt(2_000), 1_000);
   at(10_000);
   expect(lost).toEqual([["renewed", 2_988]]);
 });
@@ -136,7 +136,7 @@ it("ends a run within a second when its machine was suspended for as long as its
   const { watchdog, lost, at, suspend, run } = watch();
   const long = run("long", 0);
   watchdog.add(long);
-  watchdog.renewed(long, instantAt(0), 60_000);
+  watchdog.restartLease(long, instantAt(0), 60_000);
   at(500);
   suspend(60_000);
   at(1_000);
@@ -148,8 +148,8 @@ it("watches a run again that Redis confirmed when its lease seemed to be over", 
   const late = run("late", 0);
   watchdog.add(late);
   at(1_500);
-  late.regained();
-  watchdog.renewed(late, instantAt(1_400), 1_000);
+  late.restoreTrust();
+  watchdog.restartLease(late, instantAt(1_400), 1_000);
   at(10_000);
   expect(lost).toEqual([
     ["late", 988],

@@ -224,11 +224,11 @@ describe.concurrent("jobs that wait for a key", () => {
     for (const error of [new DelayedError(), new WaitingError(), new WaitingChildrenError(), new RateLimitError()]) {
       expect(() => batch.fail(job, error)).toThrow(
         new TypeError(
-          `error must be an Error, and none by which BullMQ is told that a job was moved, got an instance of ${error.name}`,
+          `error must be an Error that does not report to BullMQ that a job was moved, got an instance of ${error.name}`,
         ),
       );
     }
-    expect(batch.endOf(job, "done")).toEqual({ value: "done" });
+    expect(batch.outcomeOf(job, "done")).toEqual({ value: "done" });
   });
 
   it("end as the call has said, whatever rule their next worker has", async () => {

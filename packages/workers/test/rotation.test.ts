@@ -207,10 +207,10 @@ it("finds quiet keys behind a hot one, and serves each in turn, in two processes
   await finished(queue, 460, 40_000);
   expect(await queue.getFailedCount()).toBe(0);
   const starts = (await readHistory(history)).filter(({ what }) => what === "start");
-  const lastOf = new Map(starts.map(({ key }, at) => [key, at]));
-  lastOf.delete("hot");
+  const findLatestRun = new Map(starts.map(({ key }, at) => [key, at]));
+  findLatestRun.delete("hot");
   // The key that the killed process had waits until its job has stalled, however much others do meanwhile.
-  const [, last] = [...lastOf.values()].sort((a, b) => b - a);
+  const [, last] = [...findLatestRun.values()].sort((a, b) => b - a);
   // Ten pages of look-ahead, and one start in each of three rounds; some more for what was run again.
   expect(last).toBeLessThan(60 + 40);
   await until(async () => (await lab.leftovers()).length === 0);

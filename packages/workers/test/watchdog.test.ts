@@ -69,18 +69,18 @@ describe("runs of one job in a worker that lost it and took it again", () => {
     watchdog.add(first);
     watchdog.add(second);
     last = second;
-    expect([watchdog.find("1", "first"), watchdog.find("1", "second"), watchdog.find("1", "third")]).toEqual([
+    expect([watchdog.findRun("1", "first"), watchdog.findRun("1", "second"), watchdog.findRun("1", "third")]).toEqual([
       first,
       second,
       undefined,
     ]);
     watchdog.delete(second);
-    expect([watchdog.find("1", "first"), watchdog.find("1", "second")]).toEqual([first, undefined]);
-    expect(watchdog.lastOf("1")).toBeUndefined();
+    expect([watchdog.findRun("1", "first"), watchdog.findRun("1", "second")]).toEqual([first, undefined]);
+    expect(watchdog.findLatestRun("1")).toBeUndefined();
     last = undefined;
-    expect(watchdog.lastOf("1")).toBe(first);
+    expect(watchdog.findLatestRun("1")).toBe(first);
     watchdog.delete(first);
-    expect(watchdog.find("1", "first")).toBeUndefined();
+    expect(watchdog.findRun("1", "first")).toBeUndefined();
   });
 
   it("end when their own leases are over", () => {

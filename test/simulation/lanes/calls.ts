@@ -81,7 +81,7 @@ export async function settleCall(run: LaneRun, taken: Taken): Promise<boolean> {
     ends.set(model.id, { by: id, value: isOwn ? own : returned, failure: fails ? own : undefined });
   }
   run.note(`the call of ${id} settles ${call.others.map(({ model }) => model.id).join(", ")}`);
-  const others = call.others.map((other) => ({ ...other, outcome: batch.endOf(other.job, returned) }));
+  const others = call.others.map((other) => ({ ...other, outcome: batch.outcomeOf(other.job, returned) }));
   const reply = await store(run, taken, others);
   const isOurs = hasKey(run, id, key);
   if (isOurs !== (reply !== undefined)) {

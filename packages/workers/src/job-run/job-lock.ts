@@ -1,42 +1,50 @@
 import type { Batch } from "./rules/batch.ts";
 
 /**
- * What a processor is given as its fourth argument: the locks of its job's keys.
+ * The fourth argument of a processor: the locks of its job's keys.
  *
- * Guaranteed: `isHeld()`, `remaining()` and `assertHeld()` read the clocks when asked. They look at both leases: that
- * of the keys' lock and that of BullMQ's lock of the job. Not guaranteed: that code which does not check stops in time.
- * Give `fencingToken` to whatever the job writes to, and let that refuse smaller ones.
+ * Guaranteed: `isHeld()`, `remaining()` and `assertHeld()` read the clocks in each call. The methods consider the lease of the
+ * keys' lock and the lease of BullMQ's lock of the job. Not guaranteed: that code without these checks stops in time.
+ * Pass `fencingToken` to every store that the job writes to, and let the store reject smaller numbers.
  */
 // oxlint-disable-next-line typescript/no-explicit-any -- BullMQ's own defaults
 export interface JobLock<Data = any, Result = any, Name extends string = string> {
-  /** The job's keys; empty if it has none. */
+  /** The job's keys. Empty if the job has none. */
   readonly keys: readonly string[];
-  /** The names of their locks, in the order of `keys`. */
+  /** Names of the keys' locks, in the order of `keys`. */
   readonly resources: readonly string[];
   /**
-   * The number is strictly greater than that of every earlier holder of each of the keys' locks. It is 0 if the job has
-   * no key, so that a fenced store refuses it.
+   * A number that is strictly greater than the fencing token of every earlier holder of any of the keys' locks. A job
+   * without a key has 0, which a fenced store rejects.
    */
   readonly fencingToken: number;
-  /** The processor's `signal`: aborts when the job is cancelled, or a lock is lost. */
+  /**
+   * Aborts when the job is cancelled, when a newer job interrupts it, or when a lock is lost. Also passed to the
+   * processor as its third argument.
+   */
   readonly signal: AbortSignal;
   /**
-   * Milliseconds for which both the keys' lock and BullMQ's lock of the job may be trusted. It is Infinity for a job
-   * without a key that is still ours.
+   * Returns the number of milliseconds for which both the keys' lock and BullMQ's lock of the job can be trusted.
+   * Returns Infinity for a job without a key as long as the job belongs to this worker.
    */
   remaining(): number;
   isHeld(): boolean;
-  /** Throws `LockLostError` or `JobLockLostError` unless both are held for `minRemaining` ms (default 0) more. */
+  /**
+   * Throws `LockLostError` or `JobLockLostError` unless both locks are held for at least `minRemaining` ms (default 0)
+   * more.
+   */
   assertHeld(minRemaining?: number): void;
   /**
-   * Leaves the job's keys alone for `ms` (1 to 86400000): the other side has said "not now", for instance with a 429.
-   * It throws BullMQ's `DelayedError`, which the processor must let through.
+   * Postpones all jobs of this job's keys by `ms` (1 to 86400000), for instance because the service that the job calls
+   * has answered with status 429. Throws BullMQ's `DelayedError`, which the processor must not catch.
    *
-   * When the processor has rejected, the job goes back to the head of its keys' lines, and no attempt is counted. No
-   * job of these keys starts before `ms` have passed, in any process; `resumeKey` ends that earlier. A job without a
-   * key only waits. If the processor resolves nevertheless, the job is completed, and nothing waits.
+   * Once the processor has rejected, the job returns to the head of its keys' lines, and no attempt is counted. Until
+   * `ms` have passed, no process starts a job with one of these keys, unless `resumeKey` ends the wait. A job without a
+   * key only waits itself. If the processor resolves anyway, the job is completed and nothing is postponed.
    */
   backOff(ms: number): never;
-  /** The jobs that this call is for: with `whenBusy: "merge"` all that waited, otherwise the processor's job alone. */
+  /**
+   * The jobs that this call handles: all jobs in line with `whenBusy: "merge"`, otherwise only the processor's own job.
+   */
   readonly batch: Batch<Data, Result, Name>;
 }

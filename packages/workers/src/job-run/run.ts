@@ -1,9 +1,10 @@
 /**
- * One run of a job: from the moment its lane was taken to the moment its locks are released.
+ * A run of a job begins when the lane hands the job out, and ends when the job's locks are released.
  *
- * A run aborts its processor's signal when the lock of its keys is lost, or BullMQ's lock of the job is over by its
- * clocks. It releases only what it acquired, and only after the processor has settled. A zombie that goes on keeps
- * others out for as long as its process lives.
+ * A run aborts its processor's signal when the lock of its keys is lost, or when BullMQ's lock of the job has expired
+ * by this process's clocks. A run releases only the locks that it acquired, and only after its processor has settled. A
+ * processor that continues after a loss therefore keeps the keys' lock, if no other process has acquired it, as long as
+ * its process lives.
  */
 import type { Clock, Lock, LockLossReason } from "@x/redlock-core";
 import {
@@ -29,11 +30,11 @@ interface RunFacts extends JobLease {
   readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
-  /** Its place in line for the locks, if it waited for them before. */
+  /** The job's place in line for its locks, if it has waited for them before. */
   readonly place: number | undefined;
-  /** When it was parked, in ms since the epoch, if it was. */
+  /** When the job was parked, in ms since the epoch. Undefined if it was not parked. */
   readonly parkedSinceMs?: number | undefined;
-  /** The controller that is to be the processor's, where BullMQ has made one already. */
+  /** The controller of the signal that BullMQ has created for the processor, if any. */
   readonly controller: AbortController | undefined;
 }
 
@@ -46,12 +47,13 @@ export class Run implements JobLock, Renewable {
   readonly resources: readonly string[];
   readonly place: number | undefined;
   readonly parkedSinceMs: number | undefined;
-  /** When it was asked for, by the wall clock. */
+  /** When the job was fetched, by the wall clock. */
   readonly askedMs: number;
   readonly #clock: Clock;
   readonly #onLost: (run: Run, error: Error) => void;
-  readonly #made: AbortController | undefined;
-  // From when somebody asks for the signal: most processors never do, and what is lost before a run begins may turn out not to be.
+  readonly #bullController: AbortController | undefined;
+  // Created at the first read of `signal`. Most processors never read it, and a loss that is noticed before the
+  // processor starts may be taken back (`restoreTrust`).
   #controller: AbortController | undefined;
   #cancelled: { readonly reason: unknown } | undefined;
   #lease: JobLease;
@@ -75,17 +77,17 @@ export class Run implements JobLock, Renewable {
     this.#clock = clock;
     this.#onLost = onLost;
     this.#lease = facts;
-    this.#made = facts.controller;
+    this.#bullController = facts.controller;
   }
 
-  /** Tells whether BullMQ has made this signal for the run. */
+  /** Reports whether BullMQ has created this signal for the run. */
   ownsSignal(signal: AbortSignal): boolean {
-    return this.#made?.signal === signal;
+    return this.#bullController?.signal === signal;
   }
 
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
-      this.#controller = this.#made ?? new AbortController();
+      this.#controller = this.#bullController ?? new AbortController();
       if (this.#cancelled !== undefined) this.#controller.abort(this.#cancelled.reason);
       else if (this.#lost !== undefined) this.#controller.abort(this.#lost);
     }
@@ -96,13 +98,13 @@ export class Run implements JobLock, Renewable {
     return this.#lock?.fencingToken ?? 0;
   }
 
-  /** Why the job is not ours any more, if it is not. */
+  /** The error if the job no longer belongs to this worker, or its locks are lost. */
   get lost(): Error | undefined {
-    if (this.#lost === undefined && this.leaseLeftMs() <= 0) this.loseJobLock();
+    if (this.#lost === undefined && this.leaseLeftMs() <= 0) this.markJobLockLost();
     return this.#lost;
   }
 
-  /** When the command was sent that set or renewed BullMQ's lock. */
+  /** When the command that set or renewed BullMQ's lock was sent. */
   get sent(): Instant {
     return this.#lease.sent;
   }
@@ -119,23 +121,27 @@ export class Run implements JobLock, Renewable {
     return this.#lost === undefined ? this.#clock.monotonicMs() + this.leaseLeftMs() : Number.POSITIVE_INFINITY;
   }
 
-  /** Notices that BullMQ's lock has ended. BullMQ renews it itself. */
+  /** Checks whether BullMQ's lock has expired. Renewing it is up to BullMQ. */
   tick(): void {
     this.remaining();
   }
 
-  /** Takes the loss back: nothing has run yet, and Redis says that the job is ours, whatever our clocks made of it. */
-  regained(): void {
+  /**
+   * Revokes a loss. Called before the processor has started, after Redis has confirmed that the job belongs to this
+   * worker.
+   */
+  restoreTrust(): void {
     this.#lost = undefined;
   }
 
-  /** Counts the lease anew from a command that was sent then, and that has renewed BullMQ's lock. */
-  renewed(sent: Instant, lockDurationMs: number): void {
+  /** Restarts the lease after a command, sent at `sent`, that has renewed BullMQ's lock. */
+  restartLease(sent: Instant, lockDurationMs: number): void {
     this.#lease = { sent, lockDurationMs, driftFactor: this.#lease.driftFactor };
   }
 
   /**
-   * Keeps the keys for so long at the least, once: renewals go on with the ordinary lease. Rejects as `lock.extend`.
+   * Extends the keys' lock once so that it lasts at least `ttlMs`. Later renewals use the ordinary lease again. Rejects
+   * like `lock.extend`.
    */
   async extendKeys(ttlMs: number, ordinaryTtlMs: number): Promise<void> {
     if (this.#lock === undefined || this.#lock.remaining() >= ttlMs) return;
@@ -143,18 +149,18 @@ export class Run implements JobLock, Renewable {
     if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
   }
 
-  /** Gives the run the lock of its job's keys. */
-  holds(lock: Lock): void {
+  /** Stores the lock of the job's keys. */
+  setLock(lock: Lock): void {
     this.#lock = lock;
     this.#lockedMs = this.#clock.monotonicMs();
   }
 
-  /** The time for which it has had the lock of its keys. */
+  /** How many milliseconds ago the run received the lock of its keys. */
   get heldMs(): number {
     return this.#clock.monotonicMs() - this.#lockedMs;
   }
 
-  /** The lock of its keys, if it has one. */
+  /** Lock of the job's keys. Undefined if the run has none. */
   get lock(): Lock | undefined {
     return this.#lock;
   }
@@ -163,22 +169,22 @@ export class Run implements JobLock, Renewable {
     return this.#lock?.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
   }
 
-  loseJobLock(): void {
+  markJobLockLost(): void {
     this.#lose(this.#jobLockLost());
   }
 
-  /** Ends the trust in the run, if it has the locks of its keys: these are lost, or about to be released. */
-  loseKeys(reason: LockLossReason): void {
+  /** Marks the locks of the keys as lost, or as about to be released. Does nothing if the run has no such locks. */
+  markKeysLost(reason: LockLossReason): void {
     if (this.#lock !== undefined) this.#lose(protocolOf(this.#lock).lostError(reason));
   }
 
-  /** Aborts the processor's signal for the user, which is not a loss. */
+  /** Aborts the processor's signal on behalf of the user. The run is not lost. */
   cancel(reason: unknown): void {
     this.#cancelled ??= { reason };
     this.#controller?.abort(reason);
   }
 
-  /** Asks the run to stop, because a newer job of its keys waits. */
+  /** Asks the processor to stop because a newer job with one of its keys is waiting. */
   supersede(error: SupersededError): void {
     this.#superseded ??= error;
     this.cancel(error);
@@ -205,24 +211,27 @@ export class Run implements JobLock, Renewable {
 
   backOff(ms: number): never {
     this.#backOffMs = BACK_OFF.of("ms", ms);
-    throw new DelayedError(`job ${this.jobId} leaves its keys alone for ${ms} ms`);
+    throw new DelayedError(`job ${this.jobId} backs off from its keys for ${ms} ms`);
   }
 
   get batch(): Batch {
     return (this.#batch ??= new Batch([this.#job]));
   }
 
-  /** Adds these jobs to those that the call is for. */
-  joinedBy(others: readonly Job[]): void {
+  /** Adds jobs to the batch that the processor's call handles. */
+  addToBatch(others: readonly Job[]): void {
     this.#batch = new Batch([this.#job, ...others]);
   }
 
-  /** Returns the job's outcome once the processor has returned this. Throws the error that the batch set for it. */
-  endOf(returned: unknown): unknown {
-    return this.#batch === undefined ? returned : valueOf(this.#batch.endOf(this.#job, returned));
+  /**
+   * Returns the job's result, given the value that the processor has returned. Throws the error that the batch set for
+   * the job, if any.
+   */
+  resultOf(returned: unknown): unknown {
+    return this.#batch === undefined ? returned : valueOf(this.#batch.outcomeOf(this.#job, returned));
   }
 
-  /** The time for which the keys are to be left alone, if the processor has asked for that. */
+  /** How long no job of the keys may start, if the processor has called `backOff`. */
   get backOffMs(): number | undefined {
     return this.#backOffMs;
   }

@@ -155,7 +155,7 @@ export class RunLocks {
   }
 
   #holds(run: Run, lock: Lock, waitMs: number): void {
-    run.holds(lock);
+    run.setLock(lock);
     const { fencingToken } = run;
     this.#parts.tell("locked", () => ({ ...aboutJob(run), fencingToken, waitMs }));
   }

@@ -1,4 +1,4 @@
-/** A job that BullMQ has made goes with what it was taken as: its keys, and the names of their locks. */
+/** Connects each BullMQ job to its `TakenJob`, and derives the job's keys and the names of their locks. */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import type { Job } from "../bullmq/public.ts";
@@ -15,28 +15,28 @@ interface ArrivalsParts {
   readonly options: Pick<ResolvedExclusiveOptions, "resourceOf" | "reserved" | "withoutKey">;
 }
 
-/** If this many jobs come first and none has a key, the option `key` is probably wrong. */
+/** If the first jobs have no key, up to this number, the option `key` is probably wrong. */
 const FIRST_JOBS = 20;
 
 export class Arrivals {
   readonly #parts: ArrivalsParts;
-  /** The number of jobs taken, while none of them had a key. */
+  /** Number of jobs so far, all without a key. Undefined after the first job with a key, and after the warning. */
   #withoutKey: number | undefined = 0;
 
   constructor(parts: ArrivalsParts) {
     this.#parts = parts;
   }
 
-  /** Attaches its `TakenJob`, if any, to a job that BullMQ has made of the reply to a fetch. Returns the job. */
-  take(job: Job, jobId: string): Job {
+  /** Attaches the `TakenJob` to a job that BullMQ has created from a fetch, if there is one. Returns the job. */
+  attachTakenJob(job: Job, jobId: string): Job {
     const taken = this.#parts.lane.handOut(jobId);
     taken?.attachTo(job);
-    if (taken !== undefined) this.#count(taken);
+    if (taken !== undefined) this.#countWithoutKey(taken);
     return job;
   }
 
-  /** Calls `onNoKeys` once if the first jobs have no key: such jobs run without a lock. */
-  #count({ pin }: TakenJob): void {
+  /** Calls `onNoKeys` once if the first jobs have no key, because such jobs run without a lock. */
+  #countWithoutKey({ pin }: TakenJob): void {
     if (this.#withoutKey === undefined) return;
     this.#withoutKey = pin.kind === "none" ? this.#withoutKey + 1 : undefined;
     if (this.#withoutKey !== FIRST_JOBS) return;
@@ -44,11 +44,11 @@ export class Arrivals {
     if (this.#parts.options.withoutKey !== "fail") this.#parts.onNoKeys(FIRST_JOBS);
   }
 
-  /** Throws `TypeError` for a job that did not pass through the lane. */
-  of(job: Job): TakenJob {
+  /** Returns the `TakenJob` of a job. Throws `TypeError` if the job did not pass through the lane. */
+  takenJobFor(job: Job): TakenJob {
     const known = takenJobOf(job);
     if (known !== undefined) return known;
-    // The user may have made the job himself, of what `moveToCompleted` brought.
+    // The user may have created this job object from the reply of `moveToCompleted`.
     const taken = this.#parts.lane.handOut(String(job.id));
     if (taken === undefined) {
       throw new TypeError(
@@ -59,7 +59,7 @@ export class Arrivals {
     return taken;
   }
 
-  /** Throws what the job fails with, if it cannot have keys. */
+  /** Returns the job's keys. Throws the error with which the job fails if it cannot have keys. */
   keysOf(job: Job, { pin }: TakenJob): readonly string[] {
     if (pin.kind === "keys") return pin.keys;
     if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
@@ -68,7 +68,10 @@ export class Arrivals {
     return [];
   }
 
-  /** Returns the job's keys, and the names of their locks. None is named like a key of BullMQ's. */
+  /**
+   * Returns the job's keys and the names of their locks. Throws `JobKeyError` if a lock would have the name of a BullMQ
+   * key.
+   */
   namesOf(job: Job, taken: TakenJob): { readonly keys: readonly string[]; readonly resources: readonly string[] } {
     const keys = this.keysOf(job, taken);
     const { redlock, options } = this.#parts;
@@ -81,7 +84,10 @@ export class Arrivals {
   }
 }
 
-/** Returns the lock's own key. @throws JobKeyError if no lock may have this name */
+/**
+ * Returns the lock's Redis key.
+ * @throws JobKeyError if no lock can have this name.
+ */
 function lockKeyOf(redlock: Redlock, job: Job, resource: string): string {
   try {
     return protocolOf(redlock).lockKey(resource);

@@ -1,6 +1,6 @@
 /**
- * BullMQ's locks of jobs that run are renewed by BullMQ, many at once, or extended on `job.extendLock`. Their runs are
- * told until when they may trust them.
+ * Follows the renewals of BullMQ's locks of running jobs, and updates the runs' leases. BullMQ renews many locks in one
+ * request, and `job.extendLock` extends a single one.
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, readClock, validityMs } from "@x/redlock-core/protocol";
@@ -8,24 +8,26 @@ import type { LockExtension } from "../bullmq/bullmq.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Watchdog } from "./watchdog.ts";
 
-/** BullMQ's own renewal of many locks. Resolves with the ids of the jobs whose lock is not ours any more. */
+/**
+ * BullMQ's own renewal of many locks. Resolves with the IDs of the jobs whose lock no longer belongs to this worker.
+ */
 type Renew = (jobIds: string[], tokens: string[], durationMs: number) => Promise<string[]>;
 
 interface JobLockRenewalsParts {
   readonly clock: Clock;
   readonly watchdog: Watchdog;
-  /** Those of the Redlock of the keys' locks. */
+  /** Options of the `Redlock` for the keys' locks. */
   readonly limits: { readonly driftFactor: number; readonly maxTtl: number };
-  /** The lease of a key's lock. */
+  /** TTL of a key's lock. */
   readonly ttl: number;
-  /** Renews as the worker does. */
+  /** Renews locks as the worker does. */
   readonly renew: Renew;
   readonly onError: (error: Error) => void;
 }
 
 export class JobLockRenewals {
   readonly #parts: JobLockRenewalsParts;
-  /** The number of times that locks of jobs were renewed. */
+  /** How many times locks were renewed by `renewAll`. */
   #renewals = 0;
 
   constructor(parts: JobLockRenewalsParts) {
@@ -33,8 +35,8 @@ export class JobLockRenewals {
   }
 
   /**
-   * Renews by `renew`. A job that has asked for longer (`job.extendLock`) would have less then, so it counts as
-   * renewed.
+   * Renews the locks by calling `renew`. A job whose lock lasts longer, because of `job.extendLock`, is left out and
+   * counts as renewed, since this renewal would shorten its lock.
    */
   async renewAll(
     jobIds: readonly string[],
@@ -47,7 +49,7 @@ export class JobLockRenewals {
     const renewedLeftMs = validityMs(durationMs, limits.driftFactor);
     const due = jobIds
       .map((jobId, index) => ({ jobId, token: tokens[index] ?? "" }))
-      .filter(({ jobId, token }) => (watchdog.find(jobId, token)?.leaseLeftMs() ?? 0) <= renewedLeftMs);
+      .filter(({ jobId, token }) => (watchdog.findRun(jobId, token)?.leaseLeftMs() ?? 0) <= renewedLeftMs);
     if (due.length === 0) return [];
     this.#renewals += 1;
     const failed = await renew(
@@ -57,18 +59,18 @@ export class JobLockRenewals {
     );
     const failedIds = new Set(failed);
     for (const { jobId, token } of due) {
-      const run = watchdog.find(jobId, token);
-      if (failedIds.has(jobId)) run?.loseJobLock();
-      else if (run !== undefined) watchdog.renewed(run, sent, durationMs);
+      const run = watchdog.findRun(jobId, token);
+      if (failedIds.has(jobId)) run?.markJobLockLost();
+      else if (run !== undefined) watchdog.restartLease(run, sent, durationMs);
     }
     return failed;
   }
 
   /**
-   * Renews the lock of one job: its keys are held or not, and nothing has run yet. Resolves false if the job is not
-   * ours any more, or nobody knows.
+   * Renews BullMQ's lock of a run whose processor has not started. Resolves with false if the job no longer belongs to
+   * this worker, or if the renewal failed.
    */
-  async renew({ jobId, token }: Run, durationMs: number): Promise<boolean> {
+  async renewRun({ jobId, token }: Run, durationMs: number): Promise<boolean> {
     try {
       return (await this.#parts.renew([jobId], [token], durationMs)).length === 0;
     } catch (error) {
@@ -77,7 +79,7 @@ export class JobLockRenewals {
     }
   }
 
-  /** Extends the locks of the job's keys, too, on `job.extendLock`. */
+  /** Extends BullMQ's lock of a job and the lock of its keys. Called for `job.extendLock`. */
   async extend({ jobId, token, durationMs, ask }: LockExtension): Promise<number> {
     const { clock, limits, ttl, watchdog } = this.#parts;
     let sent: Instant;
@@ -87,15 +89,15 @@ export class JobLockRenewals {
       renewals = this.#renewals;
       sent = readClock(clock);
       extended = await ask();
-      // A renewal that was sent behind it may have cut it.
+      // A renewal that was sent after the extension may have shortened the lock.
     } while (extended > 0 && this.#renewals > renewals);
-    const run = watchdog.find(jobId, token);
+    const run = watchdog.findRun(jobId, token);
     if (run === undefined) return extended;
     if (extended > 0) {
-      watchdog.renewed(run, sent, durationMs);
+      watchdog.restartLease(run, sent, durationMs);
       await run.extendKeys(Math.min(durationMs, limits.maxTtl), ttl);
     } else {
-      run.loseJobLock();
+      run.markJobLockLost();
     }
     return extended;
   }

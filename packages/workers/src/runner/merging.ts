@@ -1,6 +1,6 @@
 /**
- * With `whenBusy: "merge"`, one call of the processor is for the jobs that wait for its key, too (see batch.ts). They
- * stand in line meanwhile. What the call makes of them is stored before its own job ends.
+ * Implements `whenBusy: "merge"`: one processor call also handles the jobs that wait for its key (see batch.ts). These
+ * jobs stay in line during the call. Their outcomes are stored before the call's own job ends.
  */
 import type { Clock } from "@x/redlock-core";
 import { linkSignals, sleep } from "@x/redlock-core/protocol";
@@ -13,19 +13,19 @@ import { type InLine, parseGather } from "../scripts/operator-replies.ts";
 interface MergingParts {
   readonly lane: Pick<Lane, "operate">;
   readonly clock: Clock;
-  /** At most so many jobs are for one call, and it waits so many ms for more. */
+  /** `size` is the maximum number of jobs in one call. `wait` is how many milliseconds the call waits for more jobs. */
   readonly size: number;
   readonly wait: number;
-  /** Makes a job of its fields, as BullMQ does. */
+  /** Creates a job from its fields, as BullMQ does. */
   readonly makeJob: (fields: object, jobId: string) => Job;
-  /** Ends the wait, when the worker is closed. */
+  /** The worker's close, which ends the wait for more jobs. */
   readonly closing: { readonly signal: AbortSignal; readonly isForced: boolean };
   readonly onError: (error: Error) => void;
 }
 
 export class Merging {
   readonly #parts: MergingParts;
-  /** The places of the jobs in a run's batch, by their ids. */
+  /** For each run, the places of the jobs in its batch by job ID. */
   readonly #places = new WeakMap<Run, ReadonlyMap<string, string>>();
 
   constructor(parts: MergingParts) {
@@ -33,48 +33,50 @@ export class Merging {
   }
 
   /**
-   * Lets the call of this run be for those that wait, too. If these cannot be asked for, it is for its job alone.
+   * Adds the jobs in line for the same key to this run's batch, so that one processor call handles all of them. If they
+   * cannot be fetched, the call handles only its own job.
    *
-   * Rejects if the worker is closed by force meanwhile: then the job is left to the next worker.
+   * Rejects if the worker is closed with force in the meantime. The job is then left to the next worker.
    */
   async gather(run: Run, signal: AbortSignal | undefined): Promise<void> {
     const { size, wait, clock, closing, makeJob, onError } = this.#parts;
     if (run.lost !== undefined) return;
     try {
-      let others = await this.#inLineBehind(run, size - 1);
+      let others = await this.#fetchJobsInLine(run, size - 1);
       if (wait > 0 && others.length < size - 1) {
-        // The run's own signal is not asked for: the job may turn out not to be lost.
+        // Without the run's own signal, because a noticed loss of the job may still be revoked.
         const ends = linkSignals(closing.signal, signal);
         await sleep(clock, wait, ends.signal).catch(() => {});
         ends.unlink();
-        if (!closing.isForced) others = await this.#inLineBehind(run, size - 1);
+        if (!closing.isForced) others = await this.#fetchJobsInLine(run, size - 1);
       }
       this.#places.set(run, new Map(others.map(({ id, place }) => [id, place])));
-      run.joinedBy(others.map(({ id, fields }) => makeJob(fields, id)));
+      run.addToBatch(others.map(({ id, fields }) => makeJob(fields, id)));
     } catch (error) {
       onError(error as Error);
     }
-    if (closing.isForced) throw new DelayedError(`job ${run.jobId} was not started: its worker is closed by force`);
+    if (closing.isForced)
+      throw new DelayedError(`job ${run.jobId} was not started, because its worker was closed with force`);
   }
 
-  /** Stores what the call has made of the others, and returns what it has made of its own job, or throws that. */
-  async settle(run: Run, returned: unknown): Promise<unknown> {
+  /** Stores the outcomes of the other jobs. Returns the outcome of the run's own job, or throws its error. */
+  async storeOutcomes(run: Run, returned: unknown): Promise<unknown> {
     const { jobId, token, batch } = run;
     const [own, ...others] = batch.jobs;
     const places = this.#places.get(run);
     const stored = others.flatMap((job) => [
       String(job.id),
       places?.get(String(job.id)) ?? "",
-      formatOutcome(batch.endOf(job, returned), jobId),
+      formatOutcome(batch.outcomeOf(job, returned), jobId),
     ]);
     if (stored.length > 0 && (await this.#parts.lane.operate("settle", jobId, token, ...stored)) === null) {
-      run.loseJobLock();
-      throw run.lost ?? new DelayedError(`job ${jobId} is not ours any more`);
+      run.markJobLockLost();
+      throw run.lost ?? new DelayedError(`job ${jobId} no longer belongs to this worker`);
     }
-    return own === undefined ? returned : valueOf(batch.endOf(own, returned));
+    return own === undefined ? returned : valueOf(batch.outcomeOf(own, returned));
   }
 
-  async #inLineBehind({ jobId, token }: Run, most: number): Promise<readonly InLine[]> {
+  async #fetchJobsInLine({ jobId, token }: Run, most: number): Promise<readonly InLine[]> {
     return parseGather(await this.#parts.lane.operate("gather", jobId, token, most));
   }
 }

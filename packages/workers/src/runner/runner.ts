@@ -1,6 +1,6 @@
 /**
- * A run of a job begins with what its fetch told, and ends with its locks passed on or released. BullMQ then records
- * how it ended.
+ * Runs jobs. A run starts with the `TakenJob` from the fetch, and ends when its locks are passed on or released. BullMQ
+ * then records the job's outcome.
  */
 import type { Clock } from "@x/redlock-core";
 import { type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
@@ -24,7 +24,7 @@ import type { Arrivals } from "./arrivals.ts";
 import type { Merging } from "./merging.ts";
 import type { Watchdog } from "./watchdog.ts";
 
-/** BullMQ's processor with a fourth argument. A processor with fewer parameters runs as it is. */
+/** BullMQ's processor with a fourth argument. A processor with fewer parameters runs unchanged. */
 export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
   job: Job<Data, Result, Name>,
   token: string | undefined,
@@ -32,13 +32,22 @@ export type ExclusiveProcessorFunction<Data, Result, Name extends string> = (
   lock: JobLock<Data, Result, Name>,
 ) => Promise<Result>;
 
-/** What a job returns that was completed without a run, or not to its end, because of the option `whenBusy`. */
+/**
+ * Return value of a job that was completed without a run, or before the end of its run, because of the option
+ * `whenBusy`.
+ */
 export interface NotRun {
-  /** It did not run, because a newer one waits or its key was busy; or its run was interrupted by a newer one. */
+  /**
+   * Why the job did not run: a newer job is waiting (`superseded`), or its key was busy. With `interrupted`, a newer
+   * job has ended its run early.
+   */
   readonly notRun: "superseded" | "busy" | "interrupted";
-  /** The job that waits instead, or that has the key. */
+  /** ID of the newer job, or of the job that has the key. */
   readonly by?: string;
-  /** The message of what an interrupted processor rejected with, if that was not its signal's reason. */
+  /**
+   * Message of the error with which an interrupted processor rejected. Undefined if it rejected with its signal's
+   * reason.
+   */
   readonly error?: string;
 }
 
@@ -52,14 +61,16 @@ interface RunnerParts {
   readonly tracked: TrackedJobs;
   readonly inFlight: InFlight;
   readonly interrupts: Interrupts | undefined;
-  /** The merging of jobs, with `whenBusy: "merge"`. */
+  /** Set with `whenBusy: "merge"`. */
   readonly merging: Merging | undefined;
   readonly lockDurationMs: number;
-  /** That of the Redlock of the keys' locks. */
+  /** The option `driftFactor` of the `Redlock` for the keys' locks. */
   readonly driftFactor: number;
   readonly isSandboxed: boolean;
   readonly processor: () => unknown;
-  /** Renews BullMQ's lock of a job for so many ms. Resolves false if the job is not ours any more. */
+  /**
+   * Renews BullMQ's lock of a job for `durationMs`. Resolves with false if the job no longer belongs to this worker.
+   */
   readonly renew: (run: Run, durationMs: number) => Promise<boolean>;
   readonly tell: Tell;
 }
@@ -76,14 +87,14 @@ export class Runner {
     this.#clock = parts.clock;
   }
 
-  /** Runs a job that BullMQ hands to its processor. Resolves with its result, and rejects with its failure. */
+  /** Runs a job that BullMQ passes to the processor. Resolves with the job's result, or rejects with its failure. */
   async run(job: Job, token: string, signal: AbortSignal | undefined): Promise<unknown> {
-    const taken = this.#parts.arrivals.of(job);
-    if (taken.pin.kind === "dropped") return this.#drop(job, taken.pin);
+    const taken = this.#parts.arrivals.takenJobFor(job);
+    if (taken.pin.kind === "dropped") return this.#endDropped(job, taken.pin);
     if (taken.outcome !== undefined) return this.#endMerged(job, taken, parseOutcome(taken.outcome));
     const { merging } = this.#parts;
-    const run = this.#begin(taken, job, token, signal);
-    const unlink = signal === undefined || run.ownsSignal(signal) ? undefined : follow(run, signal);
+    const run = this.#startRun(taken, job, token, signal);
+    const unlink = signal === undefined || run.ownsSignal(signal) ? undefined : cancelOnAbort(run, signal);
     taken.run = run;
     let isDone = false;
     try {
@@ -91,67 +102,74 @@ export class Runner {
       let result: unknown;
       try {
         result = await this.#process(run, job);
-        if (merging === undefined) result = run.endOf(result);
+        if (merging === undefined) result = run.resultOf(result);
       } catch (error) {
-        result = await this.#failed(run, job, error);
+        result = await this.#endRejected(run, job, error);
       }
-      // What ran without its keys' lock may have overlapped another job: it must not count as done. If BullMQ's lock is
-      // lost, BullMQ itself refuses the result.
+      // A job that ran without its keys' lock may have overlapped another job, so it must not complete. If BullMQ's
+      // lock is lost, BullMQ itself rejects the result.
       run.lock?.assertHeld();
-      if (merging !== undefined) result = await merging.settle(run, result);
+      if (merging !== undefined) result = await merging.storeOutcomes(run, result);
       isDone = true;
       return result;
     } finally {
-      this.#end(run, taken, isDone);
+      this.#cleanUp(run, taken, isDone);
       unlink?.();
     }
   }
 
-  /** Makes the run of a job, and looks after its lease from now on. */
-  #begin(taken: TakenJob, job: Job, token: string, signal: AbortSignal | undefined): Run {
+  /** Creates the run of a job, and starts to watch its lease. */
+  #startRun(taken: TakenJob, job: Job, token: string, signal: AbortSignal | undefined): Run {
     const { arrivals, inFlight, interrupts, lockDurationMs, driftFactor, tracked, watchdog } = this.#parts;
     const { jobId, sent, place, parkedSinceMs } = taken;
     const { keys, resources } = arrivals.namesOf(job, taken);
-    // A second controller, and a listener, would cost each run of a job some 7 µs.
+    // Reuses BullMQ's controller, because a second one with a listener would cost each run about 7 µs.
     const controller = signal === undefined ? undefined : tracked.findController(jobId, signal);
-    const ofJob = { job, jobId, token, keys, resources, place, parkedSinceMs, controller };
-    const run = new Run({ ...ofJob, sent, lockDurationMs, driftFactor }, this.#clock, this.#onLost);
+    const jobFacts = { job, jobId, token, keys, resources, place, parkedSinceMs, controller };
+    const run = new Run({ ...jobFacts, sent, lockDurationMs, driftFactor }, this.#clock, this.#onLost);
     watchdog.add(run);
     inFlight.begin();
     interrupts?.begins(jobId);
     return run;
   }
 
-  /** Tells whether the processor may be called at once: the lock of the job's key has come with it, just now. */
+  /**
+   * Reports whether the processor can be called immediately. In the normal case it can, because the lock of the key
+   * has just arrived together with the job.
+   */
   #isReady(run: Run, taken: TakenJob, signal: AbortSignal | undefined): boolean {
     const { locks, merging } = this.#parts;
     if (run.keys.length > 0 && !locks.claim(run, taken, signal)) return false;
     return merging === undefined && !this.#mustConfirm(run) && run.lock?.isHeld() !== false && run.lost === undefined;
   }
 
-  /** Does what is left to do before the processor is called. Rejects if it is not to be called. */
+  /**
+   * Completes the steps that are missing before the processor can be called. Rejects if the processor must not be
+   * called.
+   */
   async #makeReady(run: Run, taken: TakenJob, job: Job, signal: AbortSignal | undefined): Promise<void> {
     const { locks, merging } = this.#parts;
     if (run.keys.length > 0 && run.lock === undefined) await locks.acquire(run, job, { taken, signal });
     if (merging !== undefined && run.keys.length === 1) await merging.gather(run, signal);
     if (this.#mustConfirm(run)) await this.#confirm(run);
-    // Only if the process was frozen just now: nothing has run yet, so the job goes back as it came.
+    // The lock can be lost only if the process has just been frozen. Nothing has run yet, so the job goes back
+    // unchanged.
     if (run.lock?.isHeld() === false) await locks.giveBack(run, job);
-    // A renewal was refused meanwhile: whoever has the job now runs it.
+    // A renewal was rejected in the meantime, so the job belongs to another worker.
     if (run.lost !== undefined) throw new DelayedError(run.lost.message);
   }
 
-  /** Returns what a job ends with whose processor has rejected, or throws what it fails with. */
-  async #failed(run: Run, job: Job, error: unknown): Promise<NotRun> {
+  /** Returns the result of a job whose processor has rejected, or throws the job's failure. */
+  async #endRejected(run: Run, job: Job, error: unknown): Promise<NotRun> {
     const { backOffMs, superseded } = run;
     if (run.lost !== undefined) throw error;
     if (backOffMs !== undefined) return await this.#parts.locks.backOff(run, job, backOffMs);
     if (superseded === undefined || isMove(error)) throw error;
-    return this.#interrupted(run, superseded, error);
+    return this.#endInterrupted(run, superseded, error);
   }
 
-  /** Does what is left after a run. `isDone` tells whether BullMQ is about to be told that its job has completed. */
-  #end(run: Run, taken: TakenJob, isDone: boolean): void {
+  /** Cleans up after a run. `isDone` reports whether BullMQ is about to complete the job. */
+  #cleanUp(run: Run, taken: TakenJob, isDone: boolean): void {
     const { inFlight, locks, lane, watchdog } = this.#parts;
     locks.release(run, isDone ? taken : undefined);
     if (!isDone) lane.forget(taken);
@@ -160,7 +178,7 @@ export class Runner {
   }
 
   /** Ends a job that does not run. */
-  #drop(job: Job, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
+  #endDropped(job: Job, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
     const about = { jobId: String(job.id), keys: [key] };
     this.#parts.tell("dropped", () => ({
       ...about,
@@ -171,15 +189,15 @@ export class Runner {
     return { notRun: as, ...(by === "" ? {} : { by }) };
   }
 
-  /** Ends a job that ran, and is not to run again. */
-  #interrupted(run: Run, reason: SupersededError, error: unknown): NotRun {
+  /** Ends a job that a newer job has interrupted, and that is not retried. */
+  #endInterrupted(run: Run, reason: SupersededError, error: unknown): NotRun {
     const { by } = reason;
     const facts = error === reason ? {} : { error };
     this.#parts.tell("dropped", () => ({ ...aboutJob(run), reason: "interrupted" as const, by, ...facts }));
     return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
   }
 
-  /** Ends a job that was in the batch of another one. */
+  /** Ends a job that another job's call has handled. */
   #endMerged(job: Job, taken: TakenJob, settled: Outcome & { readonly by: string }): unknown {
     const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, taken) };
     const outcome: WorkerEvents["merged"]["outcome"] = "error" in settled ? "failed" : "completed";
@@ -219,10 +237,10 @@ export class Runner {
   }
 
   /**
-   * Renews BullMQ's lock first if the fetch is not recent. A process that was frozen after it would start a job that
-   * another worker has taken since.
+   * Renews BullMQ's lock before the processor is called, unless the fetch is recent. Otherwise a process that was
+   * frozen after the fetch could start a job that another worker has taken since.
    *
-   * A job that is not ours any more is left alone, which costs no attempt.
+   * If the job no longer belongs to this worker, it is left alone and no attempt is counted.
    */
   async #confirm(run: Run): Promise<void> {
     const { lockDurationMs, renew, tell, watchdog } = this.#parts;
@@ -231,18 +249,20 @@ export class Runner {
       const sent = readClock(this.#clock);
       const isOurs = attempt <= CONFIRM_ATTEMPTS && (await renew(run, lockDurationMs));
       if (!isOurs) {
-        run.loseJobLock();
+        run.markJobLockLost();
         tell("stale", () => ({ ...aboutJob(run), ageMs }));
-        throw new DelayedError(`job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and is not ours any more`);
+        throw new DelayedError(
+          `job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and no longer belongs to this worker`,
+        );
       }
-      run.regained();
-      watchdog.renewed(run, sent, lockDurationMs);
+      run.restoreTrust();
+      watchdog.restartLease(run, sent, lockDurationMs);
     }
   }
 }
 
-/** Cancels the run when a signal aborts that is not its own: a subclass has called with that. */
-function follow(run: Run, signal: AbortSignal): () => void {
+/** Cancels the run when a signal that BullMQ did not create for it aborts. A subclass may have passed such a signal. */
+function cancelOnAbort(run: Run, signal: AbortSignal): () => void {
   const cancel = (): void => run.cancel(signal.reason);
   if (signal.aborted) cancel();
   signal.addEventListener("abort", cancel, { once: true });

@@ -1,6 +1,6 @@
 /**
- * The watchdog ends runs whose lease is over by this process's own clocks. It looks at the earliest end, and at all
- * clocks once a second, because the timers of a suspended machine stand still.
+ * Ends the runs whose lease is over by this process's clocks. The watchdog wakes at the earliest end of a lease. It
+ * also checks all leases once a second, because timers stop while a machine is suspended.
  */
 import type { Clock } from "@x/redlock-core";
 import { type Instant, Renewal } from "@x/redlock-core/protocol";
@@ -8,15 +8,15 @@ import type { Run } from "../job-run/run.ts";
 
 export class Watchdog {
   readonly #renewal: Renewal<Run>;
-  readonly #lastOf: (jobId: string) => Run | undefined;
+  readonly #findLatest: (jobId: string) => Run | undefined;
 
   /**
-   * `lastOf` returns the last run of a job, if it is known, ended or not. A worker that lost a job and took it again
-   * has an earlier run of it, too.
+   * `findLatest` returns the latest run of a job if it is known, even if the run has ended. A worker that lost a job
+   * and took it again has an earlier run of the same job as well.
    */
-  constructor(clock: Clock, lastOf: (jobId: string) => Run | undefined) {
+  constructor(clock: Clock, findLatest: (jobId: string) => Run | undefined) {
     this.#renewal = new Renewal(clock);
-    this.#lastOf = lastOf;
+    this.#findLatest = findLatest;
   }
 
   add(run: Run): void {
@@ -24,11 +24,11 @@ export class Watchdog {
   }
 
   /**
-   * Counts the lease of a run anew from a command that was sent then, and that has renewed BullMQ's lock. It may end
-   * earlier now than the one of before.
+   * Restarts the lease of a run after a command, sent at `sent`, that has renewed BullMQ's lock. The new lease may end
+   * before the old one.
    */
-  renewed(run: Run, sent: Instant, lockDurationMs: number): void {
-    run.renewed(sent, lockDurationMs);
+  restartLease(run: Run, sent: Instant, lockDurationMs: number): void {
+    run.restartLease(sent, lockDurationMs);
     this.#renewal.reschedule(run);
   }
 
@@ -36,33 +36,33 @@ export class Watchdog {
     this.#renewal.delete(run);
   }
 
-  /** Returns the run of this job with this token, if it has not ended. */
-  find(jobId: string, token: string): Run | undefined {
-    const last = this.#lastOf(jobId);
-    if (last?.token === token) return this.#has(last) ? last : undefined;
+  /** Returns the run of this job with this token, unless the run has ended. */
+  findRun(jobId: string, token: string): Run | undefined {
+    const last = this.#findLatest(jobId);
+    if (last?.token === token) return this.#isRunning(last) ? last : undefined;
     return this.#renewal.leases.find((run) => run.jobId === jobId && run.token === token);
   }
 
   /**
-   * Returns the last run of a job, if it has not ended. A processor may go on after a command that leaves its job, as
-   * after one that did not.
+   * Returns the latest run of a job, unless the run has ended. All runs are searched if the lane has dropped its record
+   * of the job, because a processor may continue after a command that ends or moves its job.
    */
-  lastOf(jobId: string): Run | undefined {
-    const last = this.#lastOf(jobId) ?? this.#renewal.leases.find((run) => run.jobId === jobId);
-    return last !== undefined && this.#has(last) ? last : undefined;
+  findLatestRun(jobId: string): Run | undefined {
+    const last = this.#findLatest(jobId) ?? this.#renewal.leases.find((run) => run.jobId === jobId);
+    return last !== undefined && this.#isRunning(last) ? last : undefined;
   }
 
   /** Returns the run that holds this lock. */
-  holderOf(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
+  findRunHolding(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
     return this.#renewal.leases.find((run) => run.isHeldBy(lock));
   }
 
-  /** Ends the trust in all runs that hold a lock: the `Redlock` is being closed, and releases it. */
-  closed(): void {
-    for (const run of [...this.#renewal.leases]) run.loseKeys("closed");
+  /** Marks the locks of all runs as lost. Called when the `Redlock` is being closed, which releases them. */
+  markAllKeysLost(): void {
+    for (const run of [...this.#renewal.leases]) run.markKeysLost("closed");
   }
 
-  #has(run: Run): boolean {
+  #isRunning(run: Run): boolean {
     return this.#renewal.leases[run.index] === run;
   }
 }

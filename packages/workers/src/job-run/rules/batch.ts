@@ -1,27 +1,28 @@
 /**
- * Pure: the jobs of one call, and what the call makes of each.
+ * Pure: the jobs that one processor call handles, and the outcome of each.
  *
- * The others stand in line while the call runs, as they came. What it makes of them is stored with them before the job
- * that runs ends. Each ends so when it is its turn. A call that does not end well has changed nothing.
+ * The other jobs of the batch stay in line during the call. The call's outcome for each of them is stored with the job
+ * before the processor's own job ends. At its turn each job ends with the stored outcome. A call that fails changes
+ * nothing for the other jobs.
  */
 import { shaped } from "@x/redlock-core/protocol";
 import type { Job } from "../../bullmq/public.ts";
 import { isMove } from "../../bullmq/rules/move.ts";
 
-/** What a call has made of a job. */
+/** The outcome that a call has set for a job. */
 export type Outcome =
   | { readonly value: unknown }
   | { readonly error: { readonly name: string; readonly message: string; readonly stack: string | undefined } };
 
 const ERROR = shaped<Error>(
-  "an Error, and none by which BullMQ is told that a job was moved",
+  "an Error that does not report to BullMQ that a job was moved",
   (error) => typeof error["message"] === "string" && !isMove(error),
 );
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults
 export class Batch<Data = any, Result = any, Name extends string = string> {
   // oxlint-enable typescript/no-explicit-any
-  /** The jobs in the order in which they came; the first one is the processor's job. */
+  /** The jobs in order of arrival. The first one is the processor's own job. */
   readonly jobs: readonly Job<Data, Result, Name>[];
   readonly #ends = new Map<string, Outcome>();
 
@@ -29,22 +30,25 @@ export class Batch<Data = any, Result = any, Name extends string = string> {
     this.jobs = jobs;
   }
 
-  /** Completes a job of the batch with this value. The others complete with what the processor returns. */
+  /**
+   * Completes a job of the batch with this value. Jobs without a value of their own complete with the processor's
+   * return value.
+   */
   complete(job: Job<Data, Result, Name>, value: Result): void {
     this.#ends.set(this.#idOf(job), { value });
   }
 
   /**
-   * Fails a job of the batch, which is retried as its options say.
-   * @throws TypeError for an error by which BullMQ is told that a job was moved.
+   * Fails a job of the batch. The job is retried according to its options.
+   * @throws TypeError for an error that reports to BullMQ that a job was moved.
    */
   fail(job: Job<Data, Result, Name>, error: Error): void {
     const { name, message, stack } = ERROR.of("error", error);
     this.#ends.set(this.#idOf(job), { error: { name, message, stack } });
   }
 
-  /** Returns what becomes of a job, when the processor has returned this. */
-  endOf(job: Job<Data, Result, Name>, returned: unknown): Outcome {
+  /** Returns the outcome of a job, given the value that the processor has returned. */
+  outcomeOf(job: Job<Data, Result, Name>, returned: unknown): Outcome {
     return this.#ends.get(String(job.id)) ?? { value: returned };
   }
 
@@ -54,7 +58,7 @@ export class Batch<Data = any, Result = any, Name extends string = string> {
   }
 }
 
-/** Returns the text in which an outcome is stored, with the job whose call it was. */
+/** Formats an outcome for storage, together with the ID of the job whose call set it. */
 export function formatOutcome(outcome: Outcome, by: string): string {
   return JSON.stringify({ ...outcome, by });
 }

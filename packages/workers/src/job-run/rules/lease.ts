@@ -1,14 +1,14 @@
 /**
- * Pure: how long BullMQ's lock of a job can be trusted. It was set when Redis ran the command, so at the earliest when
- * it was sent. What two clocks may drift apart is taken off, as for the locks of keys.
+ * Pure: how long BullMQ's lock of a job can be trusted. Redis set the lock when it ran the command, and no earlier than
+ * the command was sent. The possible drift between two clocks is subtracted, as for the locks of keys.
  */
 import { type Instant, leaseEnd, remainingMs, validityMs } from "@x/redlock-core/protocol";
 
 export interface JobLease {
-  /** When the command was sent that set or renewed it. */
+  /** When the command that set or renewed the lock was sent. */
   readonly sent: Instant;
   readonly lockDurationMs: number;
-  /** The Redlock's. */
+  /** The option `driftFactor` of the `Redlock`. */
   readonly driftFactor: number;
 }
 
@@ -17,8 +17,9 @@ export function leaseLeftMs({ sent, lockDurationMs, driftFactor }: JobLease, now
 }
 
 /**
- * Tells whether a job is confirmed before it is started, because it was fetched long ago. The process was frozen since,
- * or the lock of its key was waited for. Whoever starts then has at least half of what a lease may be trusted for.
+ * Reports whether BullMQ's lock must be renewed before the job starts, because the job was fetched long ago: the
+ * process froze, or the job waited for the lock of its key. Every run therefore starts with at least half of a lease's
+ * validity.
  */
 export function mustConfirm(lease: JobLease, now: Instant): boolean {
   return leaseLeftMs(lease, now) < validityMs(lease.lockDurationMs, lease.driftFactor) / 2;
