@@ -69,7 +69,7 @@ export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerL
 type Facts = { readonly [Name in keyof WorkerEvents]: Omit<WorkerEvents[Name], "queue"> };
 
 /** Tells one event of the queue. `message` is only called if somebody listens. */
-export type Tell = <Name extends keyof WorkerEvents>(name: Name, message: () => Facts[Name]) => void;
+export type EmitEvent = <Name extends keyof WorkerEvents>(name: Name, message: () => Facts[Name]) => void;
 
 /** What tells the listeners of a worker. */
 interface Emitter {
@@ -79,13 +79,13 @@ interface Emitter {
 }
 
 /** Tells the listeners of a worker, and those of the channels. */
-export function tellBy(worker: Emitter): Tell {
+export function eventEmitterOf(worker: Emitter): EmitEvent {
   return (name, message) => {
     const isHeard = worker.listenerCount(name) > 0;
     if (!isHeard && !channels.isHeard(name)) return;
-    const told = { queue: worker.name, ...message() } as WorkerEvents[typeof name];
-    channels.publish(name, () => told);
-    if (isHeard) worker.emit(name as never, told as never);
+    const event = { queue: worker.name, ...message() } as WorkerEvents[typeof name];
+    channels.publish(name, () => event);
+    if (isHeard) worker.emit(name as never, event as never);
   };
 }
 

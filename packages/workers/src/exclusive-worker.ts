@@ -256,7 +256,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   override getNextJob(
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
-    this.#parts.locks.stop();
+    this.#parts.locks.stopScriptLocks();
     this.#parts.registry.join();
     return super.getNextJob(...args);
   }
@@ -350,7 +350,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    */
   override extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const { interrupts, renewals } = this.#parts;
-    interrupts?.lookAt(jobIds);
+    interrupts?.checkNotes(jobIds);
     return renewals.renewAll(jobIds, tokens, duration, (...due) => super.extendJobLocks(...due));
   }
 

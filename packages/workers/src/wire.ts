@@ -14,7 +14,7 @@ import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
 import { LaneError, SupersededError, WorkerMismatchError } from "./errors.ts";
-import { type Tell, tellBy } from "./events.ts";
+import { type EmitEvent, eventEmitterOf } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
 import { startSweep } from "./lane/sweep.ts";
@@ -124,12 +124,12 @@ export function wire(
   const { clock } = protocolOf(redlock);
   const { name: queue } = worker;
   const inFlight = new InFlight();
-  const tell: Tell = tellBy(worker);
+  const emitEvent: EmitEvent = eventEmitterOf(worker);
   const onError = (error: Error): void => void worker.emit("error", error);
 
   const ofLocks = { redlock, inFlight, ttl, timeout };
   // Jobs that are run by hand have locks of their own: see `lockJob`.
-  const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.on(ofLocks, options);
+  const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.create(ofLocks, options);
   const locks = scriptLocks ?? new KeyLocks(ofLocks);
   const lane = new Lane({
     scripts: composeScripts(plan.scripts, rules, scriptLocks?.rules),
@@ -138,13 +138,13 @@ export function wire(
     clock,
     lockDurationMs: lockDuration,
     events: {
-      onParked: (jobs) => tell("parked", () => ({ jobs })),
+      onParked: (jobs) => emitEvent("parked", () => ({ jobs })),
       onFault: (fault) => onError(new LaneError(queue, fault)),
-      onLimited: (key, untilMs) => tell("keyLimited", () => ({ key, untilMs })),
+      onLimited: (key, untilMs) => emitEvent("keyLimited", () => ({ key, untilMs })),
     },
   });
   const watchdog = new Watchdog(clock, (jobId) => lane.findTakenJob(jobId)?.run);
-  const runLocks = new RunLocks({ redlock, locks, lane, inFlight, reentrancy, recheckInterval, tell, onError });
+  const runLocks = new RunLocks({ redlock, locks, lane, inFlight, reentrancy, recheckInterval, emitEvent, onError });
   const onNoKeys = (jobs: number): void =>
     warn(
       "NO_KEY",
@@ -201,16 +201,16 @@ export function wire(
     isSandboxed,
     processor,
     renew: async (run, durationMs) => await renewals.renewRun(run, durationMs),
-    tell,
+    emitEvent,
   });
-  const operators = new KeyOperators({ lane, clock, tell });
+  const operators = new KeyOperators({ lane, clock, emitEvent });
   const policies = new KeyPolicies({
     lane,
     rules: isByHand ? undefined : rules,
     setups: async () => await registry.setups(),
     onError,
   });
-  void scriptLocks?.prove((mark) => lane.operate("mark", mark));
+  void scriptLocks?.proveSameRedis((mark) => lane.operate("mark", mark));
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
 }
 
@@ -238,7 +238,7 @@ function interruptsOf(
     redlock: isShared ? redlock : ownRedlock(given, options.ttl),
     isShared,
     channel: `${worker.qualifiedName}:lane:superseded`,
-    ask: async (jobIds) => (await lane.operate("superseded", ...jobIds)) as readonly string[],
+    readNotes: async (jobIds) => (await lane.operate("superseded", ...jobIds)) as readonly string[],
     onSuperseded: ({ jobId, key, by }) => {
       const run = watchdog.findLatestRun(jobId);
       run?.supersede(new SupersededError(jobId, key, by));

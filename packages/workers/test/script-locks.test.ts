@@ -234,9 +234,9 @@ it("waits for one end per job, and for that no longer than a moment", async () =
   await using lab = await Lab.start();
   const redlock = redlockOn(lab, lab.connection);
   const parts = { redlock, inFlight: new InFlight(), ttl: 1_000, timeout: 0 };
-  const locks = ScriptLocks.on(parts, { resourcePrefix: "", reserved: "bull:" });
+  const locks = ScriptLocks.create(parts, { resourcePrefix: "", reserved: "bull:" });
   if (locks === undefined) throw new Error("expected locks");
-  await locks.prove(async (name) => {
+  await locks.proveSameRedis(async (name) => {
     await lab.redis.set(name, 1);
     return name;
   });

@@ -1,14 +1,16 @@
 /**
- * A job that runs is told when a newer one of its keys waits (`whenBusy: "interrupt"`), in whatever process.
+ * Interrupts a running job when a newer job with one of its keys is waiting (`whenBusy: "interrupt"`). The two jobs may
+ * be in different processes.
  *
- * The lane notes it with the job, and publishes it. A message may be lost, or come before the run that it is about. So
- * what came lately is kept for runs that begin, and the notes are looked at with every renewal of the jobs' locks.
+ * The lane stores a note with the older job and publishes the note. A message may be lost, or arrive before its job's
+ * run starts. The IDs from the latest messages are therefore kept for runs that start later, and the notes are read
+ * with each renewal of the jobs' locks.
  */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { parsePin } from "../rules/entity-key.ts";
 
-/** One that has given way to a newer job. */
+/** A job that a newer job has superseded. */
 interface Superseded {
   readonly jobId: string;
   readonly key: string;
@@ -16,43 +18,45 @@ interface Superseded {
 }
 
 interface InterruptsParts {
-  /** The `Redlock` is on the queue's own Redis. It is closed with this, unless it is shared. */
+  /** A `Redlock` on the queue's own Redis. Closed together with this object, unless it is shared. */
   readonly redlock: Redlock;
   readonly isShared: boolean;
   readonly channel: string;
-  /** Resolves with the note of each job, or ''. */
-  readonly ask: (jobIds: readonly string[]) => Promise<readonly string[]>;
-  /** Returns whether the job runs here. */
+  /** Resolves with the note of each job, and with '' for a job without a note. */
+  readonly readNotes: (jobIds: readonly string[]) => Promise<readonly string[]>;
+  /** Interrupts the job's run. Returns whether the job is running in this process. */
   readonly onSuperseded: (superseded: Superseded) => boolean;
   readonly onError: (error: Error) => void;
 }
 
-/** The most ids that are kept for runs that have not begun. */
-const MOST_KEPT = 1_000;
+/** Maximum number of job IDs that are kept for runs that have not started. */
+const MAX_EARLY_IDS = 1_000;
 
 export class Interrupts {
   readonly #parts: InterruptsParts;
-  /** Ids of jobs that did not run here when they were superseded: they may be about to. */
-  readonly #kept = new Set<string>();
+  /**
+   * IDs of superseded jobs that were not running in this process when the message arrived, but may start soon.
+   */
+  readonly #earlyIds = new Set<string>();
   readonly #subscribed: Promise<() => void>;
   #isStopped = false;
 
   constructor(parts: InterruptsParts) {
     this.#parts = parts;
-    this.#subscribed = protocolOf(parts.redlock).subscribe(parts.channel, (message) => this.#hear(message));
+    this.#subscribed = protocolOf(parts.redlock).subscribe(parts.channel, (message) => this.#onMessage(message));
     this.#subscribed.catch((error: Error) => {
       if (!this.#isStopped) parts.onError(error);
     });
   }
 
-  /** Notes that a run of this job begins, which may have been superseded since its fetch. */
-  begins(jobId: string): void {
-    if (this.#kept.delete(jobId)) this.lookAt([jobId]);
+  /** Checks a job whose run starts, because a newer job may have superseded it since its fetch. */
+  onRunStarted(jobId: string): void {
+    if (this.#earlyIds.delete(jobId)) this.checkNotes([jobId]);
   }
 
-  /** Looks at the notes of jobs that run. */
-  lookAt(jobIds: readonly string[]): void {
-    this.#look(jobIds).catch((error: Error) => {
+  /** Reads the notes of running jobs. */
+  checkNotes(jobIds: readonly string[]): void {
+    this.#readNotes(jobIds).catch((error: Error) => {
       if (!this.#isStopped) this.#parts.onError(error);
     });
   }
@@ -64,22 +68,22 @@ export class Interrupts {
     if (!this.#parts.isShared) await this.#parts.redlock.close();
   }
 
-  async #look(jobIds: readonly string[]): Promise<void> {
-    const notes = await this.#parts.ask(jobIds);
-    for (const [index, jobId] of jobIds.entries()) this.#note(jobId, notes[index] ?? "");
+  async #readNotes(jobIds: readonly string[]): Promise<void> {
+    const notes = await this.#parts.readNotes(jobIds);
+    for (const [index, jobId] of jobIds.entries()) this.#interruptIfSuperseded(jobId, notes[index] ?? "");
   }
 
-  #hear(message: string): void {
+  #onMessage(message: string): void {
     const end = message.indexOf("\u001f");
     const jobId = message.slice(0, end);
-    if (this.#note(jobId, message.slice(end + 1))) return;
-    this.#kept.add(jobId);
-    const [oldest] = this.#kept;
-    if (this.#kept.size > MOST_KEPT && oldest !== undefined) this.#kept.delete(oldest);
+    if (this.#interruptIfSuperseded(jobId, message.slice(end + 1))) return;
+    this.#earlyIds.add(jobId);
+    const [oldest] = this.#earlyIds;
+    if (this.#earlyIds.size > MAX_EARLY_IDS && oldest !== undefined) this.#earlyIds.delete(oldest);
   }
 
-  /** Returns whether the job runs here. */
-  #note(jobId: string, note: string): boolean {
+  /** Interrupts the job if the note says that it is superseded. Returns whether the job is running in this process. */
+  #interruptIfSuperseded(jobId: string, note: string): boolean {
     const pin = parsePin(note);
     return pin.kind === "dropped" && this.#parts.onSuperseded({ jobId, key: pin.key, by: pin.by });
   }

@@ -1,6 +1,6 @@
 /**
- * The worker's side of the lane. It fetches, ends and moves jobs with the lane's scripts instead of BullMQ's. It also
- * computes keys with the user's key function, and runs the commands of operators.
+ * The worker's side of the lane. The class fetches, ends and moves jobs with the lane's scripts instead of BullMQ's own
+ * scripts, computes keys with the user's key function, and runs the commands of operators.
  *
  * The guarantees of the lane are described in scripts/lane.lua.ts.
  */
@@ -8,9 +8,9 @@ import type { Clock } from "@x/redlock-core";
 import { type Instant, messageOf, readClock } from "@x/redlock-core/protocol";
 import {
   argumentsOf,
-  fetchAgainReply,
   type BullClient,
   type BullTarget,
+  fetchAgainReply,
   fetchArguments,
   isDecorated,
   removeJob,

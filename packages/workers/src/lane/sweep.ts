@@ -1,18 +1,18 @@
 /**
- * A worker looks at keys when it starts, and now and then.
+ * Sweeps the queue's busy keys when the worker starts, and regularly afterwards.
  *
- * A key whose job was removed is passed on, or forgotten, when somebody asks for it. But nobody may, or only those far
- * back in line. One worker does it for all, at most every `everyMs`. However many keys there are, one look costs the
- * same: it goes on where the last one has ended.
+ * If a key's job was removed, the next script that looks at the key passes the key on or forgets it. A sweep is such a
+ * script, for keys that no job asks for, or only jobs far back in line. At most one worker sweeps in any `everyMs`. The
+ * cost of a sweep does not depend on the number of keys, because each sweep continues where the last one ended.
  */
 import type { Clock } from "@x/redlock-core";
 import { repeat } from "@x/redlock-core/protocol";
 import type { Lane } from "./lane.ts";
 
-/** One script looks at so many keys, within some ms. */
+/** Number of keys that one script looks at, which takes a few ms. */
 const PAGE = 500;
-/** One look has so many pages. */
-const MOST_PAGES = 10;
+/** Number of pages in one sweep. */
+const MAX_PAGES = 10;
 
 interface SweepParts {
   readonly clock: Clock;
@@ -20,16 +20,16 @@ interface SweepParts {
   readonly lane: Pick<Lane, "operate">;
 }
 
-/** Begins to look, and returns a function that ends that. */
+/** Starts the sweeps. Returns a function that stops them. */
 export function startSweep({ clock, everyMs, lane }: SweepParts): () => void {
   let isFirst = true;
-  // Twice as long: where it is not due then, somebody did it in the meantime.
+  // Twice the interval: if a sweep is not due by then, another worker has done it in the meantime.
   return repeat(clock, 2 * everyMs, async () => {
-    const isInAnyCase = isFirst ? 1 : "";
+    const isForced = isFirst ? 1 : "";
     isFirst = false;
-    let cursor = (await lane.operate("beginSweep", everyMs, isInAnyCase)) as string | null;
-    for (let page = 1; page <= MOST_PAGES && cursor !== null; page += 1) {
-      const isLast = page === MOST_PAGES ? 1 : "";
+    let cursor = (await lane.operate("beginSweep", everyMs, isForced)) as string | null;
+    for (let page = 1; page <= MAX_PAGES && cursor !== null; page += 1) {
+      const isLast = page === MAX_PAGES ? 1 : "";
       const next = (await lane.operate("sweep", cursor, PAGE, everyMs, isLast)) as string;
       cursor = next === "0" ? null : next;
     }

@@ -11,7 +11,7 @@ import type { Run } from "../job-run/run.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
 import { JobReply } from "../scripts/command-replies.ts";
 
-/** What the command that ends a job does with the lock of the job's key. */
+/** Instruction for the command that ends a job: how to release the lock of the job's key. */
 export type LockInstruction =
   /** The run has succeeded: the script releases the lock, and `onReply` passes the result to the run's `Lock`. */
   | { readonly kind: "release-held"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
@@ -79,8 +79,8 @@ export class TakenJob extends JobReply {
 
   /**
    * The job's keys as an argument of the script that ends the job. With this argument the script passes the keys on
-   * even if it cannot read them from the job. Empty if the script must read the keys itself. This is so for a job that
-   * does not run, and for a key that is not valid UTF-8 and was changed by decoding.
+   * even if it cannot read them from the job. Empty if the script must read the keys itself. A script must do so for a
+   * job that does not run, and for a key that is not valid UTF-8 and was changed by decoding.
    */
   get keysArgument(): string {
     const runs = (this.pin.kind === "keys" || this.pin.kind === "none") && this.outcome === undefined;

@@ -1,10 +1,10 @@
 /**
- * The locks of keys, which exclude other queues and plain code. They are asked for at the nodes of a `Redlock`. Those
- * of a run are acquired before it begins. When it ends, the one for the next job of its key is asked for (see
- * lock-ahead.ts).
+ * Acquires the locks of keys, which exclude other queues and plain code, by requests to the nodes of a `Redlock`. The
+ * locks of a run are acquired before the run starts. When a run succeeds and its key's next job is likely to follow,
+ * the lock for that job is requested as well (see lock-ahead.ts).
  *
- * `ScriptLocks` has another strategy: the lane's scripts take and release a lock with its job. A run does not know
- * which of the two it has, nor does the lane.
+ * `ScriptLocks` extends this class: the lane's scripts acquire and release a lock together with its job. Runs and the
+ * lane work with both classes in the same way.
  */
 import {
   type Clock,
@@ -21,8 +21,8 @@ import type { LockInstruction, TakenJob } from "../lane/taken-job.ts";
 import { LockAhead } from "./lock-ahead.ts";
 
 /**
- * A job waits this long in its slot for lock nodes that do not answer, and asks with the pause below. Connections may
- * not be up yet.
+ * How long a job waits in its slot for lock nodes that do not answer, for instance because they are not connected yet.
+ * `UNREACHABLE_PAUSE_MS` is the pause between two attempts.
  */
 const UNREACHABLE_WAIT_MS = 2_000;
 const UNREACHABLE_PAUSE_MS = 50;
@@ -31,7 +31,7 @@ export interface KeyLocksParts {
   readonly redlock: Redlock;
   readonly inFlight: InFlight;
   readonly ttl: number;
-  /** A job waits in its slot for a lock that is held for so many ms. */
+  /** How many ms a job waits in its slot for a lock that is held. */
   readonly timeout: number;
 }
 
@@ -58,18 +58,22 @@ export class KeyLocks implements LaneLocks {
     return lockInstruction;
   }
 
-  /** Returns the lock that a script has taken with the job, once. It is undefined if none did, or its lease is over. */
+  /**
+   * Returns the lock that a script has acquired together with the job, to the first caller. Undefined if no script has
+   * acquired one, or if its lease is over.
+   */
   claim(_taken: TakenJob): Lock | undefined {
     return undefined;
   }
 
   /**
-   * Acquires the locks of the run's keys by requests, or rejects as `acquire` of a `Redlock`.
+   * Acquires the locks of the run's keys by requests. Rejects like `acquire` of a `Redlock`.
    *
-   * It makes one attempt, which is all that a free lock needs. It then waits in the slot for one that is held: for the
-   * option `timeout`, or for two round trips where that is longer.
+   * The first attempt succeeds if the lock is free. If the lock is held, the job waits in its slot for the option
+   * `timeout`, or for two round trips if they take longer. With `timeout: 0` the second attempt does not wait.
    *
-   * Nodes that do not answer are asked again for a while: a stall is not a reason to send jobs back.
+   * If the nodes do not answer, the attempts are repeated for about two seconds, because jobs need not be sent back for
+   * a short stall.
    */
   async acquire(run: Run, signal: AbortSignal | undefined): Promise<Lock> {
     const { redlock, ttl, timeout } = this.#parts;
@@ -81,7 +85,7 @@ export class KeyLocks implements LaneLocks {
         const askedMs = this.#clock.monotonicMs();
         const lock = await protocol.tryAcquireAt(run.resources, { ...options, place: this.placeOf(run) });
         if (lock !== null) return lock;
-        // In less time the nodes cannot answer, and who has the lock would be unknown.
+        // In less time the nodes could not answer, and the holder of the lock would stay unknown.
         const leastMs = 2 * Math.ceil(this.#clock.monotonicMs() - askedMs);
         const waitMs = timeout === 0 ? 0 : Math.max(timeout, leastMs);
         return await protocol.acquireAt(run.resources, { ...options, place: this.placeOf(run), timeout: waitMs });
@@ -94,35 +98,35 @@ export class KeyLocks implements LaneLocks {
   }
 
   /**
-   * Returns the run's place in line for its locks. It asks anew each time, because a refusal tells how far this
-   * process's clock is off.
+   * Returns the run's place in line for its locks. The place is computed for each attempt, because a refusal reveals
+   * the error of this process's clock.
    */
   placeOf(run: Run): number {
     return run.place ?? protocolOf(this.#parts.redlock).placeAt(run.askedMs);
   }
 
   /**
-   * Releases the lock of a run that has succeeded, when BullMQ is about to be told that its job has ended. Resolves as
-   * `lock.release()` does.
+   * Releases the lock of a run that has succeeded, just before BullMQ sends the job's end. Resolves like
+   * `lock.release()`.
    */
   releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean> {
     const isFollowed = taken.isFollowed && run.lost === undefined;
     const released = lock.release();
-    if (isFollowed) this.#askAhead(run, taken);
+    if (isFollowed) this.#requestAhead(run, taken);
     return released;
   }
 
   /**
-   * Lets no script take a lock from now on: jobs are fetched by hand, so nobody would claim it, or the worker is
-   * closed.
+   * Stops scripts from acquiring locks. Called when the worker is closed, and when jobs are fetched by hand, because no
+   * run would claim the locks.
    */
-  stop(): void {}
+  stopScriptLocks(): void {}
 
   /**
-   * Asks for the lock of the key's next job in the same turn of the event loop as the release, so that both travel
+   * Requests the lock of the key's next job in the same turn of the event loop as the release, so that both are sent
    * together.
    */
-  #askAhead({ resources }: Run, taken: TakenJob): void {
+  #requestAhead({ resources }: Run, taken: TakenJob): void {
     const { redlock, inFlight, ttl } = this.#parts;
     const protocol = protocolOf(redlock);
     const place = protocol.placeAt(this.#clock.wallMs());
@@ -133,9 +137,7 @@ export class KeyLocks implements LaneLocks {
   }
 }
 
-/**
- * Returns the vote of a node where a key of the lock is of another type: something else is where the lock should be.
- */
+/** Returns the vote of a node where one of the lock's Redis keys has another type, because other code uses the name. */
 export function foreignVote(error: RedlockError): Vote | undefined {
   const votes = error instanceof QuorumUnreachableError ? error.votes : [];
   return votes.find((vote) => vote.error?.startsWith("WRONGTYPE"));

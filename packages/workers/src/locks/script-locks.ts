@@ -1,13 +1,14 @@
 /**
- * The lane's scripts take a key's lock with its job, if the locks are on the queue's own Redis. They release it with
- * the job's end. Such a lock costs no request.
+ * Lets the lane's scripts acquire a key's lock together with its job and release it with the job's end, if the locks
+ * are on the queue's own Redis. Such a lock costs no additional request.
  *
- * Some things no script does: a lock is held or waited for, or a job has several keys, fails, or is moved back. They
- * are left to the requests of `KeyLocks`. Everything is, until a mark that the lane left was found where the locks
- * are.
+ * The requests of `KeyLocks` handle the other cases: a lock that is held or has waiters, a job with several keys, and
+ * the release for a job that fails, is moved back, or is followed by the key's next job. Until a mark that the lane has
+ * set is found on the locks' Redis, requests handle all cases.
  *
- * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). It is held from before the processor is
- * called until after it has settled. A lock that no run claims is released with its job's end, or ends with its lease.
+ * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). A run holds the lock from before the
+ * processor is called until the processor has settled. A lock that no run claims is released with its job's end, or
+ * expires.
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError } from "@x/redlock-core";
 import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
@@ -17,30 +18,30 @@ import type { LockRules } from "../scripts/key-lock.lua.ts";
 import { KeyLocks, type KeyLocksParts } from "./key-locks.ts";
 
 /**
- * The command that ends a job follows its run within this time, in the same turn of the event loop. A run that is not
- * followed by one was not ended so.
+ * How long the end of a job may follow its run. Both normally happen in the same turn of the event loop. If the end
+ * does not follow in time, a request releases the lock.
  */
 const SAME_TURN_MS = 5;
-const PROVE_AGAIN_MS = 500;
+const PROOF_RETRY_MS = 500;
 
 const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
 
 export class ScriptLocks extends KeyLocks {
-  /** What the lane's scripts are composed with. */
+  /** Options for the lock in the lane's scripts. */
   readonly rules: LockRules;
   readonly #redlock: Redlock;
   readonly #embedded: EmbeddedLocks;
   readonly #clock: Clock;
-  /** Jobs that are about to be ended. */
-  #ending: TakenJob[] = [];
+  /** Jobs whose run has succeeded, and whose end BullMQ is about to send. */
+  #awaitingEnd: TakenJob[] = [];
   #isProven = false;
   #isStopped = false;
 
   /**
-   * Returns undefined where a script cannot take locks: they are on several nodes or in a Cluster, or JavaScript makes
-   * their names.
+   * Returns undefined if scripts cannot acquire the locks, because the locks are on several nodes or in a Cluster, or
+   * because a function computes their names.
    */
-  static on(
+  static create(
     parts: KeyLocksParts,
     names: { readonly resourcePrefix: string | undefined; readonly reserved: string },
   ): ScriptLocks | undefined {
@@ -63,11 +64,12 @@ export class ScriptLocks extends KeyLocks {
   }
 
   /**
-   * Finds out whether the lane's scripts run where the locks are. Until it is known that they do, they take none.
+   * Finds out whether the lane's scripts run on the Redis of the locks. The scripts acquire no locks until this is
+   * certain.
    *
-   * `leaveMark` has the lane leave a mark of this name, and resolves with its key. The call never rejects.
+   * `leaveMark` makes the lane set a mark with this name, and resolves with the mark's key. This call never rejects.
    */
-  async prove(leaveMark: (name: string) => Promise<unknown>): Promise<void> {
+  async proveSameRedis(leaveMark: (name: string) => Promise<unknown>): Promise<void> {
     while (!this.#isStopped) {
       try {
         const key = String(await leaveMark(this.#embedded.newToken()));
@@ -79,11 +81,11 @@ export class ScriptLocks extends KeyLocks {
       } catch (error) {
         if (error instanceof RedlockClosedError) return;
       }
-      await sleep(this.#clock, PROVE_AGAIN_MS);
+      await sleep(this.#clock, PROOF_RETRY_MS);
     }
   }
 
-  override stop(): void {
+  override stopScriptLocks(): void {
     this.#isStopped = true;
   }
 
@@ -96,9 +98,9 @@ export class ScriptLocks extends KeyLocks {
     if (token === "" || taken.fencingToken === undefined) return undefined;
     const { fencingToken, sent: asked } = taken;
     try {
-      return this.#embedded.adopt({ resource: this.#nameOf(taken), token, fencingToken, asked }, this.rules.ttlMs);
+      return this.#embedded.adopt({ resource: this.#resourceOf(taken), token, fencingToken, asked }, this.rules.ttlMs);
     } catch (error) {
-      // The Redlock was closed by its user: who asks it for a lock is told.
+      // The user has closed the `Redlock`. The request for the lock that follows reports this.
       if (error instanceof RedlockError) return undefined;
       throw error;
     }
@@ -119,10 +121,13 @@ export class ScriptLocks extends KeyLocks {
     return token === "" ? undefined : this.#releaseUnclaimed(taken, token);
   }
 
-  /** A lock that the script does not release is released by a request. */
+  /**
+   * Returns the instruction to release a lock that no run has claimed. If the script does not release it, a request
+   * does.
+   */
   #releaseUnclaimed(taken: TakenJob, token: string): LockInstruction {
     const onReply = (isReleased: boolean): void => {
-      if (!isReleased) void this.#embedded.drop({ resource: this.#nameOf(taken), token }, this.rules.ttlMs);
+      if (!isReleased) void this.#embedded.drop({ resource: this.#resourceOf(taken), token }, this.rules.ttlMs);
     };
     return { kind: "release-unclaimed", token, onReply };
   }
@@ -130,14 +135,14 @@ export class ScriptLocks extends KeyLocks {
   #expectEnd(taken: TakenJob, instruction: LockInstruction): void {
     settle(taken.lockInstruction, false);
     taken.lockInstruction = instruction;
-    this.#ending.push(taken);
-    if (this.#ending.length === 1) this.#clock.schedule(SAME_TURN_MS, this.#giveUp);
+    this.#awaitingEnd.push(taken);
+    if (this.#awaitingEnd.length === 1) this.#clock.schedule(SAME_TURN_MS, this.#settleLate);
   }
 
-  /** Gives up the jobs that nobody has ended in time. */
-  readonly #giveUp = (): void => {
-    const late = this.#ending;
-    this.#ending = [];
+  /** Lets requests release the locks of jobs whose end was not sent in time. */
+  readonly #settleLate = (): void => {
+    const late = this.#awaitingEnd;
+    this.#awaitingEnd = [];
     for (const taken of late) {
       const { lockInstruction } = taken;
       taken.lockInstruction = undefined;
@@ -145,7 +150,7 @@ export class ScriptLocks extends KeyLocks {
     }
   };
 
-  #nameOf(taken: TakenJob): string {
+  #resourceOf(taken: TakenJob): string {
     return this.rules.prefix + taken.lockName;
   }
 }

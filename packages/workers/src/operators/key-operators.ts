@@ -2,7 +2,7 @@
 import type { Clock } from "@x/redlock-core";
 import { choice, DAY_MS, integer, type Option, Schema, text } from "@x/redlock-core/protocol";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
-import type { Tell } from "../events.ts";
+import type { EmitEvent } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";
 import { KEY } from "../rules/entity-key.ts";
 import {
@@ -51,7 +51,7 @@ interface JobsOptions extends ListOptions {
 interface KeyOperatorsParts {
   readonly lane: Pick<Lane, "operate" | "stateOf" | "remove" | "idsOfJobsWithKey">;
   readonly clock: Clock;
-  readonly tell: Tell;
+  readonly emitEvent: EmitEvent;
 }
 
 /** Each method is described where users find it, at that of `ExclusiveWorker`. */
@@ -150,14 +150,14 @@ export class KeyOperators {
     const { for: ms = "" } = PAUSE.resolve(options);
     const { isNew, until } = parsePause(await this.#parts.lane.operate("pause", key, reason, ms));
     const end = until === undefined ? {} : { untilMs: until };
-    this.#parts.tell("keyPaused", () => ({ key, reason, ...end }));
+    this.#parts.emitEvent("keyPaused", () => ({ key, reason, ...end }));
     return isNew;
   }
 
   async resume(key: string): Promise<boolean> {
     KEY.of("key", key);
     const wasPaused = (await this.#parts.lane.operate("resume", key)) === 1;
-    this.#parts.tell("keyResumed", () => ({ key }));
+    this.#parts.emitEvent("keyResumed", () => ({ key }));
     return wasPaused;
   }
 

@@ -10,7 +10,7 @@ import { takesSignal } from "../bullmq/processor.ts";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { isMove } from "../bullmq/rules/move.ts";
 import { KeyBacklogError, type SupersededError } from "../errors.ts";
-import { aboutJob, type Tell, traces, type WorkerEvents } from "../events.ts";
+import { aboutJob, type EmitEvent, traces, type WorkerEvents } from "../events.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { type Outcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
 import { mustConfirm } from "../job-run/rules/lease.ts";
@@ -72,7 +72,7 @@ interface RunnerParts {
    * Renews BullMQ's lock of a job for `durationMs`. Resolves with false if the job no longer belongs to this worker.
    */
   readonly renew: (run: Run, durationMs: number) => Promise<boolean>;
-  readonly tell: Tell;
+  readonly emitEvent: EmitEvent;
 }
 
 const CONFIRM_ATTEMPTS = 3;
@@ -80,7 +80,8 @@ const CONFIRM_ATTEMPTS = 3;
 export class Runner {
   readonly #parts: RunnerParts;
   readonly #clock: Clock;
-  readonly #onLost = (run: Run, error: Error): void => this.#parts.tell("lost", () => ({ ...aboutJob(run), error }));
+  readonly #onLost = (run: Run, error: Error): void =>
+    this.#parts.emitEvent("lost", () => ({ ...aboutJob(run), error }));
 
   constructor(parts: RunnerParts) {
     this.#parts = parts;
@@ -129,7 +130,7 @@ export class Runner {
     const run = new Run({ ...jobFacts, sent, lockDurationMs, driftFactor }, this.#clock, this.#onLost);
     watchdog.add(run);
     inFlight.begin();
-    interrupts?.begins(jobId);
+    interrupts?.onRunStarted(jobId);
     return run;
   }
 
@@ -180,7 +181,7 @@ export class Runner {
   /** Ends a job that does not run. */
   #endDropped(job: Job, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
     const about = { jobId: String(job.id), keys: [key] };
-    this.#parts.tell("dropped", () => ({
+    this.#parts.emitEvent("dropped", () => ({
       ...about,
       reason: as,
       by: by === "" ? undefined : by,
@@ -193,7 +194,7 @@ export class Runner {
   #endInterrupted(run: Run, reason: SupersededError, error: unknown): NotRun {
     const { by } = reason;
     const facts = error === reason ? {} : { error };
-    this.#parts.tell("dropped", () => ({ ...aboutJob(run), reason: "interrupted" as const, by, ...facts }));
+    this.#parts.emitEvent("dropped", () => ({ ...aboutJob(run), reason: "interrupted" as const, by, ...facts }));
     return { notRun: "interrupted", by, ...(error === reason ? {} : { error: messageOf(error) }) };
   }
 
@@ -201,7 +202,7 @@ export class Runner {
   #endMerged(job: Job, taken: TakenJob, settled: Outcome & { readonly by: string }): unknown {
     const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, taken) };
     const outcome: WorkerEvents["merged"]["outcome"] = "error" in settled ? "failed" : "completed";
-    this.#parts.tell("merged", () => ({ ...about, by: settled.by, outcome }));
+    this.#parts.emitEvent("merged", () => ({ ...about, by: settled.by, outcome }));
     return valueOf(settled);
   }
 
@@ -227,8 +228,8 @@ export class Runner {
     const process = this.#parts.processor() as ExclusiveProcessorFunction<unknown, unknown, string>;
     const signal = (isSandboxed || takesSignal(process) ? run.signal : undefined) as AbortSignal;
     const { lock } = run;
-    if (lock === undefined || !locks.isLent) return process(job, run.token, signal, run);
-    return locks.inside(run, lock, () => process(job, run.token, signal, run));
+    if (lock === undefined || !locks.isLockVisible) return process(job, run.token, signal, run);
+    return locks.callWithin(run, lock, () => process(job, run.token, signal, run));
   }
 
   #mustConfirm(run: Run): boolean {
@@ -243,14 +244,14 @@ export class Runner {
    * If the job no longer belongs to this worker, it is left alone and no attempt is counted.
    */
   async #confirm(run: Run): Promise<void> {
-    const { lockDurationMs, renew, tell, watchdog } = this.#parts;
+    const { lockDurationMs, renew, emitEvent, watchdog } = this.#parts;
     for (let attempt = 1; this.#mustConfirm(run); attempt++) {
       const ageMs = run.ageMs();
       const sent = readClock(this.#clock);
       const isOurs = attempt <= CONFIRM_ATTEMPTS && (await renew(run, lockDurationMs));
       if (!isOurs) {
         run.markJobLockLost();
-        tell("stale", () => ({ ...aboutJob(run), ageMs }));
+        emitEvent("stale", () => ({ ...aboutJob(run), ageMs }));
         throw new DelayedError(
           `job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and no longer belongs to this worker`,
         );
