@@ -1,6 +1,6 @@
 /**
- * A queue with exclusive workers in Bull Board. BullMQ keeps jobs that wait for their key among the delayed ones. So a
- * dashboard says that they run in some minutes. Here they are waiting, with their key and the reason.
+ * Shows a queue with exclusive workers in Bull Board. BullMQ lists jobs that wait for their key as delayed, so a
+ * dashboard would show a time in some minutes. This adapter lists them as waiting, with their key and the reason.
  */
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import type { JobCounts, JobStatus, QueueAdapterOptions, QueueJobOptions } from "@bull-board/api/typings/app";
@@ -8,25 +8,28 @@ import { objectWith, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import type { Job, Queue } from "./bullmq/public.ts";
 import type { ExclusiveWorker } from "./exclusive-worker.ts";
 
-/** What the adapter asks a worker of the queue, which need not run. */
+/** The part of a worker of the queue that the adapter uses. The worker need not run. */
 export type KeyReader = Pick<ExclusiveWorker, "counts" | "explain" | "jobsOf" | "listKeys">;
 
 export interface ExclusiveQueueAdapterOptions extends Partial<QueueAdapterOptions> {
   /**
-   * A worker of the queue, also one that takes no job: `new ExclusiveWorker(name, null, { connection, autorun: false,
-   * key })`. Close it yourself.
+   * A worker of the queue. The worker may be one that takes no jobs: `new ExclusiveWorker(name, null, { connection,
+   * autorun: false, key })`. The adapter does not close it.
    */
   readonly worker: KeyReader;
 }
 
-/** More are not looked for, so that a page costs a bounded time. Those are listed as delayed, with their reason. */
+/**
+ * Maximum number of parked jobs that are looked for, so that the cost of a page is bounded. Further parked jobs are
+ * listed as delayed, with their reason.
+ */
 const MOST_PARKED = 10_000;
-/** The number of ids of delayed jobs that are read at a time. */
+/** Number of IDs of delayed jobs that are read at a time. */
 const CHUNK = 500;
-/** The number of the keys with the longest lines that are named. */
+/** Number of keys that the description names: the keys with the longest lines. */
 const NAMED_KEYS = 5;
 
-/** An em space, which no name of a job has: what follows is shown, and no part of the name. */
+/** An em space, which job names do not contain. The text after it is shown, but is not a part of the name. */
 const GAP = "\u2003";
 const SHOWN = /\u2003.*$/s;
 
@@ -39,14 +42,14 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
   readonly #worker: KeyReader;
   #backlog = "";
 
-  /** @throws TypeError naming option, rule and value */
+  /** @throws TypeError naming option, rule and value. */
   constructor(queue: Queue, { worker, ...options }: ExclusiveQueueAdapterOptions) {
     super(queue, options);
     this.#queue = queue;
     this.#worker = OPTIONS.resolve({ worker }).worker;
   }
 
-  /** Returns what was given, and the keys with the longest lines when the jobs were last counted. */
+  /** Returns the given description, followed by the keys that had the longest lines when the jobs were last counted. */
   override getDescription(): string {
     return [super.getDescription(), this.#backlog].filter((text) => text !== "").join(" · ");
   }
@@ -62,7 +65,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
       .slice(0, NAMED_KEYS)
       .map((key) => `key ${JSON.stringify(key.key)}: ${key.parked} wait${key.paused === undefined ? "" : ", paused"}`)
       .join("; ");
-    // Between the two answers jobs may have come and gone.
+    // Jobs may have been added or completed between the two replies.
     const moved = Math.min(parked, counts["delayed"] ?? 0);
     return { ...counts, delayed: (counts["delayed"] ?? 0) - moved, waiting: (counts["waiting"] ?? 0) + moved };
   }
@@ -78,7 +81,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return job === undefined ? undefined : await this.#explained(job);
   }
 
-  /** Adds a job. A copy of one has nothing of what is shown of that one. */
+  /** Adds a job. If the job is a copy of a shown job, the added explanations are removed first. */
   override async addJob(name: string, data: unknown, options: QueueJobOptions): Promise<Job> {
     const { group: _, ...own } = options as QueueJobOptions & { readonly group?: unknown };
     return await super.addJob(name.replace(SHOWN, ""), data, own);
@@ -98,7 +101,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return jobs.filter((job) => job !== undefined);
   }
 
-  /** Reads the ids key by key, each line in its order. */
+  /** Returns the IDs of parked jobs key by key, each line in its order. */
   async #parkedIds(count: number): Promise<readonly string[]> {
     const most = Math.min(count, MOST_PARKED);
     const ids = new Set<string>();
@@ -110,7 +113,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return [...ids].slice(0, most);
   }
 
-  /** Lists the jobs that are delayed for another reason than their key. */
+  /** Returns the IDs of the jobs that are delayed for another reason than their key. */
   async #delayedIds(start: number, last: number): Promise<readonly string[]> {
     const parked = new Set(await this.#parkedIds(MOST_PARKED));
     const found: string[] = [];
@@ -122,7 +125,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
     return found.slice(start, last + 1);
   }
 
-  /** The dashboard shows a group beside a job: that is its key here. Beside its name is the reason why it waits. */
+  /** Adds the job's keys, as the group that the dashboard shows, and the reason why the job waits, next to its name. */
   async #explained(job: Job): Promise<Job> {
     if (job.id === undefined || job.finishedOn !== undefined) return job;
     const explanation = await this.#worker.explain(job.id);

@@ -1,7 +1,9 @@
 /**
- * A worker is closed in this order. It leaves the other workers, and no job waits to begin. BullMQ's worker is closed.
- * No script takes a lock, and no job is brought back, any more. When the last run has released its locks, its `Redlock`
- * is closed.
+ * Closes a worker in this order:
+ * - The worker leaves the registry of workers, and the waits of jobs that have not started end.
+ * - BullMQ's worker is closed.
+ * - Scripts acquire no further locks, and no more jobs are brought back.
+ * - When the last run has released its locks, the worker's own `Redlock` is closed.
  */
 import type { Redlock } from "@x/redlock-core";
 import type { InFlight } from "@x/redlock-core/protocol";
@@ -16,7 +18,7 @@ interface ClosingParts {
   readonly inFlight: InFlight;
   readonly stopSweeping: () => void;
   readonly stopListening: () => void;
-  /** The `Redlock`, if it is the worker's own. */
+  /** The worker's own `Redlock`. Undefined if the user has passed one. */
   readonly redlock: Redlock | undefined;
 }
 
@@ -30,7 +32,7 @@ export class Closing {
     this.#parts = parts;
   }
 
-  /** Aborts when the worker is being closed: it ends the waits of jobs that have not begun. */
+  /** Aborts when the worker is being closed. Ends the waits of jobs that have not started. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
@@ -39,14 +41,17 @@ export class Closing {
     return this.#isForced;
   }
 
-  /** Leaves the other workers, and ends the waits of jobs that have not begun. BullMQ's worker is closed next. */
+  /**
+   * Leaves the registry of workers, and ends the waits of jobs that have not started. The caller closes BullMQ's worker
+   * next.
+   */
   begin(force: boolean): void {
     this.#parts.registry.leave();
     this.#isForced ||= force;
     this.#controller.abort();
   }
 
-  /** Does what is left when BullMQ's worker is closed. With `force`, runs that go on are not waited for. */
+  /** Finishes the close after BullMQ's worker has been closed. With `force`, running jobs are not awaited. */
   end(force: boolean): Promise<void> {
     this.#ended ??= this.#end(force);
     return this.#ended;

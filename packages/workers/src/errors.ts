@@ -1,5 +1,6 @@
 /**
- * Pure: what can go wrong. There is one class per decision that a caller can make, with a stable `code` and plain data.
+ * Pure: the errors of this package. Each decision that a caller can make has its own class, with a stable `code` and
+ * plain data.
  */
 import type { Finding } from "@x/redlock-core";
 import { plainError } from "@x/redlock-core/protocol";
@@ -16,8 +17,8 @@ export type ExclusiveWorkerErrorCode =
   | "DIVISION_MISMATCH";
 
 /**
- * The base of every error of this package, except `TypeError` and `RangeError` for options, and the errors of
- * `@x/redlock-core`.
+ * Base class of all errors of this package. Exceptions: invalid options throw `TypeError` or `RangeError`, and
+ * `@x/redlock-core` has its own errors.
  */
 export abstract class ExclusiveWorkerError extends Error {
   abstract readonly code: ExclusiveWorkerErrorCode;
@@ -29,24 +30,26 @@ export abstract class ExclusiveWorkerError extends Error {
 }
 
 /**
- * The installed BullMQ is not one whose scripts this package knows. The constructor throws this before anything is
+ * This package does not know the scripts of the installed BullMQ. The constructor throws this error before anything is
  * sent.
  */
 export class UnsupportedBullMQError extends ExclusiveWorkerError {
   readonly code = "UNSUPPORTED_BULLMQ" as const;
-  /** What differs, for instance the names of scripts. */
+  /** The differences, for instance the names of scripts. */
   readonly differences: readonly string[];
 
   constructor(differences: readonly string[]) {
     super(
       `this BullMQ is unknown to @x/workers (${differences.join("; ")}): install BullMQ 5.81 or 6.0 to 6.7, ` +
-        "or a newer @x/workers; running with an unknown one could lose the order or the exclusion of jobs",
+        "or a newer @x/workers; running with an unknown version could lose the order or the exclusion of jobs",
     );
     this.differences = differences;
   }
 }
 
-/** The job's key cannot be used. The job fails before the processor is called, and is retried as its options say. */
+/**
+ * The job's key cannot be used. The job fails before the processor is called, and is retried according to its options.
+ */
 export class JobKeyError extends ExclusiveWorkerError {
   readonly code = "JOB_KEY" as const;
   readonly jobId: string;
@@ -58,10 +61,11 @@ export class JobKeyError extends ExclusiveWorkerError {
 }
 
 /**
- * An `error` event says that something stands where the lock of a job's key should be, and is no lock. It never
- * expires, or is of another type.
+ * An `error` event: other data is stored where the lock of a job's key should be. The data never expires or has another
+ * type, so it is not a lock.
  *
- * The job does not fail: it waits until that key is gone. Give the locks names of their own (`resource`).
+ * The job does not fail. The job waits until the Redis key with this data is gone. Use names that only locks have
+ * (`resource`).
  */
 export class NotALockError extends ExclusiveWorkerError {
   readonly code = "NOT_A_LOCK" as const;
@@ -73,63 +77,62 @@ export class NotALockError extends ExclusiveWorkerError {
     { node, error }: { readonly node: string; readonly error?: string | undefined },
   ) {
     const what =
-      error === undefined
-        ? "a key of that name never expires"
-        : `that key or one beside it is of another type (${error})`;
+      error === undefined ? "a key of this name never expires" : `a key of this lock has another type (${error})`;
     super(
       `job ${jobId} waits for the lock ${resources.map((name) => JSON.stringify(name)).join(", ")}, but on ${node} ${what}: ` +
-        "it is no lock. Give the locks of keys names of their own with the option resource",
+        "this is not a lock. Give the locks of keys their own names with the option resource",
     );
     this.jobId = jobId;
   }
 }
 
 /**
- * An `error` event says that the queue's Redis refused a command of the lane, for instance for want of rights. No job
- * fails by that.
+ * An `error` event: the queue's Redis rejected a command of the lane, for instance because of missing rights. No job
+ * fails because of this.
  *
- * A job that could not be judged waits for `recheckInterval`. A key that could not be passed on is passed on when it is
- * next asked for.
+ * A job that could not be judged waits for `recheckInterval`. A key that could not be passed on is passed on when a
+ * script next looks at the key.
  */
 export class LaneError extends ExclusiveWorkerError {
   readonly code = "LANE" as const;
 
   constructor(queue: string, fault: string) {
-    super(`queue ${queue}: a job could not be judged, or its key not passed on, and is again later: ${fault}`);
+    super(
+      `queue ${queue}: a job could not be judged or its key could not be passed on, which is repeated later: ${fault}`,
+    );
   }
 }
 
-/** What `ExclusiveWorker.check` may find. */
+/** Code of a finding of `ExclusiveWorker.check`. */
 export type WorkerFindingCode =
   /**
-   * The subjects run without having their key: somebody took them who knows no keys. They are jobs by their ids, at
-   * most 100.
+   * The subjects run without their key, because a plain worker has taken them. The subjects are job IDs, at most 100.
    */
   | "PLAIN_WORKER"
-  /** The subjects have another `key`. They are other workers of the queue, as `host:pid`. */
+  /** The subjects have another `key`. The subjects are other workers of the queue, as `host:pid`. */
   | "OTHER_KEY"
-  /** The subjects, other workers, have other names of locks, or another number of nodes for them. */
+  /** The subjects, other workers, use other names for the locks, or another number of lock nodes. */
   | "OTHER_LOCKS"
   /** The subjects, other workers, have another `onFailure`. */
   | "OTHER_ON_FAILURE"
   /** The subjects, other workers, have another `perKey`, `between` or `whenBusy`. */
   | "OTHER_PER_KEY"
-  /** The queue, the subject, is divided into other partitions than this process has. */
+  /** The subject, a queue, is divided into other partitions than this process expects. */
   | "OTHER_PARTITIONS"
-  /** The option `key` looks as if its path was meant to begin in the job; it begins in `job.data`. */
+  /** The option `key` looks like a path that begins in the job. In fact every path begins in `job.data`. */
   | "KEY_PATH"
-  /** The option `skipStalledCheck` weakens a promise, as the message says. */
+  /** The option `skipStalledCheck` weakens a promise. The message names the promise. */
   | "NO_STALLED_CHECK"
-  /** The option `skipLockRenewal` weakens a promise, as the message says. */
+  /** The option `skipLockRenewal` weakens a promise. The message names the promise. */
   | "NO_LOCK_RENEWAL"
-  /** The option `maxStalledCount: 0` weakens a promise, as the message says. */
+  /** The option `maxStalledCount: 0` weakens a promise. The message names the promise. */
   | "NO_SECOND_RUN";
 
 export type WorkerFinding = Finding<WorkerFindingCode>;
 
 /**
- * An `error` event says that the workers of the queue do not agree, so that jobs of one key may run side by side. It
- * comes once; see `ExclusiveWorker.check`.
+ * An `error` event: workers of the queue have different options, so jobs of one key may run at the same time. Emitted
+ * once for each finding of `ExclusiveWorker.check`.
  */
 export class WorkerMismatchError extends ExclusiveWorkerError {
   readonly code = "WORKER_MISMATCH" as const;
@@ -142,11 +145,11 @@ export class WorkerMismatchError extends ExclusiveWorkerError {
 }
 
 /**
- * The queue is divided in another way than this process says, or is being moved to another division. The message says
- * what to do.
+ * The queue is divided in another way than this process expects, or is being moved to another division. The message
+ * says what to do.
  *
- * `add` and `moveFrom` of a `PartitionedQueue` reject with it, and nothing was added or moved. A `PartitionedWorker`
- * runs nothing, and emits it as an `error` event.
+ * `add` and `moveFrom` of a `PartitionedQueue` reject with this error and have added or moved nothing. A
+ * `PartitionedWorker` runs no job, and emits this error as an `error` event.
  */
 export class DivisionMismatchError extends ExclusiveWorkerError {
   readonly code = "DIVISION_MISMATCH" as const;
@@ -159,8 +162,8 @@ export class DivisionMismatchError extends ExclusiveWorkerError {
 }
 
 /**
- * More jobs wait for the key than `perKey.maxWaiting` lets. The job fails before the processor is called, and is
- * retried as its options say.
+ * The line of the job's key is full (`perKey.maxWaiting`). The job fails before the processor is called, and is retried
+ * according to its options.
  */
 export class KeyBacklogError extends ExclusiveWorkerError {
   readonly code = "KEY_BACKLOG" as const;
@@ -168,26 +171,28 @@ export class KeyBacklogError extends ExclusiveWorkerError {
   readonly key: string;
 
   constructor(jobId: string, key: string) {
-    super(`job ${jobId}: as many jobs wait for key ${JSON.stringify(key)} as perKey.maxWaiting lets`);
+    super(`job ${jobId}: the line of key ${JSON.stringify(key)} is full (perKey.maxWaiting)`);
     this.jobId = jobId;
     this.key = key;
   }
 }
 
 /**
- * A newer job of the same keys waits, and `whenBusy` is `"interrupt"`: the reason of the processor's `signal`.
+ * A newer job with one of the same keys is waiting, and `whenBusy` is `"interrupt"`. This error is the reason with
+ * which the processor's `signal` aborts.
  *
- * The job is not run again. It completes as superseded if its processor rejects, and as usual if that resolves.
+ * The job does not run again. If its processor rejects, the job completes as interrupted. If the processor resolves,
+ * the job completes as usual.
  */
 export class SupersededError extends ExclusiveWorkerError {
   readonly code = "SUPERSEDED" as const;
   readonly jobId: string;
   readonly key: string;
-  /** The newer job. */
+  /** ID of the newer job. */
   readonly by: string;
 
   constructor(jobId: string, key: string, by: string) {
-    super(`job ${jobId}: job ${by} is newer, and waits for key ${JSON.stringify(key)}`);
+    super(`job ${jobId}: the newer job ${by} waits for key ${JSON.stringify(key)}`);
     this.jobId = jobId;
     this.key = key;
     this.by = by;
@@ -195,11 +200,11 @@ export class SupersededError extends ExclusiveWorkerError {
 }
 
 /**
- * BullMQ's lock of this job ended or was taken, so the job will run, or runs, elsewhere. What the processor returns
- * afterwards is not recorded.
+ * BullMQ's lock of this job has expired or was taken over, so the job runs elsewhere or will do so. The return value of
+ * the processor is not recorded.
  *
- * It is the reason of the processor's `signal`. `assertHeld(minRemaining)` throws it, too, if the lock is held for
- * less.
+ * This error is the reason with which the processor's `signal` aborts. `assertHeld(minRemaining)` also throws it if the
+ * lock is held for less than `minRemaining` ms.
  */
 export class JobLockLostError extends ExclusiveWorkerError {
   readonly code = "JOB_LOCK_LOST" as const;
@@ -223,13 +228,13 @@ export class JobLockLostError extends ExclusiveWorkerError {
   }
 }
 
-/** Clients hang the command that failed on an error by these names, with its arguments: the password of an AUTH. */
+/**
+ * Properties in which clients add the failed command to an error. The command's arguments may contain the password of
+ * an AUTH.
+ */
 const CLIENT_FACTS = ["command", "lastNodeError"] as const;
 
-/**
- * Returns what may be told of an error that BullMQ passes on as its client made it. Every other error is returned as it
- * is.
- */
+/** Removes the client's failed command from an error that BullMQ passes on. Returns every other error unchanged. */
 export function withoutCommand(error: unknown): unknown {
   return error instanceof Error && CLIENT_FACTS.some((name) => name in error) ? plainError(error) : error;
 }

@@ -1,5 +1,5 @@
 /**
- * These are the events of an `ExclusiveWorker` beside BullMQ's own, which are also published on channels
+ * The events of an `ExclusiveWorker` in addition to BullMQ's, which are also published on diagnostics channels
  * (`x.workers.parked`, …).
  */
 import { Channels, type Known, Traced } from "@x/redlock-core/protocol";
@@ -12,38 +12,43 @@ interface AboutJob {
 }
 
 export interface WorkerEvents {
-  /** One fetch parked jobs, whose keys were busy, on its way to another job. */
+  /** A fetch has parked `jobs` jobs, whose keys were busy, before it found another job or gave up. */
   parked: { readonly queue: string; readonly jobs: number };
-  /** A job got the locks of its keys. */
+  /** A job has received the locks of its keys. */
   locked: AboutJob & { readonly fencingToken: number; readonly waitMs: number };
   /**
-   * A job went back to `delayed` because plain code has its lock, because too few nodes answered, or because its
-   * processor called `lock.backOff`.
+   * A job has returned to `delayed`. The reason is `held` if plain code holds the lock, and `backOff` if the processor
+   * has called `lock.backOff`. The reason is `unreachable` if too few lock nodes answered, or the lock was lost before
+   * the job started.
    */
   yielded: AboutJob & { readonly reason: "held" | "unreachable" | "backOff"; readonly delayMs: number };
   /** A job that had yielded was brought back because its lock was released. */
   woken: AboutJob;
-  /** A job's processor ended and its locks were released. `confirmed` is true if they were ours until then. */
+  /**
+   * A job's processor has settled and the job's locks were released. `confirmed`: whether this worker held them until
+   * the release.
+   */
   released: AboutJob & { readonly fencingToken: number; readonly heldMs: number; readonly confirmed: boolean };
   /**
-   * A job did not run: too many wait for its key (`backlog`), a newer one waits (`superseded`), or its key was busy
-   * (`busy`). Or it ran, and rejected because a newer one waits (`interrupted`). `error` is what it rejected with, if
-   * that was not the reason of its signal. `by` is the job for which it gave way, or that has the key.
+   * A job did not run: the line of its key was full (`backlog`), a newer job is waiting (`superseded`), or its key was
+   * busy (`busy`). With `interrupted`, the job's processor has rejected because a newer job is waiting. `error` is then
+   * the processor's error, unless this is the reason of the signal. `by` is the ID of the newer job or of the job that
+   * has the key.
    */
   dropped: AboutJob & {
     readonly reason: "backlog" | "superseded" | "busy" | "interrupted";
     readonly by: string | undefined;
     readonly error?: unknown;
   };
-  /** A job ended as the call of job `by`, which had it in its batch, has said. */
+  /** A job has ended with the outcome that the call of job `by` has set for it. */
   merged: AboutJob & { readonly by: string; readonly outcome: "completed" | "failed" };
-  /** A running job lost BullMQ's lock or a lock of its keys; its signal was aborted. */
+  /** A running job has lost BullMQ's lock or a lock of its keys, and its signal was aborted. */
   lost: AboutJob & { readonly error: Error };
-  /** A job was not started, because its fetch was too long ago and another worker may have it. */
+  /** A job was not started, because it was fetched too long ago and another worker may have taken it since. */
   stale: AboutJob & { readonly ageMs: number };
   /**
-   * An operator paused a key by this worker, or a processor called `lock.backOff`. A pause that ends by itself has
-   * `untilMs`, in ms since the epoch.
+   * An operator has paused a key through this worker, or a processor has called `lock.backOff`. `untilMs`: when the
+   * pause ends by itself, in ms since the epoch. Undefined for a pause without an end.
    */
   keyPaused: {
     readonly queue: string;
@@ -51,34 +56,34 @@ export interface WorkerEvents {
     readonly reason: string;
     readonly untilMs?: number;
   };
-  /** An operator resumed a key by this worker. It is not told of a pause that ended by itself. */
+  /** An operator has resumed a key through this worker. Not emitted for a pause that ends by itself. */
   keyResumed: { readonly queue: string; readonly key: string };
   /**
-   * A job waits because as many of its key have started as its rate allows. `untilMs` is when the next one may, in
-   * ms since the epoch by the clock of Redis. It is told once for each such time, by the worker that looked at the job.
+   * A job waits because its key has reached its rate. `untilMs`: when the key's next job may start, in ms since the
+   * epoch by the clock of Redis. Emitted once for each `untilMs`, by the worker that looked at the job.
    */
   keyLimited: { readonly queue: string; readonly key: string; readonly untilMs: number };
 }
 
-/** The listeners of an `ExclusiveWorker`, by the event: BullMQ's, and those of `WorkerEvents`. */
+/** The listeners of an `ExclusiveWorker` by event: BullMQ's events and `WorkerEvents`. */
 export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerListener<Data, Result, Name> & {
   [Event in keyof WorkerEvents]: (message: WorkerEvents[Event]) => void;
 };
 
-/** What an event says beside the queue. */
+/** The data of each event without the queue. */
 type Facts = { readonly [Name in keyof WorkerEvents]: Omit<WorkerEvents[Name], "queue"> };
 
-/** Tells one event of the queue. `message` is only called if somebody listens. */
+/** Emits an event of the queue. `message` is only called if the event has a listener. */
 export type EmitEvent = <Name extends keyof WorkerEvents>(name: Name, message: () => Facts[Name]) => void;
 
-/** What tells the listeners of a worker. */
+/** The part of a worker that its events need. */
 interface Emitter {
   readonly name: string;
   listenerCount(name: string): number;
   emit(name: never, message: never): boolean;
 }
 
-/** Tells the listeners of a worker, and those of the channels. */
+/** Returns a function that emits events to a worker's listeners and to the channels' subscribers. */
 export function eventEmitterOf(worker: Emitter): EmitEvent {
   return (name, message) => {
     const isHeard = worker.listenerCount(name) > 0;
@@ -110,11 +115,13 @@ const NAMES: Known<WorkerEvents> = {
 
 export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES);
 
-/** What the messages of the tracing channel `x.workers:run` have. The span of BullMQ's `telemetry` is active then. */
+/**
+ * Messages of the tracing channel `x.workers:run`. The span of BullMQ's `telemetry` is active during their publication.
+ */
 export interface WorkerTraces {
   /**
-   * The processor, from its call to its end. `parkedMs` is from when the job was parked, because its key was busy, to
-   * that call, by the clocks of the two workers. It is 0 if its keys were free.
+   * One call of a processor. `parkedMs`: the time from when the job was parked, because its key was busy, to the call,
+   * by the clocks of the two workers. 0 if the job was not parked.
    */
   run: AboutJob & { readonly fencingToken: number; readonly parkedMs: number };
 }

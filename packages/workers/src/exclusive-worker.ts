@@ -1,20 +1,21 @@
 /**
- * An `ExclusiveWorker` is BullMQ's `Worker`, with at most one job per key at a time.
+ * BullMQ's `Worker`, but with at most one running job for each key.
  *
- * It guarantees the following, while clocks advance at nearly the same rate and the lock's nodes keep their data (see
+ * The following is guaranteed while clocks advance at nearly the same rate and the lock nodes keep their data (see
  * `@x/redlock-core`):
- * - Jobs of a key run one after the other, across workers and processes. Through the key's lock, they do so across
- *   queues and plain code. With `perKey.concurrency`, at most so many run at once, each with a lock of its own.
- * - Jobs of a key start in the order in which BullMQ would have given them out.
- * - A job that was taken and not finished keeps its key, and is run again before the key's other jobs.
- * - Other keys do not wait for a busy one while there is a free slot.
+ * - Jobs of a key run one after the other, across workers and processes. Because of the key's lock, the same is true
+ *   across queues and plain code. With `perKey.concurrency`, up to that many jobs run at the same time, each with its
+ *   own lock.
+ * - Jobs of a key start in the order in which BullMQ would have handed them out.
+ * - A job that was taken and has not finished keeps its key, and runs again before the key's other jobs.
+ * - As long as a slot is free, the jobs of other keys do not wait for a busy key.
  *
- * It does not guarantee the following:
- * - That a paused process stops by itself: give `lock.fencingToken` to what the job writes to.
- * - That a job runs only once: BullMQ runs it at least once.
- * - The order of jobs that were retried with `onFailure: "skip"`, and of priorities against a job that was already
- *   chosen.
- * - Any order after the lane's keys were deleted by hand.
+ * Not guaranteed:
+ * - That a frozen process stops by itself. Pass `lock.fencingToken` to every store that the job writes to.
+ * - That a job runs only once. BullMQ runs each job at least once.
+ * - The order of jobs that are retried with `onFailure: "skip"`, and the order between a more urgent job and a job that
+ *   was already chosen.
+ * - Any order after the lane's Redis keys were deleted by hand.
  */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { integer, Schema, shaped } from "@x/redlock-core/protocol";
@@ -29,11 +30,11 @@ import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./op
 import { LABELS, prometheusText } from "./operators/rules/prometheus.ts";
 import type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
-import { rejectingPlainly } from "./plainly.ts";
 import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
-import { abandon, planOf, type WorkerParts, warn, wire } from "./wire.ts";
+import { rejectWithoutCommand } from "./without-command.ts";
+import { closeUnused, createWorkerParts, planWorker, type WorkerParts, warn } from "./worker-parts.ts";
 
-/** The name of an event without arguments. BullMQ's own types are told of ours by it. */
+/** Name of a BullMQ event without arguments. BullMQ's typed methods accept the names of our events as this name. */
 type BullEvent = "ready";
 
 const JOB = shaped<Job>(
@@ -49,18 +50,21 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   Name
 > {
   // oxlint-enable typescript/no-explicit-any
-  /** The locks of the keys live here. Use it for plain code of this process that works on the same entities. */
+  /**
+   * The `Redlock` that stores the locks of the keys. Use it for plain code of this process that works on the same
+   * entities.
+   */
   readonly redlock: Redlock;
   readonly #options: ResolvedExclusiveOptions;
   readonly #parts: WorkerParts;
   #isWarned = false;
 
   /**
-   * Makes a worker as BullMQ's constructor does, with `options.key` added (see `ExclusiveOptions`). `backendFactory`,
-   * where BullMQ takes one, must make BullMQ's own Redis backend.
+   * Creates a worker as BullMQ's constructor does. The option `key` and its companions are described at
+   * `ExclusiveOptions`. `backendFactory`, which BullMQ 6 accepts, must create BullMQ's own Redis backend.
    *
-   * Throws `TypeError` or `RangeError` for bad options, and `UnsupportedBullMQError` for a BullMQ that is not known,
-   * all before anything is sent.
+   * Throws `TypeError` or `RangeError` for invalid options, and `UnsupportedBullMQError` for an unknown BullMQ. In both
+   * cases nothing has been sent.
    */
   constructor(
     name: string,
@@ -68,7 +72,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     given: ExclusiveWorkerOptions<Data, Name>,
     backendFactory?: object,
   ) {
-    const plan = planOf(name, processor, given);
+    const plan = planWorker(name, processor, given);
     const { options } = plan;
     try {
       super(
@@ -78,20 +82,20 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
         ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []),
       );
     } catch (error) {
-      abandon(plan);
+      closeUnused(plan);
       throw error;
     }
     if (isWrapper(processor)) acceptSignal(this);
     this.#options = options;
     this.redlock = plan.redlock;
     try {
-      this.#parts = wire(plan, {
+      this.#parts = createWorkerParts(plan, {
         worker: this as unknown as Worker,
         processor: () => this.processFn,
         makeJob: (fields, jobId) => super.createJob(decodeJob(fields, jobId) as never, jobId),
       });
     } catch (error) {
-      abandon(plan);
+      closeUnused(plan);
       super.close(true).catch(() => {});
       throw error;
     }
@@ -100,21 +104,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Lists the keys that are busy, paused, or waited for: at most `limit` (default 1000) of them, in no order. It costs
-   * O(busy keys).
+   * Lists the keys that are busy, paused, or have jobs in line: at most `limit` (default 1000) keys, in no particular
+   * order. The cost is O(busy keys).
    *
-   * BullMQ's workers have a property `keys`, hence the name.
+   * The name differs from `keys`, which is a property of BullMQ's workers.
    */
   async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
     return await this.#parts.operators.list(options);
   }
 
   /**
-   * Returns who has a key, and who waits for it: at most `limit` (default 1000) of these.
+   * Returns the jobs that have a key and the jobs that wait for it: at most `limit` (default 1000) waiting jobs in each
+   * state.
    *
-   * `state` says which ones. They are in line (`"parked"`, the default), wait in the queue itself (`"waiting"`), wait
-   * for their time or retry (`"delayed"`), or all of these (`"all"`). But for `"parked"`, it costs O(jobs of the queue
-   * in that state), in pages.
+   * `state` selects the waiting jobs. The default `"parked"` means the jobs in line, and `"waiting"` the jobs in the
+   * queue itself. `"delayed"` means the jobs that wait for their time or retry, and `"all"` all three. Except for
+   * `"parked"`, the cost is O(jobs of the queue in this state), in pages.
    */
   async jobsOf(
     key: string,
@@ -124,29 +129,29 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Removes the jobs of a key that do not run, with their children, for good. It removes all of them, or those of one
-   * `state`, as `jobsOf` has them. Resolves with their number.
+   * Permanently removes the jobs of a key that are not running, with their children. `state` restricts the removal to
+   * one state of `jobsOf`. Resolves with the number of removed jobs.
    *
-   * A job that runs is left, and so is the next one of a job scheduler. One that is added meanwhile may be removed,
-   * too. It costs O(jobs of the queue in that state), in pages.
+   * Running jobs are left alone, and so is the next job of a job scheduler. Jobs that are added during the call may be
+   * removed as well. The cost is O(jobs of the queue in this state), in pages.
    */
   async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
     return await this.#parts.operators.remove(key, options);
   }
 
-  /** Explains why a job waits, behind whom and until when. Resolves undefined if there is no such job. */
+  /** Explains why a job waits, behind which jobs and until when. Resolves with undefined if the job does not exist. */
   async explain(jobId: string): Promise<Explanation | undefined> {
     return await this.#parts.operators.explain(jobId);
   }
 
   /**
-   * Pauses a key: none of its jobs is started from now on, in any process, until `resumeKey`. With `for`, the pause
-   * ends when so many ms have passed by the clock of the queue's Redis. One that runs goes on.
+   * Pauses a key. No process starts a job of the key until `resumeKey` is called. With `for`, the pause also ends after
+   * that many ms by the clock of the queue's Redis. A running job continues.
    *
-   * Resolves false if the key was paused already. Of two pauses the one that ends later stays, with its reason.
+   * Resolves with false if the key was already paused. The pause that ends later then remains, with its reason.
    *
-   * A job may have the key and not run: it was chosen, waits for its retry or its lock, or has stalled. It goes first
-   * afterwards. Plain code is not kept out: lock the key's resource for that.
+   * A job may have the key without running: it was chosen, waits for its retry or lock, or has stalled. This job goes
+   * first after the pause. Plain code is not kept out. To exclude plain code, acquire the lock of the key's resource.
    */
   async pauseKey(
     key: string,
@@ -157,59 +162,63 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Ends a pause, the halt after a failed job, or both: look at `paused.jobId` of `listKeys()` before. Resolves false
-   * if the key was not paused.
+   * Ends a pause, the halt after a failed job, or both. Before the call, `paused.jobId` of `listKeys()` names the
+   * failed job. Resolves with false if the key was not paused.
    *
-   * To run the failed job again before the others, retry it first (`job.retry()`).
+   * To run the failed job again before the others, retry the job first (`job.retry()`).
    */
   async resumeKey(key: string): Promise<boolean> {
     return await this.#parts.operators.resume(key);
   }
 
   /**
-   * Says what holds for a key from now on instead of the workers' `perKey`, until it is said anew or removed. All
-   * workers of the queue see it with their next decision. What was said before is forgotten.
+   * Replaces the workers' `perKey` for one key, until the policy is replaced or removed. All workers of the queue
+   * follow the policy from their next decision on. An earlier policy of the key is dropped completely.
    *
-   * Where more jobs run than may from now on, they go on, and the next one starts when fewer do. A lower `maxWaiting`
-   * holds for the next job that comes. A `rate` counts the starts that the rate before has counted.
-   * @throws RangeError for what would have no effect in this worker, unless it only asks, or in one that runs.
+   * If more jobs run than the policy allows, all of these jobs continue, and the next job starts when enough jobs have
+   * ended. A lower `maxWaiting` applies to the next job that arrives. A `rate` includes the starts that were counted
+   * for the previous rate.
+   * @throws RangeError for a policy that would have no effect in a running worker of the queue. The same applies to
+   *   this worker, unless its jobs are fetched by hand.
    */
   async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
     await this.#parts.policies.set(key, policy);
   }
 
-  /** Returns what `setKeyPolicy` has said of a key, or undefined. */
+  /** Returns the policy of a key. Undefined if the key has none. */
   async getKeyPolicy(key: string): Promise<KeyPolicy | undefined> {
     return await this.#parts.policies.get(key);
   }
 
-  /** Lets the workers' `perKey` hold for a key again. Resolves false if nothing else did. */
+  /**
+   * Removes the policy of a key, so that the workers' `perKey` applies again. Resolves with false if the key had none.
+   */
   async removeKeyPolicy(key: string): Promise<boolean> {
     return await this.#parts.policies.remove(key);
   }
 
   /**
-   * Returns what `setKeyPolicy` has said, by the key: at most `limit` (default 1000) keys, in no order. It costs O(busy
-   * keys, and keys with a policy).
+   * Returns the policies by key: at most `limit` (default 1000), in no particular order. The cost is O(busy keys and
+   * keys with a policy).
    */
   async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
     return await this.#parts.policies.list(options);
   }
 
   /**
-   * Counts jobs that a free slot would take now (`runnable`), that run (`active`), and that wait for their key
-   * (`parked`, a part of BullMQ's `delayed`).
+   * Counts the jobs that a free slot would take now (`runnable`), the running jobs (`active`), and the jobs that wait
+   * for their key (`parked`). BullMQ includes parked jobs in `delayed`.
    *
-   * It costs O(busy keys). A parked job that was removed by hand is counted until its turn.
+   * The cost is O(busy keys). A parked job that was removed by hand is counted until its turn.
    */
   async counts(): Promise<JobCounts> {
     return (await this.#parts.operators.gauges()).counts;
   }
 
   /**
-   * Resolves with gauges of the queue's jobs and keys in the text format of Prometheus, as BullMQ's `Queue` has one for
-   * its own. `labels` are added to every sample. Costs what `counts()` costs.
-   * @throws TypeError, RangeError for labels that Prometheus would refuse.
+   * Resolves with gauges of the queue's jobs and keys in the text format of Prometheus, like the method of BullMQ's
+   * `Queue` for its own gauges. `labels` are added to every sample. This call costs as much as `counts()`.
+   * @throws TypeError, RangeError for labels that Prometheus would reject.
    */
   async exportPrometheusMetrics(labels: Readonly<Record<string, string>> = {}): Promise<string> {
     LABELS.of("labels", labels);
@@ -217,27 +226,28 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Looks now for what weakens a promise: options of this worker, and workers of this queue that do not agree.
+   * Looks for everything that weakens a promise: options of this worker, and workers of this queue with different
+   * options.
    *
-   * Each worker that runs compares, too, when it starts and every minute. It tells what it finds once, as an `error`
-   * event with a `WorkerMismatchError`. Plain workers that are idle are not seen.
+   * Each running worker does the same when it starts and every minute. The worker reports each finding once, as an
+   * `error` event with a `WorkerMismatchError`. Plain workers that are idle cannot be found.
    */
   async check(): Promise<readonly WorkerFinding[]> {
     return [...this.#options.warnings, ...(await this.#parts.registry.check())];
   }
 
-  /** Returns how the workers of this queue that run are set up. One that was killed is known for 3 min. */
+  /** Returns the options of this queue's running workers. A worker that was killed is listed for another 3 min. */
   async setups(): Promise<readonly WorkerSetup[]> {
     return await this.#parts.registry.setups();
   }
 
   /**
-   * Takes the lock of the job's keys, for a job that you fetch yourself with `getNextJob`. Resolves undefined for a job
-   * without a key.
+   * Acquires the lock of the job's keys, for a job that you have fetched with `getNextJob`. Resolves with undefined for
+   * a job without a key.
    *
-   * The lane is yours from the fetch to `moveToCompleted`, `moveToFailed` or another move. This lock keeps other queues
-   * and plain code out, and is extended until you release it. The call waits up to `timeout` ms (default: the option
-   * `timeout`).
+   * The job has its keys from the fetch to `moveToCompleted`, `moveToFailed` or another move. This lock also keeps
+   * other queues and plain code out, and is extended until you release it. The call waits up to `timeout` ms (default:
+   * the option `timeout`).
    */
   async lockJob(
     job: Job<Data, Result, Name>,
@@ -252,7 +262,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return await this.redlock.acquire(resources, { ttl, timeout, autoExtend: true });
   }
 
-  /** Fetches a job as BullMQ's `getNextJob` does, for jobs that you run yourself: see `lockJob`. */
+  /** Fetches a job as BullMQ's `getNextJob` does. Use `lockJob` to run the job yourself. */
   override getNextJob(
     ...args: Parameters<Worker<Data, Result, Name>["getNextJob"]>
   ): ReturnType<Worker<Data, Result, Name>["getNextJob"]> {
@@ -261,7 +271,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return super.getNextJob(...args);
   }
 
-  /** Adds a listener, as BullMQ's `on` does, also for the events of `WorkerEvents`. */
+  /** Adds a listener for an event of BullMQ or of `WorkerEvents`. */
   override on<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
     event: Event,
     listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
@@ -269,7 +279,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return super.on(event as BullEvent, listener as () => void);
   }
 
-  /** Adds a listener for the next time, as `on` does. */
+  /** Adds a listener for the next event only. */
   override once<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
     event: Event,
     listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
@@ -286,15 +296,15 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Emits an event, as BullMQ's `emit` does. An `error` loses the command that its client has hung on it, because the
-   * arguments of that may be a password.
+   * Emits an event, as BullMQ's `emit` does. The client's failed command is removed from an `error`, because its
+   * arguments may contain a password.
    */
   override emit<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
     event: Event,
     ...args: Parameters<ExclusiveWorkerListener<Data, Result, Name>[Event]>
   ): boolean {
-    const told = event === "error" ? args.map(withoutCommand) : args;
-    return super.emit(event as BullEvent, ...(told as []));
+    const cleaned = event === "error" ? args.map(withoutCommand) : args;
+    return super.emit(event as BullEvent, ...(cleaned as []));
   }
 
   override run(): Promise<void> {
@@ -304,22 +314,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return super.run();
   }
 
-  /** Emits a process warning, once, if the path of the option `key` probably begins in the wrong place. */
+  /** Emits a process warning, once, if the path of the option `key` was probably meant to begin elsewhere. */
   #warnOfKeyPath(): void {
     const found = this.#isWarned ? undefined : this.#options.warnings.find(({ code }) => code === "KEY_PATH");
     this.#isWarned = true;
     if (found !== undefined) warn(found.code, `queue ${this.name}: ${found.message}`);
   }
 
-  /** Resolves as BullMQ's method does. An error loses the command that its client has hung on it. */
+  /** Waits like BullMQ's method. The client's failed command is removed from an error. */
   override async waitUntilReady(): ReturnType<Worker<Data, Result, Name>["waitUntilReady"]> {
-    return await rejectingPlainly(async () => await super.waitUntilReady());
+    return await rejectWithoutCommand(async () => await super.waitUntilReady());
   }
 
   /**
-   * Closes the worker as BullMQ's `close` does, which waits while the queue's Redis is away. The locks of jobs that
-   * still run are released when these end. With `force` the promise waits for neither, unless `close()` was called
-   * before.
+   * Closes the worker like BullMQ's `close`, which waits while the queue's Redis cannot be reached. The locks of
+   * running jobs are released when these jobs end. With `force`, the promise waits neither for Redis nor for running
+   * jobs, unless `close()` was called before.
    */
   override async close(force = false): Promise<void> {
     const { closing } = this.#parts;
@@ -332,21 +342,21 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Waits as BullMQ's method does, unless the worker is closing. `close()` ends BullMQ's wait for the rate limit. It
-   * does not end a wait that begins later, because the answer to a request that was under way brings the limit.
+   * Waits like BullMQ's method, unless the worker is closing. `close()` ends BullMQ's wait for the rate limit. Another
+   * wait may begin later, because the reply to an earlier request has reported the limit.
    */
   override async delay(...args: Parameters<Worker<Data, Result, Name>["delay"]>): Promise<void> {
     if (this.closing === undefined) await super.delay(...args);
   }
 
-  /** Closes the worker at the end of `await using worker = …`. */
+  /** Closes the worker at the end of the scope of `await using worker = …`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
   /**
-   * Renews as BullMQ's method does. A job that has asked for longer (`job.extendLock`) would have less then, so it
-   * counts as renewed.
+   * Renews the locks of jobs like BullMQ's method. A job whose lock lasts longer, because of `job.extendLock`, is left
+   * out and counts as renewed, since this renewal would shorten its lock.
    */
   override extendJobLocks(jobIds: string[], tokens: string[], duration: number): Promise<string[]> {
     const { interrupts, renewals } = this.#parts;
@@ -355,8 +365,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Looks at a reply as BullMQ's method does, which tells that the queue is drained where there is no job. It is not
-   * drained if the lane is only to be asked again.
+   * Reads a reply like BullMQ's method, which reports a drained queue if the reply has no job. If the lane only has to
+   * be asked again, the queue is not reported as drained.
    */
   protected override nextJobFromJobData(
     ...args: Parameters<Worker<Data, Result, Name>["nextJobFromJobData"]>

@@ -1,4 +1,4 @@
-/** Pure: the options that ExclusiveWorker adds to BullMQ's, their defaults, and the rules that all of them obey. */
+/** Pure: the options that `ExclusiveWorker` adds to BullMQ's, their defaults, and the rules for all options. */
 import type { Redlock, Reentrancy } from "@x/redlock-core";
 import {
   Check,
@@ -23,197 +23,204 @@ import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";
 import type { StoredJob } from "./lane/lane.ts";
 import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./rules/entity-key.ts";
 
-/** A path to fields of `job.data`, separated by dots, or a function of the stored job. */
+/** Path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =
   | KeyPath<NoInfer<Data>>
   | ((job: StoredJob<Data, Name>) => string | number | readonly (string | number)[] | null | undefined);
 
-/** What holds for each key by itself. */
+/** Limits that apply to each key separately. */
 export interface PerKey {
   /**
-   * At most so many jobs of a key (1 to 100) run at a time, over all workers and processes. Default 1.
+   * How many jobs of a key may run at the same time over all workers and processes, from 1 to 100. Default 1.
    *
-   * They start in order and end in any. Each has a slot of the key, with a lock and fencing tokens of its own. Plain
-   * code that takes the key's lock keeps out only the job in the first slot. More than 1 needs `onFailure: "skip"`.
+   * The jobs start in order and end in any order. Each job has a slot of the key, with its own lock and fencing tokens.
+   * Plain code that holds the key's lock keeps out only the job in the first slot. More than 1 requires `onFailure:
+   * "skip"`.
    */
   readonly concurrency?: number | undefined;
   /**
-   * At most `max` (1 to 10000) jobs of a key start in any `duration` ms (1 to a day), over all workers and processes.
-   * Default: any number.
+   * Rate at which jobs of a key may start, over all workers and processes: at most `max` within any `duration` ms.
+   * `max` is 1 to 10000, `duration` 1 to a day. Default: any number.
    *
-   * They may start in a burst. A job that may not start yet is parked until it may, and holds up no other key.
+   * The starts may come in a burst. A job that may not start yet is parked until its start is allowed, and delays no
+   * other key.
    */
   readonly rate?: KeyRate | undefined;
   /**
-   * At most `max` (1 to 1000000) jobs wait for a key. Default: any number.
+   * How many jobs may wait for a key: at most `max` (1 to 1000000). Default: any number.
    *
-   * When one more comes, a job fails with `KeyBacklogError` before the processor is called. It is the one that has come
-   * (`drop: "newest"`, the default), or the first in line (`"oldest"`).
+   * When another job arrives, a job fails with `KeyBacklogError` before the processor is called: the new job (`drop:
+   * "newest"`, the default) or the first job in line (`"oldest"`).
    */
   readonly maxWaiting?: MaxWaiting | undefined;
   /**
-   * With `whenBusy: "merge"`: at most `size` jobs (1 to 1000, default 100) are given to a call. Where fewer wait, it
-   * waits for more in its slot, for `wait` ms (0 to an hour, default 0).
+   * How many jobs one call handles with `whenBusy: "merge"`: at most `size` (1 to 1000, default 100). A call with fewer
+   * jobs waits in its slot for more jobs, for `wait` ms (0 to an hour, default 0).
    */
   readonly batch?: BatchSize | undefined;
 }
 
-/** Which key is next where several have jobs that wait. */
+/** Which key comes next if several keys have waiting jobs. */
 export type Between =
   | "arrival"
   | "rotate"
   | { readonly rotate: { readonly weights: Readonly<Record<string, number>> } };
 
-/** How many jobs one call of the processor is given; see `PerKey`. */
+/** Number of jobs that one call of the processor handles, see `PerKey`. */
 export interface BatchSize {
-  /** The most jobs of one call, from 1 to 1000. Default 100. */
+  /** Maximum number of jobs in one call, from 1 to 1000. Default 100. */
   readonly size?: number | undefined;
-  /** How long a call waits in its slot for more jobs, in ms; from 0 to an hour. Default 0. */
+  /** How long a call waits in its slot for more jobs, in ms, from 0 to an hour. Default 0. */
   readonly wait?: number | undefined;
 }
 
-/** How many jobs may wait for a key; see `PerKey`. */
+/** Number of jobs that may wait for a key, see `PerKey`. */
 export interface MaxWaiting {
-  /** The most jobs that wait, from 1 to 1000000. */
+  /** Maximum number of waiting jobs, from 1 to 1000000. */
   readonly max: number;
-  /** Which job fails when one more comes: it, or the first in line (`"oldest"`). Default "newest". */
+  /**
+   * Which job fails when another one arrives: the new job (`"newest"`) or the first job in line (`"oldest"`). Default
+   * "newest".
+   */
   readonly drop?: "newest" | "oldest" | undefined;
 }
 
 export interface ExclusiveOptions<Data = unknown, Name extends string = string> {
   /**
-   * What the job is about. At most one job per key runs at a time, in the order in which they were added.
+   * The entity that a job is about. At most one job of a key runs at a time, in the order in which the jobs were added.
    *
-   * It is a path such as `"account.id"` into `job.data` (do not write `"data.account.id"`), or a function of the job as
-   * it is stored. It leads to one of these:
+   * The option is a path into `job.data`, such as `"account.id"` (not `"data.account.id"`), or a function of the stored
+   * job. The path or function leads to one of these values:
    * - A string or a safe integer: the job has this key.
-   * - An array of at most 16 of them: the job has all of these keys at once.
+   * - An array of at most 16 strings or integers: the job has all of these keys at the same time.
    * - `undefined` or `null`: the job has no key, see `withoutKey`.
    *
-   * Anything else, and a function that throws, fails the job: it never means "no key". A key is fixed when a worker
-   * first looks at the job, which may be hundreds of jobs before it runs. Do not change the field later.
+   * With any other value, and if the function throws, the job fails. An error never means "no key". A key is fixed when
+   * a worker first looks at the job, which may be hundreds of jobs before the job runs. Do not change the field later.
    */
   readonly key: KeyOption<Data, Name>;
   /**
-   * The name of the lock for a key; plain code that locks the same name is excluded. Default: the key itself.
+   * The name of a key's lock. Plain code that locks the same name is excluded. Default: the key itself.
    *
-   * A string is put before the key (`"account:"`). A function makes the name, which costs a request of its own per job.
-   * Two different keys must have two different names.
+   * A string is a prefix of the key (`"account:"`). A function computes the name, which costs one more request for each
+   * job. Two different keys must have two different names.
    */
   readonly resource?: string | ((key: string) => string) | undefined;
   /**
-   * What a job without a key does.
+   * How a job without a key is handled.
    *
-   * - `"pass"` (default): it runs as in a plain worker.
-   * - `"fail"`: it fails with a `JobKeyError`, so that a misspelt path or a producer that forgot the field is
-   *   noticed.
+   * - `"pass"` (default): the job runs as in a plain worker.
+   * - `"fail"`: the job fails with a `JobKeyError`. This reveals a misspelt path and producers that leave the field
+   *   out.
    */
   readonly withoutKey?: "pass" | "fail" | undefined;
   /**
-   * The `Redlock` that has the locks. Default: one on the queue's own Redis, which is closed with the worker. Yours
-   * stays open.
+   * The `Redlock` that stores the locks. Default: a new one on the queue's own Redis, which is closed with the worker.
+   * Your own `Redlock` stays open.
    */
   readonly redlock?: Redlock | undefined;
   /**
-   * What a failed job does to its key.
+   * How a failed job affects its key.
    *
-   * - `"skip"` (default): the key moves on while the job waits for its retry, as in plain BullMQ.
-   * - `"block"`: the key waits for the retry, so order is kept.
-   * - `"halt"`: the key waits for the retry, and a job that failed for good stops its key until `resumeKey`.
+   * - `"skip"` (default): the key's next job starts while the failed job waits for its retry, as in plain BullMQ.
+   * - `"block"`: the key waits for the retry, so the order is kept.
+   * - `"halt"`: the key waits for the retry. A job that has finally failed stops its key until `resumeKey`.
    *
-   * With `whenBusy` `"interrupt"` or `"merge"` the default is `"block"`; with `"interrupt"`, `"skip"` is refused.
+   * With `whenBusy` set to `"interrupt"` or `"merge"` the default is `"block"`. With `"interrupt"`, `"skip"` is
+   * rejected.
    */
   readonly onFailure?: OnFailure | undefined;
   /**
-   * What a job does whose key another job has, or whose key is paused or limited.
+   * How a job is handled while its key belongs to another job, or is paused or limited.
    *
-   * - `"queue"` (default): it waits in line.
-   * - `"latest"`: it waits, and the one that waited before it is completed without a run; its return value is a
-   *   `NotRun`.
-   * - `"interrupt"`: as `"latest"`, and the `signal` of the job that runs aborts with a `SupersededError`. That job is
-   *   not run again: if it rejects, it is completed with a `NotRun`.
-   * - `"merge"`: it waits in line, and the next call is given all that wait, as `lock.batch`.
-   * - `"drop"`: it is completed without a run; its return value is a `NotRun`.
+   * - `"queue"` (default): the job waits in line.
+   * - `"latest"`: the job waits, and the job that waited before it is completed without a run. The return value of the
+   *   completed job is a `NotRun`.
+   * - `"interrupt"`: like `"latest"`, and the `signal` of the running job aborts with a `SupersededError`. The running
+   *   job does not run again: if its processor rejects, the job is completed with a `NotRun`.
+   * - `"merge"`: the job waits in line, and the next call handles all waiting jobs as `lock.batch`.
+   * - `"drop"`: the job is completed without a run. Its return value is a `NotRun`.
    */
   readonly whenBusy?: "queue" | "latest" | "interrupt" | "merge" | "drop" | undefined;
   /**
-   * Which key is next where several have jobs that wait. All workers of a queue must have the same.
+   * Which key comes next if several keys have waiting jobs. Use the same value in all workers of a queue.
    *
-   * - `"arrival"` (default): the one whose job came first. A key that has a line keeps its slot until that is empty.
-   * - `"rotate"`: each in turn. While a key waits for its turn, no other key starts more than one job.
-   * - `{ rotate: { weights } }`: as `"rotate"`, and the turn of a key has as many starts as its weight says (1 to 100,
-   *   at most 100 keys). All others have one.
+   * - `"arrival"` (default): the key whose job arrived first. A key with a line keeps its slot until the line is empty.
+   * - `"rotate"`: the keys take turns. While a key waits for its turn, every other key starts at most one job.
+   * - `{ rotate: { weights } }`: like `"rotate"`, but a key in `weights` starts that many jobs in its turn (1 to 100,
+   *   for at most 100 keys). All other keys start one.
    *
-   * Both are refused with `whenBusy: "drop"`, because no job waits then.
+   * With `whenBusy: "drop"` only `"arrival"` is accepted, because no job waits.
    */
   readonly between?: Between | undefined;
-  /** Limits for each key. All workers of a queue must have the same. */
+  /** Limits for each key. Use the same limits in all workers of a queue. */
   readonly perKey?: PerKey | undefined;
   /**
-   * The lease of a key's lock in ms, which is extended while the job runs. Default and largest: `lockDuration`. At
-   * least 50.
+   * TTL of a key's lock in ms. The lock is extended while the job runs. Default and maximum: `lockDuration`. At least
+   * 50.
    */
   readonly ttl?: number | undefined;
   /**
-   * How long a job waits in its slot for a lock that plain code holds, in ms, before it goes back to `delayed`. It
-   * keeps its key there, and is woken by the release. Default 100; at least 0.
+   * How long a job waits in its slot for a lock that plain code holds, in ms. Afterwards the job returns to `delayed`,
+   * keeps its key, and is woken when the lock is released. Default 100, at least 0.
    */
   readonly timeout?: number | undefined;
   /**
-   * What becomes of `using` of the worker's `Redlock`, in a processor, for a key that its job has.
+   * How a processor's call of `using` of the worker's `Redlock` behaves if the processor's job has the same key.
    *
-   * - `"wait"` (default): it waits for the job around it, as any other caller, until its `timeout`.
-   * - `"refuse"`: it rejects with a `ReentrancyError` at once.
-   * - `"join"`: it runs under the lock of the job, which has its key until the call has ended.
+   * - `"wait"` (default): the call waits for the lock like any other caller, until its `timeout`.
+   * - `"refuse"`: the call immediately rejects with a `ReentrancyError`.
+   * - `"join"`: the call runs under the job's lock, which the job keeps until the call has ended.
    *
-   * The last two follow each processor by its asynchronous context. On Node.js 20 and 22, that costs some 10 % of the
-   * CPU time of a job that does nothing. A processor in a file of its own is not followed.
+   * The last two values follow each processor through its asynchronous context. On Node.js 20 and 22, this costs about
+   * 10 % of the CPU time of a job that does nothing. A processor in a separate file is not followed.
    */
   readonly reentrancy?: Reentrancy | undefined;
   /**
-   * When the first job in line for a key is judged again though nobody passed the key on, in ms. The n-th in line waits
-   * n times as long, at most an hour. Default 15000; at least 100.
+   * When the first job in line for a key is judged again even if no job has passed the key on, in ms. The n-th job in
+   * line waits n times as long, and at most an hour. Default 15000, at least 100.
    *
-   * After jobs were removed by hand, their keys move on within three times this. Both take longer where thousands of
-   * keys are busy.
+   * If jobs were removed by hand, their keys move on within three times this value. Both times are longer while
+   * thousands of keys are busy.
    */
   readonly recheckInterval?: number | undefined;
 }
 
 /**
- * BullMQ's options, with defaults by which a killed worker's keys move on within 15 s and a moment: lockDuration 10000,
- * stalledInterval 5000.
+ * BullMQ's options, with other defaults: `lockDuration` 10000 and `stalledInterval` 5000. With these defaults, a killed
+ * worker's keys move on after about 15 s at the latest.
  */
 export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string> = WorkerOptions &
   ExclusiveOptions<Data, Name>;
 
 type KeyFunction = (job: StoredJob<never, never>) => unknown;
 
-/** Options whose values in force are as they are given, or a default. */
-type InForce = Pick<
+/** Options that are resolved by their default alone. */
+type DefaultedOptions = Pick<
   ExclusiveWorkerOptions,
   "withoutKey" | "ttl" | "timeout" | "reentrancy" | "recheckInterval" | "lockDuration" | "stalledInterval"
 >;
 
-export interface ResolvedExclusiveOptions extends Readonly<{ [Name in keyof InForce]-?: NonNullable<InForce[Name]> }> {
+export interface ResolvedExclusiveOptions
+  extends Readonly<{ [Name in keyof DefaultedOptions]-?: NonNullable<DefaultedOptions[Name]> }> {
   readonly rules: LaneRules;
   readonly keyOf: KeyFunction;
   readonly resourceOf: (key: string) => string;
-  /** The text before the key in the name of its lock. It is undefined if only `resourceOf` knows the name. */
+  /** Prefix of a key in the name of its lock. Undefined if a function (`resourceOf`) computes the name. */
   readonly resourcePrefix: string | undefined;
-  /** No lock's key on a node begins with this text; those that do are BullMQ's. */
+  /** No lock may have a Redis key with this prefix, because BullMQ's own keys begin with it. */
   readonly reserved: string;
   readonly redlock: Redlock | undefined;
-  /** The promises that these options weaken. */
+  /** Findings about options that weaken a promise. */
   readonly warnings: readonly WorkerFinding[];
 }
 
-/** Nobody waits for a job this far back in line. It is only there in case the lane's own keys were lost. */
+/** Longest time between two judgements of a job in line. Only jobs whose lane lost its Redis keys wait so long. */
 const FAR_MS = 3_600_000;
-/** Whoever asks for a key whose slots are all taken looks at each of them: some 2 µs each. */
-export const MOST_SLOTS = 100;
+/** Judging a job while all slots of its key are taken costs about 2 µs for each slot. */
+export const MAX_SLOTS = 100;
 
-/** Returns the check of a text that has to be usable, or a function. */
+/** Returns the check of an option that is a function, or a text for which `isUsable` returns true. */
 function textOrFunction<Value>(rule: string, isUsable: (text: string) => boolean): Check<Value> {
   const faultOf = (given: unknown): Fault | undefined => {
     if (typeof given === "string") return isUsable(given) ? undefined : "range";
@@ -252,15 +259,15 @@ const BATCH = new Schema({
 } satisfies ShapeOf<BatchSize>);
 
 const PER_KEY = new Schema({
-  concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).default(1),
+  concurrency: integer({ min: 1, max: MAX_SLOTS, unit: "" }).default(1),
   rate: RATE,
   maxWaiting: MAX_WAITING,
   batch: unlessLeftOut(BATCH),
 } satisfies ShapeOf<PerKey>);
 
-/** Weights are written into each script. */
-const MOST_WEIGHTS = 100;
-export const MOST_STARTS = 100;
+/** Limited because the weights are written into each script. */
+const MAX_WEIGHTED_KEYS = 100;
+export const MAX_WEIGHT = 100;
 
 function faultOfWeights(between: unknown): "type" | "range" | undefined {
   const { rotate, ...others } = between as { readonly rotate?: { readonly weights?: object } };
@@ -269,13 +276,13 @@ function faultOfWeights(between: unknown): "type" | "range" | undefined {
   if (!isRecord || Object.keys({ ...others, ...further }).length > 0) return "type";
   const entries = Object.entries(weights ?? {});
   const isUsable = entries.every(
-    ([key, weight]) => keyFault(key) === undefined && Number.isInteger(weight) && weight >= 1 && weight <= MOST_STARTS,
+    ([key, weight]) => keyFault(key) === undefined && Number.isInteger(weight) && weight >= 1 && weight <= MAX_WEIGHT,
   );
-  return isUsable && entries.length <= MOST_WEIGHTS ? undefined : "range";
+  return isUsable && entries.length <= MAX_WEIGHTED_KEYS ? undefined : "range";
 }
 
 const BETWEEN = new Check<Between>({
-  rule: `"arrival", "rotate", or { rotate: { weights } } with integers from 1 to ${MOST_STARTS} for at most ${MOST_WEIGHTS} keys`,
+  rule: `"arrival", "rotate", or { rotate: { weights } } with integers from 1 to ${MAX_WEIGHT} for at most ${MAX_WEIGHTED_KEYS} keys`,
   faultOf: (between) => {
     if (typeof between === "string") return between === "arrival" || between === "rotate" ? undefined : "range";
     return faultOfWeights(between);
@@ -297,9 +304,10 @@ const OWN = new Schema({
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
 } satisfies ShapeOf<ExclusiveOptions<never, never>>);
 
-/** These are options of BullMQ whose values are needed here, or whose promises are stronger here. */
+/** BullMQ's options whose values this package needs, or for which its rules are stricter. */
 const BULL = new Schema({
-  // The next check of another worker, or the one after it, brings back the jobs of a killed one.
+  // After a worker was killed and its locks of jobs have expired, the next stalled check of another worker brings these
+  // jobs back.
   lockDuration: integer({ min: 100, max: DAY_MS }).default(10_000),
   stalledInterval: integer({ min: 1, max: DAY_MS }).default(5_000),
   lockRenewTime: integer({ min: 1, max: DAY_MS }).optional(),
@@ -307,8 +315,8 @@ const BULL = new Schema({
 });
 
 /**
- * Reads each of the caller's options once. BullMQ ignores names that it does not know, and one that was meant to be
- * ours must not be lost so.
+ * Reads each of the caller's options once. Throws `TypeError` for a name that is probably a misspelt option of this
+ * package, because BullMQ ignores unknown names.
  */
 export function readOptions<Options extends object>(
   given: Options,
@@ -330,7 +338,7 @@ export function readOptions<Options extends object>(
   return options;
 }
 
-/** Resolves the options, which `readOptions` has read, for the queue of this name. */
+/** Resolves the options that `readOptions` has read, for the queue of this name. */
 export function resolveOptions<Data, Name extends string>(
   queue: string,
   options: ExclusiveWorkerOptions<Data, Name>,
@@ -372,7 +380,7 @@ export function resolveOptions<Data, Name extends string>(
   }
   if (perKey.concurrency > 1 && onFailure !== "skip") {
     throw new RangeError(
-      `perKey.concurrency must be 1 with onFailure ${quote(onFailure)}, got ${perKey.concurrency}: others of the key would pass the job that waits for its retry`,
+      `perKey.concurrency must be 1 with onFailure ${quote(onFailure)}, got ${perKey.concurrency}: other jobs of the key would pass the job that waits for its retry`,
     );
   }
   if (ttl > lockDuration) {
@@ -392,8 +400,9 @@ export function resolveOptions<Data, Name extends string>(
     rules,
     keyOf,
     resourcePrefix,
-    resourceOf: typeof resource === "string" ? (name: string): string => resource + name : namedBy(resource),
-    // Entities may be named by strangers; a prefix of the user's own is only kept off this very queue.
+    resourceOf: typeof resource === "string" ? (name: string): string => resource + name : checkedResource(resource),
+    // Without a prefix, strangers may choose the names of entities, so the keys of all BullMQ queues are reserved. With
+    // a prefix, only the keys of this queue are.
     reserved: resourcePrefix ? `${prefix}:${queue}:` : `${prefix}:`,
     redlock,
     ttl,
@@ -404,7 +413,10 @@ export function resolveOptions<Data, Name extends string>(
   });
 }
 
-/** Throws unless a lease is renewed while it is trusted. A large drift leaves hardly half of its time. */
+/**
+ * Throws unless each lease is renewed while it can be trusted. A large drift shortens this time to hardly half of the
+ * lease.
+ */
 function checkLeases(
   { options: { maxTtl, driftFactor } }: Redlock,
   {
@@ -422,8 +434,8 @@ function checkLeases(
 }
 
 /**
- * Returns BullMQ's part of the options, with the defaults above. The worker is started here only when everything is in
- * place.
+ * Returns BullMQ's part of the options, with the defaults above. `autorun` is false, because the worker starts its loop
+ * only when its parts exist.
  */
 export function bullOptions<Data, Name extends string>(
   options: ExclusiveWorkerOptions<Data, Name>,
@@ -435,7 +447,10 @@ export function bullOptions<Data, Name extends string>(
   return { ...(bull as unknown as WorkerOptions), lockDuration, stalledInterval, autorun: false };
 }
 
-/** Returns what a failure does. A retry must not come after the job that has superseded it, so its key waits for it. */
+/**
+ * Returns the effective `onFailure`. With `"interrupt"` the key waits for a retry, which must not run after the newer
+ * job.
+ */
 function onFailureOf(given: OnFailure | undefined, whenBusy: NonNullable<ExclusiveOptions["whenBusy"]>): OnFailure {
   if (whenBusy === "merge") return given ?? "block";
   if (whenBusy !== "interrupt") return given ?? "skip";
@@ -464,7 +479,7 @@ function lineRules(
   return { max: 1, drop: "oldest", as: "superseded", interrupts: whenBusy === "interrupt" || undefined };
 }
 
-/** Returns the weights sorted, so that workers with the same weights have the same scripts. */
+/** Returns the weights in sorted order, so that workers with the same weights have the same scripts. */
 function rotationOf(between: Between): LaneRules["rotate"] {
   if (between === "arrival") return undefined;
   const weights = between === "rotate" ? {} : between.rotate.weights;
@@ -480,14 +495,14 @@ function mergeRules(
   throw new RangeError(`whenBusy must be "merge" where perKey.batch is given, got "${whenBusy}"`);
 }
 
-/** Returns an option that has all members of a schema, or is left out. */
+/** Returns an option that may be left out, or else must match the schema. */
 function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): Value }): Option<Value | undefined> {
   const of = (name: string, given: unknown): Value | undefined =>
     given === undefined ? undefined : schema.resolve(given, name);
   return { rule: "an object", fallback: undefined, of };
 }
 
-/** Returns the path of a key that is one, and the function that finds the key of a job. */
+/** Returns the fields of `key` if it is a path, and the function that computes a job's key. */
 export function keyOptions(key: KeyOption<never, never>): {
   readonly path: readonly string[] | undefined;
   readonly keyOf: KeyFunction;
@@ -497,7 +512,7 @@ export function keyOptions(key: KeyOption<never, never>): {
   return { path, keyOf: ({ data }) => valueAt(data, path) };
 }
 
-function namedBy(resource: (key: string) => unknown): (key: string) => string {
+function checkedResource(resource: (key: string) => unknown): (key: string) => string {
   return (key) => {
     const name: unknown = resource(key);
     if (typeof name !== "string") throw new TypeError(`resource must return a string, got ${show(name)}`);
@@ -519,7 +534,7 @@ function warningsFor(options: ExclusiveWorkerOptions<never, never>, lockDuration
   }
   if (options.skipStalledCheck === true) {
     const message =
-      "skipStalledCheck is true: this worker brings back no jobs of killed workers, whose keys stay busy until another worker does";
+      "skipStalledCheck is true: this worker does not bring back jobs of killed workers, whose keys stay busy until another worker brings these jobs back";
     warn("NO_STALLED_CHECK", "skipStalledCheck", message);
   }
   if (options.skipLockRenewal === true) {

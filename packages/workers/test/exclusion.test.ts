@@ -170,7 +170,7 @@ describe("with plain code and other queues", () => {
     await finished(queue, 6);
     const [failed] = await queue.getFailed();
     expect(failed?.failedReason).toBe(
-      'job 1: its key would have a lock named like a key of BullMQ\'s ("bull:q:completed")',
+      'job 1: its key would give its lock the name of a BullMQ key ("bull:q:completed")',
     );
     expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
   });
@@ -209,9 +209,9 @@ describe("with plain code and other queues", () => {
   );
 
   it.each([
-    ["SET", "k", "something else", "a key of that name never expires"],
-    ["SADD", "k", "something else", "that key or one beside it is of another type"],
-    ["SADD", "{x}:node:last", "something else", "that key or one beside it is of another type"],
+    ["SET", "k", "something else", "a key of this name never expires"],
+    ["SADD", "k", "something else", "a key of this lock has another type"],
+    ["SADD", "{x}:node:last", "something else", "a key of this lock has another type"],
   ])(
     "tells of a key that is no lock and has the name of one (%s %s); the job runs when it is gone",
     async (...facts) => {

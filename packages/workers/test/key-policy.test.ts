@@ -161,7 +161,7 @@ describe.concurrent("the policy of a key", () => {
     await queue.addBulk([...jobs(2, () => "a"), ...jobs(2, () => "b")]);
     await until(async () => (await queue.getFailedCount()) === 2);
     expect(new Set((await queue.getFailed()).map(({ failedReason }) => failedReason))).toEqual(
-      new Set([6, 7].map((id) => `job ${id}: as many jobs wait for key "a" as perKey.maxWaiting lets`)),
+      new Set([6, 7].map((id) => `job ${id}: the line of key "a" is full (perKey.maxWaiting)`)),
     );
     await worker.setKeyPolicy("a", { maxWaiting: { max: 2, drop: "oldest" } });
     await queue.addBulk(jobs(1, () => "a"));

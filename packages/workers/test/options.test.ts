@@ -41,7 +41,7 @@ describe("options", () => {
     [
       { onFailure: "block", perKey: { concurrency: 2 } },
       RangeError,
-      'perKey.concurrency must be 1 with onFailure "block", got 2: others of the key would pass',
+      'perKey.concurrency must be 1 with onFailure "block", got 2: other jobs of the key would pass',
     ],
     [{ perKey: { concurrency: 101 } }, RangeError, "perKey.concurrency must be an integer from 1 to 100, got 101"],
     [{ perKey: { concurrency: "3" } }, TypeError, 'perKey.concurrency must be an integer from 1 to 100, got "3"'],
@@ -129,9 +129,7 @@ describe("options", () => {
   it("refuse a connection that BullMQ or the locks could not use", () => {
     const make = (connection: unknown) => () => new ExclusiveWorker("q", null, { connection, key: "k" } as never);
     expect(make(new URL("redis://h"))).toThrow("connection must be an object such as");
-    expect(make({ url: new URL("redis://h") })).toThrow(
-      "connection must have its url as a string, got an instance of URL",
-    );
+    expect(make({ url: new URL("redis://h") })).toThrow("connection.url must be a string, got an instance of URL");
     expect(make("redis://localhost")).toThrow(
       'connection must be an object such as { url: "redis://…" }, got a string',
     );

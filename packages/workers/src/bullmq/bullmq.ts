@@ -1,8 +1,7 @@
 /**
- * This folder adapts BullMQ. This file contains what the lane needs to know of BullMQ's scripts: which script texts it
- * builds on, how to call them, and how BullMQ reads a reply. job-end.ts replaces the arguments of the command that ends
- * a job. job.ts and processor.ts read how BullMQ builds jobs and calls processors. Code that runs without BullMQ is in
- * rules/.
+ * This folder adapts BullMQ. This file contains the lane's knowledge of BullMQ's scripts: the known texts, how to call
+ * the scripts, and how BullMQ reads a reply. job-end.ts replaces the arguments of the command that ends a job. job.ts
+ * and processor.ts read how BullMQ builds jobs and calls processors. Code that runs without BullMQ is in rules/.
  *
  * Two classes override methods that BullMQ's `Worker` calls, and depend on when it calls them. TypeScript checks that
  * these methods exist:
@@ -224,7 +223,7 @@ export function keepTracked(worker: object, isLive: (jobId: string, token: strin
   const { trackedJobs } = lockManager ?? {};
   const untrack = lockManager?.untrackJob?.bind(lockManager);
   if (lockManager === undefined || untrack === undefined || !(trackedJobs instanceof Map)) {
-    throw new UnsupportedBullMQError(["the worker does not track its jobs as known"]);
+    throw new UnsupportedBullMQError(["the worker tracks its jobs in an unknown way"]);
   }
   lockManager.untrackJob = (jobId) => {
     const tracked = trackedJobs.get(jobId);

@@ -92,7 +92,7 @@ interface EndingJob {
 export function replaceEndArguments(worker: object): void {
   const target = worker as EndTarget;
   if (typeof target.moveToFinishedArgs !== "function" || typeof target.getKeepJobs !== "function") {
-    throw new UnsupportedBullMQError(["the worker's backend does not make the arguments of an end as known"]);
+    throw new UnsupportedBullMQError(["the worker's backend makes the arguments of a job's end in an unknown way"]);
   }
   const endOptions = new EndOptions(target);
   target.moveToFinishedArgs = (

@@ -3,9 +3,9 @@ import type { Batch } from "./rules/batch.ts";
 /**
  * The fourth argument of a processor: the locks of its job's keys.
  *
- * Guaranteed: `isHeld()`, `remaining()` and `assertHeld()` read the clocks in each call. The methods consider the lease of the
- * keys' lock and the lease of BullMQ's lock of the job. Not guaranteed: that code without these checks stops in time.
- * Pass `fencingToken` to every store that the job writes to, and let the store reject smaller numbers.
+ * Guaranteed: `isHeld()`, `remaining()` and `assertHeld()` read the clocks in each call. The methods consider the lease
+ * of the keys' lock and the lease of BullMQ's lock of the job. Not guaranteed: that code without these checks stops in
+ * time. Pass `fencingToken` to every store that the job writes to, and let the store reject smaller numbers.
  */
 // oxlint-disable-next-line typescript/no-explicit-any -- BullMQ's own defaults
 export interface JobLock<Data = any, Result = any, Name extends string = string> {
@@ -35,8 +35,8 @@ export interface JobLock<Data = any, Result = any, Name extends string = string>
    */
   assertHeld(minRemaining?: number): void;
   /**
-   * Postpones all jobs of this job's keys by `ms` (1 to 86400000), for instance because the service that the job calls
-   * has answered with status 429. Throws BullMQ's `DelayedError`, which the processor must not catch.
+   * Postpones all jobs of this job's keys by `ms` (1 to 86400000), for instance because a service has answered with
+   * status 429. Throws BullMQ's `DelayedError`, which the processor must not catch.
    *
    * Once the processor has rejected, the job returns to the head of its keys' lines, and no attempt is counted. Until
    * `ms` have passed, no process starts a job with one of these keys, unless `resumeKey` ends the wait. A job without a

@@ -1,8 +1,8 @@
 /**
  * A run of a job begins when the lane hands the job out, and ends when the job's locks are released.
  *
- * A run aborts its processor's signal when the lock of its keys is lost, or when BullMQ's lock of the job has expired
- * by this process's clocks. A run releases only the locks that it acquired, and only after its processor has settled. A
+ * A run aborts its processor's signal when the keys' lock is lost, or when BullMQ's lock of the job has expired by this
+ * process's clocks. A run releases only the locks that it acquired, and only after its processor has settled. A
  * processor that continues after a loss therefore keeps the keys' lock, if no other process has acquired it, as long as
  * its process lives.
  */

@@ -3,7 +3,7 @@
  * be in different processes.
  *
  * The lane stores a note with the older job and publishes the note. A message may be lost, or arrive before its job's
- * run starts. The IDs from the latest messages are therefore kept for runs that start later, and the notes are read
+ * run starts. The IDs from the latest messages are therefore kept for runs that start later. The notes are also read
  * with each renewal of the jobs' locks.
  */
 import type { Redlock } from "@x/redlock-core";

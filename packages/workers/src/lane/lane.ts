@@ -1,6 +1,6 @@
 /**
- * The worker's side of the lane. The class fetches, ends and moves jobs with the lane's scripts instead of BullMQ's own
- * scripts, computes keys with the user's key function, and runs the commands of operators.
+ * The worker's side of the lane. The class fetches, ends and moves jobs with the lane's scripts instead of BullMQ's
+ * own. The class also computes keys with the user's key function, and runs the commands of operators.
  *
  * The guarantees of the lane are described in scripts/lane.lua.ts.
  */
@@ -21,7 +21,6 @@ import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts } from "../bullmq/rules/compose.ts";
 import { queueKeys } from "../bullmq/rules/queue-keys.ts";
-import { rejectingPlainly } from "../plainly.ts";
 import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
 import {
   bringsJob,
@@ -33,6 +32,7 @@ import {
   unwrapReply,
 } from "../scripts/command-replies.ts";
 import type { OperatorCommand } from "../scripts/operate.lua.ts";
+import { rejectWithoutCommand } from "../without-command.ts";
 import { type LockInstruction, settle, TakenJob, takenJobOf, tokenToRelease } from "./taken-job.ts";
 
 /** A stored job, as it is passed to the key function. */
@@ -189,13 +189,13 @@ export class Lane {
   /** Returns the state of a job, as BullMQ names it. */
   async stateOf(jobId: string): Promise<string> {
     const target = this.#attached();
-    return await rejectingPlainly(() => target.getState(jobId));
+    return await rejectWithoutCommand(() => target.getState(jobId));
   }
 
   /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
   async remove(jobId: string): Promise<boolean> {
     const target = this.#attached();
-    return await rejectingPlainly(() => removeJob(target, jobId));
+    return await rejectWithoutCommand(() => removeJob(target, jobId));
   }
 
   /** Computes the keys of jobs. Returns the IDs of the jobs that have `key`. */
@@ -212,7 +212,7 @@ export class Lane {
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
     const target = this.#attached();
     const prefix = target.queue.toKey("");
-    return await rejectingPlainly(async () => {
+    return await rejectWithoutCommand(async () => {
       const client = await target.queue.client;
       const keys = [`${prefix}lane:holders`, `${prefix}lane:none`];
       return await runScript(client, this.#scripts.operate, [...keys, prefix, this.#nowMs(), command, ...args]);

@@ -3,7 +3,7 @@
  * like any other waiter, but without occupying a slot.
  *
  * When a job's turn comes, any process may run it next, and the run claims the lock with the job's place. All this is
- * only a hint: if this process ends and the place in line is lost, the job still returns from `delayed` at its time.
+ * only a hint. If this process ends and the place in line is lost, the job still returns from `delayed` at its time.
  */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";

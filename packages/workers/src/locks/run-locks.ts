@@ -122,7 +122,7 @@ export class RunLocks {
 
   /**
    * Calls a processor. If the processor calls `using` of the same `Redlock`, this call joins the run's lock or is
-   * rejected, instead of waiting forever for the run's own lock.
+   * rejected. Without this, the call would wait for the lock of its own run.
    */
   callWithin<Result>(run: Run, lock: Lock, process: () => Promise<Result>): Promise<Result> {
     const { redlock, reentrancy } = this.#parts;

@@ -1,10 +1,10 @@
 /**
- * Lets the lane's scripts acquire a key's lock together with its job and release it with the job's end, if the locks
- * are on the queue's own Redis. Such a lock costs no additional request.
+ * Lets the lane's scripts acquire a key's lock together with its job and release it with the job's end. This requires
+ * that the locks are on the queue's own Redis, and costs no additional request.
  *
- * The requests of `KeyLocks` handle the other cases: a lock that is held or has waiters, a job with several keys, and
- * the release for a job that fails, is moved back, or is followed by the key's next job. Until a mark that the lane has
- * set is found on the locks' Redis, requests handle all cases.
+ * The requests of `KeyLocks` handle the other cases. They acquire a lock that is held or has waiters, and the locks of
+ * several keys. They release the lock of a job that fails, is moved back, or is followed by the key's next job. Until a
+ * mark that the lane has set is found on the locks' Redis, requests handle all cases.
  *
  * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). A run holds the lock from before the
  * processor is called until the processor has settled. A lock that no run claims is released with its job's end, or
@@ -38,8 +38,8 @@ export class ScriptLocks extends KeyLocks {
   #isStopped = false;
 
   /**
-   * Returns undefined if scripts cannot acquire the locks, because the locks are on several nodes or in a Cluster, or
-   * because a function computes their names.
+   * Returns undefined if scripts cannot acquire the locks. The reason is that the locks are on several nodes or in a
+   * Cluster, or that a function computes their names.
    */
   static create(
     parts: KeyLocksParts,

@@ -9,7 +9,7 @@ import type { Clock } from "@x/redlock-core";
 import { type BullTarget, runScript } from "../bullmq/bullmq.ts";
 import type { ComposedScript } from "../bullmq/rules/compose.ts";
 import { DivisionMismatchError } from "../errors.ts";
-import { rejectingPlainly } from "../plainly.ts";
+import { rejectWithoutCommand } from "../without-command.ts";
 import type { Division } from "./options.ts";
 
 export interface Layout {
@@ -66,7 +66,7 @@ export class LayoutRecord {
   async ask(operation: "read" | "look" | "announce" | "moved", from: number | "" = ""): Promise<Layout> {
     const { prefix, name, partitions: ours, servers: own } = this.#division;
     const args = [`${prefix}:{${name}}:layout`, operation, ours, own.length, from];
-    const reply = await rejectingPlainly(async () => await runScript(await this.#home.client, layout, args));
+    const reply = await rejectWithoutCommand(async () => await runScript(await this.#home.client, layout, args));
     const [partitions, servers, next] = reply as (string | null)[];
     return { partitions: Number(partitions), servers: Number(servers), next: next ? Number(next) : undefined };
   }
@@ -109,7 +109,7 @@ export class Door {
 
   async #run(command: "GET" | "SET" | "DEL", ...args: readonly number[]): Promise<unknown> {
     const all = [this.#queue.toKey("closed"), command, ...args];
-    return await rejectingPlainly(async () => await runScript(await this.#queue.client, door, all));
+    return await rejectWithoutCommand(async () => await runScript(await this.#queue.client, door, all));
   }
 }
 

@@ -24,7 +24,7 @@ import {
 import { withoutCommand } from "../errors.ts";
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
-import { rejectingPlainly } from "../plainly.ts";
+import { rejectWithoutCommand } from "../without-command.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
 import {
   type Division,
@@ -178,7 +178,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
       ...(job.children === undefined ? {} : { children: job.children.map(placed) }),
     });
     const flows = this.#flowsOf(partition);
-    return await rejectingPlainly(async () => await flows.add(placed(flow as FlowJob)));
+    return await rejectWithoutCommand(async () => await flows.add(placed(flow as FlowJob)));
   }
 
   /** Adds or changes a job scheduler. Its template's key says in which partition; it is removed from all others. */
@@ -305,7 +305,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     };
     const onError = (error: Error): void => this.#tellError(error);
     const parts = { clock: systemClock, record: this.#record, doors: this.#doors, addScheduler, onError };
-    return await rejectingPlainly(async () => await moveQueue(this.#division, from, parts, options));
+    return await rejectWithoutCommand(async () => await moveQueue(this.#division, from, parts, options));
   }
 
   /** Resolves when all partitions are connected. */
@@ -356,11 +356,11 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   async #ask<Value>(partition: number, ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value> {
-    return await rejectingPlainly(async () => await ask(this.#queueOf(partition)));
+    return await rejectWithoutCommand(async () => await ask(this.#queueOf(partition)));
   }
 
   async #all<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
-    return await rejectingPlainly(async () => await Promise.all(this.queues.map(ask)));
+    return await rejectWithoutCommand(async () => await Promise.all(this.queues.map(ask)));
   }
 
   /** Notifies this queue's listeners of the errors of BullMQ's. */

@@ -23,7 +23,7 @@ import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../o
 import { sumOfTexts } from "../operators/rules/prometheus.ts";
 import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
-import { PROCESSOR } from "../wire.ts";
+import { PROCESSOR } from "../worker-parts.ts";
 import { faultOf, LayoutRecord } from "./layout.ts";
 import { type Division, divisionOf, LOOKUP, type PartitionedWorkerOptions, readDivided } from "./options.ts";
 import { PartitionWorker } from "./partition-worker.ts";

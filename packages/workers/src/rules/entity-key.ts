@@ -1,18 +1,15 @@
-/**
- * Pure: what may be an entity key, how a job's keys travel to and from Redis, and the path that finds them in
- * `job.data`.
- */
+/** Pure: which values can be entity keys, how a job's keys are stored in Redis, and the path to them in `job.data`. */
 import { type Check, textLike } from "@x/redlock-core/protocol";
 
 /**
- * The limit is in bytes of UTF-8. It is long enough for any id or URL-like name; each busy key is stored in every one
- * of its jobs.
+ * Maximum length of a key in bytes of UTF-8, which is enough for any ID or URL-like name. A busy key is stored with
+ * every one of its jobs.
  */
 export const MAX_KEY_BYTES = 512;
-/** The number of keys is limited, because each costs the job a place in line and a lock. */
+/** Maximum number of keys of a job. Each key costs the job a place in line and a lock. */
 export const MAX_KEYS = 16;
 
-/** Why something cannot be a key. The scripts have these texts from here. */
+/** Why a value cannot be a key. The Lua scripts use the same texts. */
 export const KEY_FAULTS: Readonly<
   Record<"empty" | "tooLong" | "control" | "notSafe" | "notText" | "noList" | "tooMany", string>
 > = {
@@ -25,7 +22,7 @@ export const KEY_FAULTS: Readonly<
   tooMany: `has more than ${MAX_KEYS} elements`,
 };
 
-/** What operators and producers may give as a key. */
+/** Check of the keys that operators and producers pass. */
 export const KEY: Check<string> = textLike(
   `a string of 1 to ${MAX_KEY_BYTES} bytes without control characters`,
   (key) => keyFault(key) === undefined,
@@ -37,32 +34,35 @@ const FAULT = "\u001e";
 const CONTROL = /[\u0000-\u001f\u007f]/; // oxlint-disable-line eslint/no-control-regex
 
 /**
- * Returns what stands behind a key in the name of a slot's lock, of a key with several slots. The first slot has the
- * key's own name. The text has the separator in it, which no key has.
+ * Returns the suffix of a key in the name of a slot's lock. The first slot has no suffix. The suffix begins with the
+ * separator, which no key contains.
  */
 export function slotSuffix(slot: number | undefined): string {
   return slot === undefined || slot === 0 ? "" : `${SEPARATOR}${slot}`;
 }
 
-/** Why a job that waited, or came, does not run. */
-export type DroppedAs = "backlog" | "superseded" | "busy";
+/** Why a job is dropped from a line, or not admitted to it. */
+export type DropReason = "backlog" | "superseded" | "busy";
 
-/** A pin is what is known of a job's keys when it is taken. */
+/** The keys of a job as they are known when the job is taken. */
 export type Pin =
   | { readonly kind: "none" }
   | { readonly kind: "keys"; readonly keys: readonly string[] }
   | { readonly kind: "fault"; readonly fault: string }
-  /** Its line is full: the job does not run. `by` is the job for which it gave way, or that has the key. */
-  | { readonly kind: "dropped"; readonly as: DroppedAs; readonly key: string; readonly by: string };
+  /**
+   * The line of the key is full, so the job does not run. `by` is the job for which it was dropped, or the job that has
+   * the key.
+   */
+  | { readonly kind: "dropped"; readonly as: DropReason; readonly key: string; readonly by: string };
 
 const NONE: Pin = { kind: "none" };
 
-/** Reads the text in which the scripts keep a job's keys. */
+/** Parses the text with which the scripts store a job's keys. */
 export function parsePin(text: string): Pin {
   if (text === "") return NONE;
   if (text.startsWith(FAULT + FAULT)) {
     const [as = "", key = "", by = ""] = text.slice(2 * FAULT.length).split(SEPARATOR);
-    return { kind: "dropped", as: as as DroppedAs, key, by };
+    return { kind: "dropped", as: as as DropReason, key, by };
   }
   if (text.startsWith(FAULT)) return { kind: "fault", fault: text.slice(FAULT.length) };
   return { kind: "keys", keys: text.includes(SEPARATOR) ? text.split(SEPARATOR) : [text] };
@@ -82,17 +82,17 @@ export function formatPin(pin: Pin): string {
 }
 
 /**
- * Returns the pin for what a key function returned: sorted, unique keys, or what is wrong with them. The Lua library
- * does the same for a path.
+ * Returns the pin for the value of a key function: sorted, unique keys, or the reason why the value is invalid. The Lua
+ * library computes the same pin for a path.
  */
 export function pinOfValue(value: unknown): Pin {
   if (value === undefined || value === null) return NONE;
   if (value instanceof Promise) {
-    // Nobody awaits it, and a rejection that nobody handles would end the process.
+    // The caller does not await this promise, and an unhandled rejection would end the process.
     value.catch(() => {});
     return { kind: "fault", fault: "function returned a promise, but must be synchronous" };
   }
-  // Lua cannot tell an object from an empty array.
+  // An object and an empty array are treated alike, because Lua cannot distinguish them.
   const single = typeof value === "object" ? [] : [value];
   const values: readonly unknown[] = Array.isArray(value) ? value : single;
   if (values.length === 0) return { kind: "fault", fault: KEY_FAULTS.noList };
@@ -106,7 +106,7 @@ export function pinOfValue(value: unknown): Pin {
   return { kind: "keys", keys: [...keys].sort(compareBytes) };
 }
 
-/** Returns why this text cannot be a key, or undefined if it can. */
+/** Returns why this text cannot be a key. Undefined if it can. */
 export function keyFault(key: string): string | undefined {
   if (key === "") return KEY_FAULTS.empty;
   if (Buffer.byteLength(key) > MAX_KEY_BYTES) return KEY_FAULTS.tooLong;
@@ -118,19 +118,19 @@ function numberFault(key: unknown): string | undefined {
   return Number.isSafeInteger(key) ? undefined : KEY_FAULTS.notSafe;
 }
 
-/** Returns the fields of a path such as `account.id`, or undefined if it is none. */
+/** Returns the fields of a path such as `account.id`. Undefined if the text is not a path. */
 export function parsePath(path: string): readonly string[] | undefined {
   const fields = path.split(".");
   return fields.every((field) => field !== "" && !CONTROL.test(field)) ? fields : undefined;
 }
 
-/** Returns the index that a field names in an array, counted from 0, or undefined if it names none. */
+/** Returns the array index that a field names, counted from 0. Undefined if it names none. */
 export function indexOf(field: string): number | undefined {
   const index = /^(0|[1-9]\d*)$/.test(field) ? Number(field) : undefined;
   return Number.isSafeInteger(index) ? index : undefined;
 }
 
-/** Returns what the path leads to in a job's data. The Lua library does the same, where it can read the data. */
+/** Returns the value at the path in a job's data. The Lua library does the same if it can read the data. */
 export function valueAt(data: unknown, path: readonly string[]): unknown {
   let value = data;
   for (const field of path) {
@@ -142,21 +142,25 @@ export function valueAt(data: unknown, path: readonly string[]): unknown {
 }
 
 /**
- * Compares as Lua's `table.sort` does with strings in the C locale, so that a path and a function agree on the order of
- * locks.
+ * Compares strings like Lua's `table.sort` in the C locale. A path and a function therefore sort the keys, and the
+ * locks, in the same order.
  */
 function compareBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 
-// Types alone: the paths into a job's data at which a key may stand.
+// Only types from here: the paths in a job's data at which a key can be.
 
 type IsUnknown<Value> = unknown extends Value ? true : false;
 
-/** Whether a value may be a key. With `null` and `undefined` a job has no key; with a boolean or an object it fails. */
+/**
+ * Whether a value can be a key. With `null` or `undefined` a job has no key. With a boolean or an object the job fails.
+ */
 type MayBeKey<Value> = Extract<Value, string | number | readonly (string | number)[]> extends never ? false : true;
 
-/** `"all"` checks the fields of the fields, too; what is deeper may be any text, so that wide types stay cheap. */
+/**
+ * With `"all"`, fields of fields are checked as well. Deeper fields may have any name, which keeps wide types cheap.
+ */
 type FieldsOf<Data, Depth extends "all" | "first"> = Data extends readonly unknown[]
   ? `${number}` | `${number}.${string}`
   : {
@@ -175,8 +179,8 @@ type Below<Value, Depth extends "all" | "first"> =
         : FieldsOf<Extract<Value, object>, "first">;
 
 /**
- * The paths into `Data` at which a key may stand. It is any text where `Data` does not say what is in it. For a path
- * that is known at run time only, cast it to this type.
+ * The paths in `Data` at which a key can be, or any string if `Data` does not declare its fields. Cast a path that is
+ * only known at run time to this type.
  */
 export type KeyPath<Data> = [Data] extends [never]
   ? string

@@ -80,7 +80,7 @@ export class Arrivals {
     const lockKeys = resources.map((resource) => lockKeyOf(redlock, job, resource));
     const reservedName = resources.find((_, index) => lockKeys[index]?.startsWith(reserved));
     if (reservedName === undefined) return { keys, resources };
-    throw new JobKeyError(String(job.id), `would have a lock named like a key of BullMQ's ("${reservedName}")`);
+    throw new JobKeyError(String(job.id), `would give its lock the name of a BullMQ key ("${reservedName}")`);
   }
 }
 

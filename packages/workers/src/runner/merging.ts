@@ -25,7 +25,7 @@ interface MergingParts {
 
 export class Merging {
   readonly #parts: MergingParts;
-  /** For each run, the places of the jobs in its batch by job ID. */
+  /** Places of the jobs in the batch of each run, by job ID. */
   readonly #places = new WeakMap<Run, ReadonlyMap<string, string>>();
 
   constructor(parts: MergingParts) {

@@ -44,8 +44,8 @@ export class Watchdog {
   }
 
   /**
-   * Returns the latest run of a job, unless the run has ended. All runs are searched if the lane has dropped its record
-   * of the job, because a processor may continue after a command that ends or moves its job.
+   * Returns the latest run of a job, unless the run has ended. If the lane has dropped its record of the job, all runs
+   * are searched. A processor may continue after a command that ends or moves its job.
    */
   findLatestRun(jobId: string): Run | undefined {
     const last = this.#findLatest(jobId) ?? this.#renewal.leases.find((run) => run.jobId === jobId);

@@ -1,6 +1,6 @@
 /** Pure: combines our Lua with the texts of BullMQ's own scripts into one script for each command. */
 import { createHash } from "node:crypto";
-import type { DroppedAs } from "../../rules/entity-key.ts";
+import type { DropReason } from "../../rules/entity-key.ts";
 import * as commands from "../../scripts/commands.lua.ts";
 import { keyLock, type LockRules, noKeyLock } from "../../scripts/key-lock.lua.ts";
 import { laneLibrary } from "../../scripts/lane.lua.ts";
@@ -24,7 +24,7 @@ export interface KeyRate {
 export interface LineRules {
   readonly max: number;
   readonly drop: "newest" | "oldest";
-  readonly as: DroppedAs;
+  readonly as: DropReason;
   /** Whether a new job also supersedes the job that has the key. */
   readonly interrupts?: boolean | undefined;
 }
@@ -81,7 +81,7 @@ export interface LaneScripts {
 
 /**
  * Reports whether several jobs of a key may run at the same time. A job must have its key alone if it keeps the key
- * until its retry, if a newer job can interrupt it, or if its call handles the jobs in line.
+ * until its retry, or if a newer job can interrupt it. The same applies if one call handles all jobs in line.
  */
 export function mayShare({ onFailure, line, merge }: Pick<LaneRules, "onFailure" | "line" | "merge">): boolean {
   return onFailure === "skip" && line?.interrupts !== true && merge === undefined;

@@ -32,7 +32,7 @@ function readConnection(given: unknown): object {
     throw new TypeError(`connection must be an object such as { url: "redis://…" }, got ${kindOf(given)}`);
   const { url, keyPrefix } = options;
   if (url !== undefined && url !== null && typeof url !== "string")
-    throw new TypeError(`connection must have its url as a string, got ${kindOf(url)}`);
+    throw new TypeError(`connection.url must be a string, got ${kindOf(url)}`);
   if (keyPrefix !== undefined && keyPrefix !== "") {
     throw new RangeError(
       `connection must have no keyPrefix, which BullMQ cannot work with (use BullMQ's option prefix), got ${show(keyPrefix)}`,

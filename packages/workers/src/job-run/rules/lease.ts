@@ -17,9 +17,9 @@ export function leaseLeftMs({ sent, lockDurationMs, driftFactor }: JobLease, now
 }
 
 /**
- * Reports whether BullMQ's lock must be renewed before the job starts, because the job was fetched long ago: the
- * process froze, or the job waited for the lock of its key. Every run therefore starts with at least half of a lease's
- * validity.
+ * Reports whether BullMQ's lock must be renewed before the job starts, because the job was fetched long ago. This
+ * happens if the process froze, or the job waited for the lock of its key. Every run therefore starts with at least
+ * half of a lease's validity.
  */
 export function mustConfirm(lease: JobLease, now: Instant): boolean {
   return leaseLeftMs(lease, now) < validityMs(lease.lockDurationMs, lease.driftFactor) / 2;

@@ -1,7 +1,7 @@
 /** Pure: what operators say of one key, instead of the options of the workers. */
 import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
 import { type KeyRate, type LaneRules, mayShare } from "../../bullmq/rules/compose.ts";
-import { MAX_WAITING, type MaxWaiting, MOST_SLOTS, MOST_STARTS, RATE } from "../../options.ts";
+import { MAX_SLOTS, MAX_WAITING, MAX_WEIGHT, type MaxWaiting, RATE } from "../../options.ts";
 import type { WorkerSetup } from "./worker-setup.ts";
 
 /** What holds for one key instead of the option `perKey` of the workers. What is left out is as they have it. */
@@ -17,10 +17,10 @@ export interface KeyPolicy {
 }
 
 const POLICY = new Schema({
-  concurrency: integer({ min: 1, max: MOST_SLOTS, unit: "" }).optional(),
+  concurrency: integer({ min: 1, max: MAX_SLOTS, unit: "" }).optional(),
   rate: RATE,
   maxWaiting: MAX_WAITING,
-  weight: integer({ min: 1, max: MOST_STARTS, unit: "" }).optional(),
+  weight: integer({ min: 1, max: MAX_WEIGHT, unit: "" }).optional(),
 } satisfies ShapeOf<KeyPolicy>);
 
 /** Returns the policy that was given. Throws TypeError and RangeError, also for one that says nothing. */

@@ -1,4 +1,4 @@
-/** The parts of an `ExclusiveWorker` are built here, and told of each other. */
+/** Creates the parts of an `ExclusiveWorker` and connects them. */
 import { Redlock } from "@x/redlock-core";
 import { Check, InFlight, kindOf, onAbort, protocolOf, text } from "@x/redlock-core/protocol";
 import {
@@ -34,7 +34,7 @@ import { Watchdog } from "./runner/watchdog.ts";
 
 const SHORTEST_SWEEP_MS = 1_000;
 
-/** Emits a process warning: it reaches those who listen to nothing. */
+/** Emits a process warning, which is printed even if the worker has no listeners. */
 export function warn(code: string, message: string): void {
   process.emitWarning(message, { type: "ExclusiveWorkerWarning", code: `X_WORKERS_${code}` });
 }
@@ -48,8 +48,8 @@ export const PROCESSOR: Check<unknown> = new Check<unknown>({
   },
 });
 
-/** What is known of a worker before BullMQ's constructor has run. */
-export interface Plan<Options> {
+/** The options and parts of a worker that exist before BullMQ's constructor has run. */
+export interface WorkerPlan<Options> {
   readonly given: Options;
   readonly options: ResolvedExclusiveOptions;
   readonly scripts: BullScripts;
@@ -59,12 +59,12 @@ export interface Plan<Options> {
   readonly isSandboxed: boolean;
 }
 
-/** Checks what the constructor was given. Throws as it does, before anything is sent. */
-export function planOf<Data, Name extends string>(
+/** Checks the arguments of the constructor. Throws the constructor's errors before anything is sent. */
+export function planWorker<Data, Name extends string>(
   name: string,
   processor: unknown,
   unread: ExclusiveWorkerOptions<Data, Name>,
-): Plan<ExclusiveWorkerOptions<Data, Name>> {
+): WorkerPlan<ExclusiveWorkerOptions<Data, Name>> {
   QUEUE_NAME.of("name", name);
   PROCESSOR.of("processor", processor);
   const given = readOptions(unread);
@@ -74,12 +74,12 @@ export function planOf<Data, Name extends string>(
     throw new TypeError(`processor must be a function where whenBusy is "merge", got ${kindOf(processor)}`);
   }
   const scripts = checkScripts(installedScripts());
-  const redlock = options.redlock ?? ownRedlock(given, options.ttl);
+  const redlock = options.redlock ?? createOwnRedlock(given, options.ttl);
   return { given, options, scripts, redlock, isByHand: (processor ?? null) === null, isSandboxed };
 }
 
-/** Makes the worker's own `Redlock`, on the queue's own Redis, where BullMQ's option `connection` leads. */
-function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
+/** Creates the worker's own `Redlock` on the queue's own Redis, which BullMQ's option `connection` names. */
+function createOwnRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number): Redlock {
   const node = readNode(options.connection);
   try {
     return new Redlock(node as string, { ttl, autoExtend: true });
@@ -88,16 +88,16 @@ function ownRedlock(options: ExclusiveWorkerOptions<never, never>, ttl: number):
   }
 }
 
-/** Closes what was made for a worker that is not constructed after all. */
-export function abandon({ options, redlock }: Plan<unknown>): void {
+/** Closes the `Redlock` of a worker whose constructor has failed. */
+export function closeUnused({ options, redlock }: WorkerPlan<unknown>): void {
   if (options.redlock === undefined) void redlock.close();
 }
 
-/** What the parts ask of the worker that they are of. */
-export interface Host {
+/** The worker, as its parts use it. */
+export interface WorkerHost {
   readonly worker: Worker;
   readonly processor: () => unknown;
-  /** Makes a job of its fields, as BullMQ does. */
+  /** Creates a job from its fields, as BullMQ does. */
   readonly makeJob: (fields: object, jobId: string) => Job;
 }
 
@@ -114,10 +114,10 @@ export interface WorkerParts {
   readonly closing: Closing;
 }
 
-/** Throws `UnsupportedBullMQError` if the worker is not as known. */
-export function wire(
-  plan: Plan<ExclusiveWorkerOptions<never, never>>,
-  { worker, processor, makeJob }: Host,
+/** Throws `UnsupportedBullMQError` if BullMQ's worker has an unknown structure. */
+export function createWorkerParts(
+  plan: WorkerPlan<ExclusiveWorkerOptions<never, never>>,
+  { worker, processor, makeJob }: WorkerHost,
 ): WorkerParts {
   const { options, redlock, isByHand, isSandboxed } = plan;
   const { rules, ttl, timeout, lockDuration, recheckInterval, reentrancy } = options;
@@ -127,10 +127,10 @@ export function wire(
   const emitEvent: EmitEvent = eventEmitterOf(worker);
   const onError = (error: Error): void => void worker.emit("error", error);
 
-  const ofLocks = { redlock, inFlight, ttl, timeout };
-  // Jobs that are run by hand have locks of their own: see `lockJob`.
-  const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.create(ofLocks, options);
-  const locks = scriptLocks ?? new KeyLocks(ofLocks);
+  const lockParts = { redlock, inFlight, ttl, timeout };
+  // Jobs that are fetched by hand have no lock from a script, see `lockJob`.
+  const scriptLocks = options.redlock !== undefined || isByHand ? undefined : ScriptLocks.create(lockParts, options);
+  const locks = scriptLocks ?? new KeyLocks(lockParts);
   const lane = new Lane({
     scripts: composeScripts(plan.scripts, rules, scriptLocks?.rules),
     locks,
@@ -174,14 +174,14 @@ export function wire(
   const tracked = keepTracked(worker, (jobId, token) => watchdog.findRun(jobId, token) !== undefined);
 
   const interrupts =
-    rules.line?.interrupts === true ? interruptsOf(plan, worker, { lane, watchdog, onError }) : undefined;
+    rules.line?.interrupts === true ? createInterrupts(plan, worker, { lane, watchdog, onError }) : undefined;
   const closing = new Closing({
     redlock: options.redlock === undefined ? redlock : undefined,
     inFlight,
     registry,
     locks: runLocks,
     interrupts,
-    stopListening: followLosses(redlock, watchdog),
+    stopListening: watchForLosses(redlock, watchdog),
     stopSweeping: startSweep({ clock, everyMs: Math.max(recheckInterval, SHORTEST_SWEEP_MS), lane }),
   });
   const { merge } = rules;
@@ -214,8 +214,8 @@ export function wire(
   return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
 }
 
-/** Tells runs that their locks are lost, or released by a close of the `Redlock`. Returns a function that ends it. */
-function followLosses(redlock: Redlock, watchdog: Watchdog): () => void {
+/** Marks the locks of runs as lost when the `Redlock` loses them or is closed. Returns a function that stops this. */
+function watchForLosses(redlock: Redlock, watchdog: Watchdog): () => void {
   const stops = [
     redlock.on("lost", (lost) => watchdog.findRunHolding(lost)?.markKeysLost(lost.reason)),
     onAbort(protocolOf(redlock).closed, () => watchdog.markAllKeysLost()),
@@ -225,17 +225,17 @@ function followLosses(redlock: Redlock, watchdog: Watchdog): () => void {
   };
 }
 
-/** Makes what tells runs of newer jobs of their keys. */
-function interruptsOf(
-  { given, options, redlock }: Plan<ExclusiveWorkerOptions<never, never>>,
+/** Creates the object that interrupts runs when a newer job of their key is waiting. */
+function createInterrupts(
+  { given, options, redlock }: WorkerPlan<ExclusiveWorkerOptions<never, never>>,
   worker: Worker,
   parts: { readonly lane: Lane; readonly watchdog: Watchdog; readonly onError: (error: Error) => void },
 ): Interrupts {
   const { lane, watchdog, onError } = parts;
   const isShared = options.redlock === undefined;
   return new Interrupts({
-    // Where the locks are elsewhere, what the lane publishes is heard on the queue's own Redis.
-    redlock: isShared ? redlock : ownRedlock(given, options.ttl),
+    // The lane publishes its messages on the queue's own Redis, even if the locks are elsewhere.
+    redlock: isShared ? redlock : createOwnRedlock(given, options.ttl),
     isShared,
     channel: `${worker.qualifiedName}:lane:superseded`,
     readNotes: async (jobIds) => (await lane.operate("superseded", ...jobIds)) as readonly string[],

@@ -1,0 +1,14 @@
+/**
+ * Removes the failed command, whose arguments may contain a password, from the errors with which BullMQ's methods
+ * reject.
+ */
+import { withoutCommand } from "./errors.ts";
+
+/** Resolves like `call`. If `call` rejects, the client's failed command is removed from the error. */
+export async function rejectWithoutCommand<Value>(call: () => Promise<Value>): Promise<Value> {
+  try {
+    return await call();
+  } catch (error) {
+    throw withoutCommand(error);
+  }
+}
