@@ -94,6 +94,7 @@ export {
 } from "./rules/validity.ts";
 export { batchScript } from "./scripts/batch.lua.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
+export { runIdIn } from "./scripts/run-id.lua.ts";
 export { CallDeadline, type CallEnd } from "./waiting/call-deadline.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";
 export type { PlaceInLine } from "./waiting/place-in-line.ts";

@@ -1,4 +1,5 @@
 import { expect, it } from "vitest";
+import { requestError } from "../src/nodes/node.ts";
 import { plainError } from "../src/protocol.ts";
 
 it("tells where a connection failed, and no command with its arguments", () => {
@@ -7,4 +8,14 @@ it("tells where a connection failed, and no command with its arguments", () => {
   const refused = Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:6379"), facts, { command, port2: 1 });
   const plain = plainError(new Error("not connected", { cause: refused }));
   expect({ ...(plain.cause as object) }).toEqual(facts);
+});
+
+it.each([
+  "ERR unknown command 'evalsha', with args beginning with: ",
+  "ERR This instance has Lua scripting support disabled",
+])("tells that a server has no Lua, by its answer %j", (answer) => {
+  expect(requestError(new Error(answer))).toMatchObject({
+    code: "NO_LUA",
+    message: expect.stringContaining("switch it on"),
+  });
 });

@@ -39,3 +39,11 @@ it("tells in JavaScript for how long the script grants nothing, and again when t
     { numRuns: 500 },
   );
 });
+
+it("says what is missing where INFO has no run_id", () => {
+  const store = new Store({ nowUs: () => NOW_US, info: () => "redis_version:7.4.0\r\n", publish: () => 0 });
+  expect(() => evaluate(store, script, ["n"], [String(NOW_US), "1000"])).toThrow(
+    "NO_RUN_ID INFO of this server has no run_id",
+  );
+  expect(store.call("EXISTS", ["n"])).toBe(0);
+});

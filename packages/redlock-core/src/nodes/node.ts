@@ -92,9 +92,9 @@ export function countsReceivers(node: LockNode): boolean {
 
 /**
  * Matches the answer of a server without Lua. Some systems package Valkey's Lua apart; without that package the
- * server has none of these commands.
+ * server has none of these commands. Garnet has them, and refuses them unless it was started with Lua.
  */
-const NO_LUA = /^ERR unknown command ['`"]?(eval|evalsha|script)\b/i;
+const NO_LUA = /^ERR (unknown command ['`"]?(eval|evalsha|script)\b|This instance has Lua scripting support disabled)/i;
 
 /**
  * Returns the error that a request failed with. If the server has no Lua, without which nothing here works, the error
@@ -104,7 +104,7 @@ export function requestError(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(String(error));
   if (!NO_LUA.test(error.message)) return error;
   const message =
-    "NO_LUA this server runs no Lua scripts, which locks are made by: install its Lua (Alpine: valkey-lua), or use Redis";
+    "NO_LUA this server runs no Lua scripts, which locks are made by: install its Lua (Alpine: valkey-lua), switch it on, or use Redis";
   return Object.assign(new Error(message), { code: "NO_LUA" });
 }
 

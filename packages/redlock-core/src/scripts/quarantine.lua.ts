@@ -1,3 +1,5 @@
+import { runIdIn } from "./run-id.lua.ts";
+
 /**
  * Returns Lua that sets `quarantineLeftMs`: for how many milliseconds more this node may not vote. It may have
  * forgotten a lock that is still valid. The number is 0 if the node may vote.
@@ -24,7 +26,7 @@ export function quarantineIn(hash: string): string {
   local since = tonumber(seen[2] or nil)
   if not isSame or not since or since > nowUs then
     since = nowUs
-    call('HSET', ${hash}, 'run_id', string.match(info, 'run_id:(%x+)'), 'since', now, 'quarantine', quarantineMs)
+    call('HSET', ${hash}, 'run_id', ${runIdIn("info")}, 'since', now, 'quarantine', quarantineMs)
   end
   quarantineLeftMs = math.max(0, math.ceil(tonumber(quarantineMs) - (nowUs - since) / 1000))
 `;

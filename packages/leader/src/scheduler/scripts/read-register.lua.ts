@@ -1,5 +1,5 @@
 import type { NodeScript } from "@x/redlock-core";
-import { defineScript } from "@x/redlock-core/protocol";
+import { defineScript, runIdIn } from "@x/redlock-core/protocol";
 import { REGISTER_FACTS } from "./register-facts.lua.ts";
 
 /**
@@ -20,7 +20,7 @@ if ARGV[2] == '1' then
   call('HSET', KEYS[1], ':promised', ARGV[1])
   call('PEXPIRE', KEYS[1], ARGV[4])
 end
-local here = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+local here = ${runIdIn("call('INFO', 'server')")}
 return {'ok', asText(hereTerm), asText(hereStep), here, seen[4] == here and 1 or 0, call('HGETALL', KEYS[2]), nowMs(),
   wrong, ARGV[3] == '1' and table.concat(call('HGETALL', KEYS[1]), '::') or ''}
 `,

@@ -1,5 +1,5 @@
 import type { NodeScript } from "@x/redlock-core";
-import { defineScript } from "@x/redlock-core/protocol";
+import { defineScript, runIdIn } from "@x/redlock-core/protocol";
 import { REGISTER_FACTS } from "./register-facts.lua.ts";
 
 /**
@@ -29,7 +29,7 @@ export const WRITE_REGISTER: NodeScript = defineScript(
   /* lua */ `${REGISTER_FACTS}
 local term, step = tonumber(ARGV[1]), tonumber(ARGV[2])
 if promised > term then return {'stale', seen[1]} end
-local here = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+local here = ${runIdIn("call('INFO', 'server')")}
 local isNewer = hereTerm < term or (hereTerm == term and hereStep < step)
 local first = 8 + 2 * tonumber(ARGV[7])
 for i = 8, first - 1, 2 do
