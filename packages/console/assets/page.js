@@ -8,6 +8,8 @@
 const PAGE_ROWS = 25;
 /** Characters of the longest name that is sent whole (`LONGEST_TEXT` of `state.ts`). */
 const LONGEST_NAME = 500;
+/** An outbox with more jobs is not counted to its end. */
+const MOST_COUNTED = 100_000;
 const token = element("meta[name=x-console-token]").getAttribute("content") ?? "";
 /** Names this page, which has a budget of its own. */
 const client = element("meta[name=x-console-client]").getAttribute("content") ?? "";
@@ -249,6 +251,8 @@ function show(state) {
   showLocks(state);
   element("#keys-section").hidden = state.queues.length === 0;
   showKeys(state);
+  element("#outboxes-section").hidden = state.outboxes.length === 0;
+  showOutboxes(state);
   element("#events-section").hidden = state.events.length === 0;
   const events = state.events.map(({ at, text }) => `${clock(at)}  ${text}`);
   const list = element("#events");
@@ -590,9 +594,7 @@ function showKeys({ queues, keys, now, actions }) {
         { text: count(longestLine) },
         { text: count(busyKeys) },
         { text: pausedKeys === 0 ? "" : String(pausedKeys), tone: "warn" },
-        error === undefined
-          ? { text: at === undefined ? "no answer yet" : moment(at, now + 1) }
-          : { text: error, tone: "bad" },
+        asOf(error, at, now),
       ],
     })),
     "none",
@@ -654,6 +656,37 @@ function showKeys({ queues, keys, now, actions }) {
     "no key is busy",
   );
   pages("#keys-pages", wanted.keys, keys?.found ?? 0, (page) => want({ keys: page }));
+}
+
+/** @param {PageState} state */
+function showOutboxes({ outboxes, now }) {
+  table(
+    "#outboxes",
+    ["Outbox", "Jobs to relay", "Oldest", "Change", "As of"],
+    outboxes.map(({ name, rows, oldestMs, growth, error, at }) => ({
+      key: name,
+      cells: [
+        { text: name },
+        { text: rows < MOST_COUNTED ? count(rows) : `${count(rows)} or more` },
+        { text: rows === 0 ? "" : duration(oldestMs), tone: oldestMs > 60_000 ? "warn" : "" },
+        { text: growth === undefined || rows >= MOST_COUNTED ? "" : perSecond(growth) },
+        asOf(error, at, now),
+      ],
+    })),
+    "none",
+  );
+}
+
+/** @param {number} growth */
+function perSecond(growth) {
+  const rate = count(Math.round(Math.abs(growth) * 10) / 10);
+  return rate === "0" ? "none" : `${growth < 0 ? "−" : "+"}${rate} / s`;
+}
+
+/** @param {string | undefined} error @param {number | undefined} at @param {number} now @returns {Cell} */
+function asOf(error, at, now) {
+  if (error !== undefined) return { text: error, tone: "bad" };
+  return { text: at === undefined ? "no answer yet" : moment(at, now + 1) };
 }
 
 /**

@@ -67,6 +67,18 @@ export class Output {
 }
 
 /**
+ * Replaces the user and password of each address by `***`. If an address is in the position of a command or an option,
+ * Commander's error message quotes the address.
+ */
+export function withoutPasswords(text: string): string {
+  return text.replaceAll(/\S+/g, (word) => {
+    const end = word.lastIndexOf("@");
+    const [quote = ""] = /^'?/.exec(word) ?? [];
+    return word.slice(0, Math.max(0, end)).includes(":") ? `${quote}***${word.slice(end)}` : word;
+  });
+}
+
+/**
  * Escapes all control characters except the line end, as JSON does, so that a terminal only displays the text, in the
  * order of its characters. Names, reasons and errors come from Redis, where any client may have written them.
  */

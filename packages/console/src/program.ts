@@ -28,7 +28,7 @@ import {
 } from "./commands/schedules.ts";
 import { type ConnectionOptions, Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
-import { Output, printable } from "./output.ts";
+import { Output, printable, withoutPasswords } from "./output.ts";
 import { type ServeOptions, servePage } from "./page/serve.ts";
 import type { Terminal } from "./terminal.ts";
 
@@ -107,18 +107,6 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
   addKeys(program, running);
   addServe(program, running);
   return program;
-}
-
-/**
- * Replaces the user and password of each address by `***`. If an address is in the position of a command or an option,
- * Commander's error message quotes the address.
- */
-function withoutPasswords(text: string): string {
-  return text.replaceAll(/\S+/g, (word) => {
-    const end = word.lastIndexOf("@");
-    const [quote = ""] = /^'?/.exec(word) ?? [];
-    return word.slice(0, Math.max(0, end)).includes(":") ? `${quote}***${word.slice(end)}` : word;
-  });
 }
 
 type Running = (run: (command: Command) => Promise<IsGood>) => Promise<void>;

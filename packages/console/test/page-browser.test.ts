@@ -67,7 +67,9 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       fetched += 1;
       if (fetched === 3) throw new Error("the bank answers 503");
     });
-    const page = createPage({ redlock, queues: [worker], actions: true, refresh: 300 });
+    const backlog = { rows: 1_234, oldestMs: 75_000 };
+    const outboxes = { payments: { backlog: async () => await Promise.resolve(backlog) } };
+    const page = createPage({ redlock, queues: [worker], outboxes, actions: true, refresh: 300 });
     const server = createServer(nodeListener(page));
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     const tab = await browser.newPage();
@@ -191,6 +193,14 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf("#outcome")).toBe("key 42 is paused");
     await expect.poll(async () => (await rowsOf(tab, "keys")).get("42")?.[4]).toBe("paused: paused on the page");
     expect((await worker.listKeys()).find(({ key }) => key === "42")?.paused?.reason).toBe("paused on the page");
+    // An outbox drains.
+    const outboxRow = async (): Promise<readonly string[]> =>
+      (await rowsOf(tab, "outboxes")).get("payments")?.slice(0, 4) ?? [];
+    await expect.poll(outboxRow, { timeout: 20_000 }).toEqual(["payments", "1,234", "1 min 15 s", "none"]);
+    Object.assign(backlog, { rows: 0, oldestMs: 0 });
+    const drained = ["payments", "0", "", expect.stringMatching(/^−[\d,.]+ \/ s$/)];
+    await expect.poll(outboxRow, { timeout: 20_000 }).toEqual(drained);
+    Object.assign(backlog, { rows: 1_234, oldestMs: 75_000 });
     page.note("version 7 was deployed");
     await expect.poll(() => textOf("#events")).toContain("version 7 was deployed");
 

@@ -525,6 +525,75 @@ async function act(
   });
 }
 
+describe("outboxes", () => {
+  it("show what waits for its relay, the age of the oldest, and whether that grows", async () => {
+    const backlogs = [
+      { rows: 10, oldestMs: 1_500 },
+      { rows: 40, oldestMs: 6_500 },
+      { rows: 0, oldestMs: 0 },
+    ];
+    const payments = { backlog: async () => await Promise.resolve(backlogs.shift() ?? { rows: 0, oldestMs: 0 }) };
+    const { url } = await serve({ outboxes: { payments } });
+    const seen: PageState["outboxes"][number][] = [];
+    const { latest } = listen(url);
+    await expect
+      .poll(
+        () => {
+          const [outbox] = latest()?.outboxes ?? [];
+          if (outbox !== undefined && seen.at(-1)?.at !== outbox.at) seen.push(outbox);
+          return seen.length;
+        },
+        { timeout: 20_000 },
+      )
+      .toBe(3);
+    expect(seen).toMatchObject([
+      { name: "payments", rows: 10, oldestMs: 1_500 },
+      { name: "payments", rows: 40, oldestMs: 6_500 },
+      { name: "payments", rows: 0, oldestMs: 0 },
+    ]);
+    expect(seen[0]?.growth).toBeUndefined();
+    expect(seen[1]?.growth).toBeGreaterThan(0);
+    expect(seen[2]?.growth).toBeLessThan(0);
+  });
+
+  it("are counted at every fifth look, and not again while their database hangs", async () => {
+    let asked = 0;
+    const hanging = {
+      backlog: (): Promise<never> => {
+        asked += 1;
+        return new Promise(() => undefined);
+      },
+    };
+    const { url } = await serve({ outboxes: { hanging } });
+    const { latest, looks } = listen(url);
+    await expect.poll(() => latest()?.outboxes[0]?.error, { timeout: 20_000 }).toBe("no answer from Postgres");
+    const before = looks();
+    await expect.poll(() => looks() - before, { timeout: 20_000 }).toBeGreaterThan(5);
+    expect(asked).toBe(1);
+    expect(latest()?.nodes.value?.answering).toBe(3);
+  });
+
+  it("show why they cannot be read, without a password", async () => {
+    const refused = new Error("connect ECONNREFUSED postgres://shop:PW-secret@db:5432/shop");
+    const { url } = await serve({ outboxes: { away: { backlog: () => Promise.reject(refused) } } });
+    const { text } = await ask(`${url}state`);
+    expect((JSON.parse(text) as PageState).outboxes).toMatchObject([
+      { name: "away", rows: 0, error: expect.stringContaining("ECONNREFUSED") },
+    ]);
+    expect(text).not.toContain("PW-secret");
+  });
+
+  it("are objects that report a backlog, twenty at most", () => {
+    const redlock = connected();
+    const outbox = { backlog: () => Promise.reject(new Error("not asked")) };
+    const many = Object.fromEntries(Array.from({ length: 21 }, (_, n) => [`o${n}`, outbox]));
+    const rule = /^outboxes must be an object with 20 Effects \(of @x\/effects\) at most, by name, got /;
+    for (const outboxes of [many, { one: {} }, { one: null }, outbox] as unknown as Record<string, typeof outbox>[]) {
+      expect(() => createPage({ redlock, outboxes })).toThrow(rule);
+    }
+  });
+});
+
 describe("actions", () => {
   it("do what they say", async () => {
     const redlock = connected();

@@ -27,6 +27,7 @@ import type { ExclusiveWorker } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 import { act, UnknownTargetError } from "./actions.ts";
 import { actionRefusalOf, answer, isClient, LOOPBACK_HOSTS, newClient, refusal, refusalOf } from "./guard.ts";
+import type { OutboxSource } from "./outboxes.ts";
 import { Budgets } from "./rules/budgets.ts";
 import { jsonOf, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
 import { Watch } from "./watch.ts";
@@ -44,6 +45,8 @@ export interface PageOptions {
   readonly schedulers?: readonly LeaderScheduler[] | undefined;
   /** Workers whose queues' keys are shown. A worker created with `null` and `autorun: false` only reads. */
   readonly queues?: readonly (ExclusiveWorker | PartitionedWorker)[] | undefined;
+  /** Outboxes of `@x/effects` by the names that the page shows, 20 at most: `{ payments: effects }`. Default: none. */
+  readonly outboxes?: Readonly<Record<string, OutboxSource>> | undefined;
   /** Whether the page may change something. Default false. */
   readonly actions?: boolean | undefined;
   /**
@@ -81,11 +84,21 @@ const WORKER = shaped<ExclusiveWorker | PartitionedWorker>("an ExclusiveWorker, 
   ["listKeys", "jobsOf", "explain", "pauseKey", "resumeKey"].every((name) => typeof given[name] === "function"),
 );
 
+/** Each costs its database a question every five looks. */
+const MOST_OUTBOXES = 20;
+const OUTBOXES = shaped<Readonly<Record<string, OutboxSource>>>(
+  `an object with ${MOST_OUTBOXES} Effects (of @x/effects) at most, by name`,
+  (given) =>
+    Object.keys(given).length <= MOST_OUTBOXES &&
+    Object.values(given).every((each) => typeof (each as Partial<OutboxSource> | null)?.backlog === "function"),
+);
+
 const OPTIONS = new Schema({
   redlock: REDLOCK,
   elections: listOf("an array of names or of LeaderElections", NAMED).default([]),
   schedulers: listOf("an array of LeaderSchedulers", SCHEDULER).optional(),
   queues: listOf("an array of ExclusiveWorkers and PartitionedWorkers", WORKER).default([]),
+  outboxes: OUTBOXES.default({}),
   actions: boolean.default(false),
   hosts: listOf("an array of host names", NAME).default(LOOPBACK_HOSTS),
   refresh: integer({ min: 200, max: 60_000 }).default(1_000),
@@ -139,8 +152,9 @@ class Served {
   #isClosed = false;
 
   constructor(options: PageOptions) {
-    const { redlock, elections, schedulers, queues, actions, hosts, refresh, token } = OPTIONS.resolve(options);
-    this.watch = new Watch({ redlock, elections, schedulers, queues, refresh, hasActions: actions });
+    const { actions, hosts, token, ...watched } = OPTIONS.resolve(options);
+    const { redlock } = watched;
+    this.watch = new Watch({ ...watched, hasActions: actions });
     this.#clock = protocolOf(redlock).clock;
     this.#hosts = hosts;
     this.#hasActions = actions;

@@ -136,6 +136,18 @@ export interface QueueView {
   readonly at: number | undefined;
 }
 
+export interface OutboxView {
+  readonly name: string;
+  /** Jobs that wait for their relay, counted up to 100,000. */
+  readonly rows: number;
+  /** Age of the oldest of these jobs, in ms. */
+  readonly oldestMs: number;
+  /** Jobs per second by which `rows` has grown between the last two looks. Negative if it has shrunk. */
+  readonly growth: number | undefined;
+  readonly error: string | undefined;
+  readonly at: number | undefined;
+}
+
 export interface KeysView {
   readonly queue: string;
   readonly keys: readonly BusyKey[];
@@ -160,6 +172,7 @@ export interface SharedState {
   readonly findings: Section<readonly Finding[]>;
   readonly elections: readonly ElectionView[];
   readonly queues: readonly QueueView[];
+  readonly outboxes: readonly OutboxView[];
   /** Notes by the owner of the page, the latest first. */
   readonly events: readonly { readonly at: number; readonly text: string }[];
 }

@@ -11,6 +11,7 @@ import { Elections } from "./elections.ts";
 import { Histories } from "./histories.ts";
 import { Holders } from "./holders.ts";
 import { LOOK, MASTERS } from "./look.lua.ts";
+import { Outboxes, type OutboxSource } from "./outboxes.ts";
 import { type Asked, Queues } from "./queues.ts";
 import { type FoundScheduler, LockTable, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
@@ -35,6 +36,8 @@ const MOST_SHOWN = 500;
 /** Every fifth look reads the nodes' quarantine, and every thirtieth look checks the nodes for problems. */
 const QUARANTINE_LOOKS = 5;
 const CHECK_LOOKS = 30;
+/** Every fifth look counts the outboxes, which costs more than to ask a node. */
+const OUTBOX_LOOKS = 5;
 /** How many schedules every look may list. More schedules are listed less often. */
 const SCHEDULES_A_LOOK = 500;
 const MOST_SCHEDULERS = 20;
@@ -48,6 +51,7 @@ interface WatchParts {
   /** The schedulers to show. Undefined: all schedulers that are found. */
   readonly schedulers: readonly LeaderScheduler[] | undefined;
   readonly queues: readonly Asked[];
+  readonly outboxes: Readonly<Record<string, OutboxSource>>;
   readonly refresh: number;
   readonly hasActions: boolean;
 }
@@ -84,6 +88,7 @@ export class Watch {
   readonly #findings: Watched<readonly Finding[]>;
   readonly #schedules: Watched<readonly ScheduleView[]>;
   readonly #histories = new Histories();
+  readonly #outboxes: Outboxes;
   readonly #holders: Holders;
   readonly #events: { readonly at: number; readonly text: string }[] = [];
   /** The JSON of the shared state. Undefined if the state has changed since. */
@@ -96,7 +101,7 @@ export class Watch {
   #running: AbortController | undefined;
 
   constructor(parts: WatchParts) {
-    const { redlock, elections, schedulers, queues } = parts;
+    const { redlock, elections, schedulers, queues, outboxes } = parts;
     const protocol = protocolOf(redlock);
     const clock = protocol.clock;
     this.#parts = parts;
@@ -105,6 +110,7 @@ export class Watch {
     this.schedulers = new Map((schedulers ?? []).map((each, at) => [String(at), each]));
     this.elections = new Elections(redlock, elections);
     this.queues = new Queues(clock, queues, this.#turns);
+    this.#outboxes = new Outboxes(clock, outboxes);
     this.#prefix = protocol.lockKey("x").slice(0, -1);
     this.#locks = new LockTable(redlock.quorum, this.#prefix, this.#turns);
     this.#holders = new Holders((clients) => protocol.namesOf(clients));
@@ -163,6 +169,7 @@ export class Watch {
       findings: this.#findings.section,
       elections: this.elections.views,
       queues: this.queues.views,
+      outboxes: this.#outboxes.views,
       events: this.#events,
     };
   }
@@ -239,6 +246,7 @@ export class Watch {
       this.queues.look(viewers),
       this.#lookAtSchedules(),
       ...(at % QUARANTINE_LOOKS === 0 ? [this.#quarantine.look()] : []),
+      ...(at % OUTBOX_LOOKS === 0 ? [this.#outboxes.look()] : []),
       ...(at % CHECK_LOOKS === 0 ? [this.#findings.look()] : []),
     ]);
   }

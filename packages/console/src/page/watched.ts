@@ -1,5 +1,5 @@
 /**
- * A query that is repeated at each look. A Redis that hangs never receives more than one pending query of the same
+ * A query that is repeated at each look. A server that hangs never receives more than one pending query of the same
  * kind. The previous value stays, with its age.
  */
 import type { Clock } from "@x/redlock-core";
@@ -13,14 +13,16 @@ const NO_ANSWER = "no answer from Redis";
 export class Watched<Value> {
   readonly #clock: Clock;
   readonly #ask: () => Promise<Value>;
+  readonly #noAnswer: string;
   #value: Value | undefined;
   #error: string | undefined;
   #at: number | undefined;
   #asking: Promise<void> | undefined;
 
-  constructor(clock: Clock, ask: () => Promise<Value>) {
+  constructor(clock: Clock, ask: () => Promise<Value>, noAnswer: string = NO_ANSWER) {
     this.#clock = clock;
     this.#ask = ask;
+    this.#noAnswer = noAnswer;
   }
 
   get section(): Section<Value> {
@@ -40,7 +42,7 @@ export class Watched<Value> {
     );
     const outcome = await Promise.race([this.#asking, late]);
     patience.abort();
-    if (outcome === "late") this.#error = NO_ANSWER;
+    if (outcome === "late") this.#error = this.#noAnswer;
   }
 
   async #askOnce(): Promise<void> {

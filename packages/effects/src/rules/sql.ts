@@ -98,7 +98,7 @@ export function statementsOf({ schema, prefix }: TableNames): Statements {
     ON CONFLICT (id) DO NOTHING RETURNING 1 AS ok`,
     result: `SELECT result FROM ${inbox} WHERE id = $1::text`,
     newerClaim: `SELECT resource, token::text AS token FROM ${fence} f WHERE token > $1::bigint
-      AND resource IN (SELECT json_array_elements_text($2::text::json)) ORDER BY f.token DESC LIMIT 1`,
+      AND resource = ANY(ARRAY(SELECT json_array_elements_text($2::text::json))) ORDER BY f.token DESC LIMIT 1`,
     finish: `UPDATE ${inbox} SET result = $1::text
       WHERE id = $2::text AND xmin = pg_current_xact_id()::xid RETURNING 1 AS ok`,
     beginPlain: `SELECT pg_current_xact_id()::text AS xid, ${setIdleBound.replace("$IDLE", "$1")} AS idle`,
@@ -116,14 +116,16 @@ export function statementsOf({ schema, prefix }: TableNames): Statements {
       FROM ${outbox} o WHERE relayed_at IS NULL AND queue = $1::text ORDER BY o.seq LIMIT $2::int`,
     deleteRows: `DELETE FROM ${outbox} WHERE seq = ANY(string_to_array($1::text, ',')::bigint[])`,
     markRows: `UPDATE ${outbox} SET relayed_at = now() WHERE seq = ANY(string_to_array($1::text, ',')::bigint[])`,
-    forgetRows: `DELETE FROM ${outbox} WHERE seq IN (
-      SELECT seq FROM ${outbox} WHERE relayed_at IS NOT NULL AND ${older("relayed_at")} ORDER BY relayed_at LIMIT $2::int)`,
+    // By the places of the rows: no plan reads the whole table, whatever the server believes of its size.
+    forgetRows: `DELETE FROM ${outbox} WHERE ctid = ANY(ARRAY(
+      SELECT ctid FROM ${outbox} WHERE relayed_at IS NOT NULL AND ${older("relayed_at")}
+      ORDER BY relayed_at LIMIT $2::int))`,
     backlog: `SELECT count(*)::text AS rows,
       coalesce((extract(epoch FROM clock_timestamp() - min(created_at)) * 1000)::bigint, 0)::text AS ms
       FROM (SELECT created_at FROM ${outbox} WHERE relayed_at IS NULL LIMIT $1::int) o`,
     replay: `UPDATE ${outbox} SET relayed_at = NULL WHERE queue = $1::text
       AND relayed_at >= to_timestamp($2::text::float8 / 1000) RETURNING 1 AS ok`,
-    cleanup: `DELETE FROM ${inbox} WHERE id IN (
-      SELECT id FROM ${inbox} WHERE ${older("created_at")} ORDER BY created_at LIMIT $2::int) RETURNING 1 AS ok`,
+    cleanup: `DELETE FROM ${inbox} WHERE ctid = ANY(ARRAY(
+      SELECT ctid FROM ${inbox} WHERE ${older("created_at")} ORDER BY created_at LIMIT $2::int)) RETURNING 1 AS ok`,
   };
 }
