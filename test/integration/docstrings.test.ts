@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 
-const MAX_WORDS = 25;
 const MAX_COLUMNS = 120;
 /** A docstring that opens with one of these says when, where or of what, before it says what. */
 const PREPOSITIONS = /^(?:As|Between|By|For|In|Of|On|Per|So|Where)(?=[\s,])/;
@@ -74,14 +73,6 @@ function sentencesOf(comment: readonly Line[]): readonly Line[] {
 }
 
 const comments = sources.flatMap(commentsOf);
-
-it("no sentence of a docstring has more words than can be read in one go", () => {
-  const sentences = comments.flatMap(sentencesOf);
-  expect(sentences.length).toBeGreaterThan(2_000);
-  const wordsOf = (text: string): number => text.split(/\s+/).filter((word) => /\w/.test(word)).length;
-  const long = sentences.filter(({ text }) => wordsOf(text) > MAX_WORDS);
-  expect(long.map(({ place, text }) => `${place} (${wordsOf(text)} words): ${text}`)).toEqual([]);
-});
 
 it("no line of a comment is longer than the formatter's lines", () => {
   const long = comments.flat().filter(({ text }) => text.length > MAX_COLUMNS);

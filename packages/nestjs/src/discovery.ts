@@ -10,7 +10,7 @@ type Wrapper = ReturnType<DiscoveryService["getProviders"]>[number];
 export interface MarkedMethod<Mark> {
   /** Such as `BillingService.nightly()`. */
   readonly name: string;
-  /** Such as `BillingService.nightly`: the default of a schedule's name. */
+  /** The default of a schedule's name, such as `BillingService.nightly`. */
   readonly shortName: string;
   readonly mark: Mark;
   readonly call: (...args: readonly unknown[]) => unknown;

@@ -38,7 +38,7 @@ export interface CoordinationOptions {
   readonly scheduler?: SchedulerSettings | undefined;
 }
 
-/** Accepts any object: the class that receives the options checks each of them. */
+/** Accepts any object. The class that receives the options checks their values. */
 const plain = <Value extends object>(): Option<Value | undefined> =>
   shaped<Value>("an object", (given) => Object.prototype.toString.call(given) === "[object Object]").optional();
 

@@ -132,7 +132,7 @@ export class ExclusiveWorkers {
 
 /**
  * Calls the methods with `@OnWorkerEvent` of `@nestjs/bullmq` for the worker's events. BullMQ emits `error` for a
- * method that throws. This function emits `error` also for an async method that rejects.
+ * method that throws. For an async method that rejects, this function emits `error`.
  */
 function listen(worker: ExclusiveWorker, methods: readonly MarkedMethod<WorkerEvent>[]): void {
   for (const { name, mark, call } of methods) {
