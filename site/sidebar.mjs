@@ -76,26 +76,19 @@ const named = [
     items: [
       { text: "@x/workers", link: "/packages/workers" },
       { text: "The processor's lock", link: "/workers/processor" },
-      { text: "Several keys per job", link: "/workers/several-keys" },
       { text: "When a key is busy", link: "/workers/busy-keys" },
-      { text: "One call for all that wait", link: "/workers/merge" },
-      { text: "How many jobs of a key may wait", link: "/workers/max-waiting" },
-      { text: "Fewer jobs for a burst", link: "/workers/deduplication" },
+      { text: "One call for all waiting jobs", link: "/workers/merge" },
+      { text: "Limits of a key", link: "/workers/key-limits" },
       { text: "Whose turn it is", link: "/workers/fairness" },
-      { text: "A rate per key", link: "/workers/rate" },
       { text: "Leaving a key alone", link: "/workers/back-off" },
       { text: "Policies of single keys", link: "/workers/live-policies" },
-      { text: "When one Redis is not enough", link: "/workers/partitions-sizing" },
       { text: "A queue in partitions", link: "/workers/partitions" },
-      { text: "More partitions, or fewer", link: "/workers/partitions-moving" },
+      { text: "Operating partitions", link: "/workers/partitions-operating" },
       { text: "Producers in other languages", link: "/workers/partitions-producers" },
-      { text: "Partitions on a Redis Cluster", link: "/workers/partitions-cluster" },
-      { text: "Where order ends", link: "/workers/order" },
-      { text: "Recovery bounds", link: "/workers/recovery" },
+      { text: "Order and recovery", link: "/workers/order" },
       { text: "Operating exclusive workers", link: "/workers/operating" },
       { text: "Dashboards and Prometheus", link: "/workers/dashboards" },
       { text: "What exclusive jobs cost", link: "/workers/cost" },
-      { text: "What turns between keys cost", link: "/workers/fairness-cost" },
       { text: "How exclusive workers work", link: "/workers/how-it-works" },
       { text: "Options", link: "/workers/options" },
       { text: "Errors", link: "/workers/errors" },
@@ -130,8 +123,9 @@ const named = [
   {
     text: "Can I trust it?",
     items: [
+      { text: "Five pages for an audit", link: "/audit" },
       { text: "How we know it works", link: "/how-we-know-it-works" },
-      { text: "Benchmarks", link: "/benchmarks/README" },
+      { text: "What is supported", link: "/support" },
       { text: "Glossary", link: "/glossary" },
       { text: "All guides", link: "/README" },
     ],
@@ -150,10 +144,13 @@ function sectionOf(page) {
   return sections[page.split("/")[0]] ?? "Around them";
 }
 
+/** Raw reports, and pages for contributors: other pages link to them. */
+const UNLISTED = /^(?:benchmarks|contributing)\//;
+
 /** The sidebar of these pages; `titleOf` returns what a page calls itself. */
 export function sidebarOf(pages, titleOf) {
   const links = new Set(named.flatMap(({ items }) => items.map(({ link }) => link)));
-  const others = pages.filter((page) => !links.has(`/${page}`)).toSorted();
+  const others = pages.filter((page) => !links.has(`/${page}`) && !UNLISTED.test(page)).toSorted();
   return named.map(({ text, items }) => {
     const added = others.filter((page) => sectionOf(page) === text);
     return { text, items: [...items, ...added.map((page) => ({ text: titleOf(page), link: `/${page}` }))] };

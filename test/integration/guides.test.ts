@@ -476,7 +476,7 @@ it("a burst of edits of a busy key is one job, also while that waits, and one mo
     queue: bullmq.Queue;
     worker: workers.ExclusiveWorker;
     edited: (documentId: string) => Promise<bullmq.Job>;
-  }>("workers/deduplication", 0, { syncDocument, Queue: tracked(bullmq.Queue) });
+  }>("workers/busy-keys", 3, { syncDocument, Queue: tracked(bullmq.Queue) });
   const parked = async (): Promise<string | undefined> => (await worker.jobsOf("42")).parked.at(-1);
   await worker.pauseKey("42", "until its job waits for it");
   await edited("42");
