@@ -8,6 +8,7 @@ import {
   watchForLeaks,
 } from "@x/test-support";
 import { Redis } from "ioredis";
+import { createClient } from "redis";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { type LockNode, QuorumUnreachableError, Redlock, systemClock } from "../src/index.ts";
 import { defineScript, protocolOf } from "../src/protocol.ts";
@@ -97,6 +98,25 @@ describe("a node", () => {
     expect(await messageOf(redlock)).toContain("READONLY");
     expect((await redlock.check()).map((finding) => finding.code)).toContain("REPLICA");
   });
+
+  it.each(["ioredis", "node-redis"])(
+    "that became a replica while its name leads to another server is left, with %s",
+    async (client) => {
+      const [old, promoted] = await startNodes(2);
+      const proxy = await startProxy({ path: old?.path ?? "" });
+      onTestFinished(() => proxy.stop());
+      const node = client === "ioredis" ? proxy.url : createClient({ url: proxy.url });
+      const redlock = openRedlock([node], { nodeTimeout: 1_000, timeout: 0 });
+      await (await redlock.acquire("r")).release();
+      await old?.call("REPLICAOF", "127.0.0.1", promoted?.port ?? 0);
+      proxy.retarget({ path: promoted?.path ?? "" });
+      expect(await messageOf(redlock)).toContain("READONLY");
+      const used = async (): Promise<unknown> =>
+        await redlock.using("r", () => "used").catch((error: unknown) => error);
+      await expect.poll(used, { timeout: 30_000 }).toBe("used");
+      expect(proxy.connectionCount).toBe(1);
+    },
+  );
 
   it("names the reason when it refuses for want of memory, and still releases", async () => {
     const [server] = await startNodes(1);

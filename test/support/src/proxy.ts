@@ -37,7 +37,7 @@ export class FaultyProxy implements AsyncDisposable {
   readonly host = "127.0.0.1";
   /** Whether connections that are opened from now on are silent. */
   silencesNew = false;
-  readonly #target: ProxyTarget;
+  #target: ProxyTarget;
   readonly #listener: Server;
   readonly #links = new Set<Link>();
   readonly #delayMs: Record<Direction, number> = { up: 0, down: 0 };
@@ -67,6 +67,11 @@ export class FaultyProxy implements AsyncDisposable {
   /** Those that are open. */
   get connections(): ReadonlySet<ProxyConnection> {
     return this.#links;
+  }
+
+  /** Connections that are opened from now on lead there. */
+  retarget(target: ProxyTarget): void {
+    this.#target = target;
   }
 
   /** Bytes passed on since the start. */

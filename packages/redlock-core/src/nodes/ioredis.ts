@@ -192,8 +192,8 @@ export class IoredisNode extends ClientNode implements LockNode {
   }
 
   /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
-  reconnect(): void {
-    if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(NO_ANSWER));
+  reconnect(reason: string): void {
+    if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(reason));
   }
 
   async subscribe(channel: string, onMessage: (message: string) => void, onGap?: OnGap): Promise<() => void> {

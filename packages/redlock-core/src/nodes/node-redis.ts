@@ -275,8 +275,8 @@ export class NodeRedisNode extends ClientNode implements LockNode {
     return settingOf(await this.#requests.current.sendCommand(["CONFIG", "GET", name]), name);
   }
 
-  reconnect(): void {
-    this.#requests.replace(NO_ANSWER);
+  reconnect(reason: string): void {
+    this.#requests.replace(reason);
   }
 
   checkMessages(): void {

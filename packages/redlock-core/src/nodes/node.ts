@@ -60,11 +60,13 @@ export interface LockNode {
   /**
    * Gives up the connection and opens another one. The protocol calls it when a request was not answered in time and
    * nothing came from the node for long after it. The connection is then likely to be half-open: dead without having
-   * been closed.
+   * been closed. The protocol also calls it when the node has refused to write as a replica for some seconds. A
+   * failover may have moved the node's name to another server, so the adapter must look up the name again.
    *
-   * Without this method such a node counts as silent until its adapter finds out by itself.
+   * `reason` becomes the error of the connection. Without this method such a node counts as silent or read-only until
+   * its adapter finds out by itself.
    */
-  reconnect?(): void;
+  reconnect?(reason: string): void;
   /**
    * Asks for a sign of life on the connection that messages come over. If none comes for long, the adapter replaces
    * the connection, with all subscriptions. The protocol calls it every few seconds while somebody waits for a

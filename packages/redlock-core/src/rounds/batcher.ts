@@ -17,12 +17,13 @@
 
 import type { Clock } from "../kit/clock.ts";
 import { show } from "../kit/schema/show.ts";
+import { NO_ANSWER } from "../nodes/connection.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
 import { digits, isNumber } from "../rules/operation.ts";
-import { deadConnectionMs } from "../rules/silence.ts";
+import { deadConnectionMs, READ_ONLY_MS } from "../rules/silence.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
-import { isRefused, type Receiver, type Reply, Request } from "./request.ts";
+import { isReadOnly, isRefused, operationError, type Receiver, type Reply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
 /** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
@@ -82,6 +83,9 @@ export class Batcher {
   #greatestNumber = NO_NUMBER;
   /** The greatest of those that have not become text. */
   #notedValue = 0;
+  /** The times of the first and the last of the latest refusals to write as a replica. */
+  #readOnlySinceMs = 0;
+  #lastReadOnlyMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
@@ -132,8 +136,22 @@ export class Batcher {
     const heard = this.#heard;
     this.#cancelWatch ??= this.#clock.schedule(deadConnectionMs(this.#nodeTimeoutMs), () => {
       this.#cancelWatch = undefined;
-      if (this.#heard === heard && this.node.state === "ready") this.node.reconnect?.();
+      if (this.#heard === heard && this.node.state === "ready") this.node.reconnect?.(NO_ANSWER);
     });
+  }
+
+  /**
+   * Notes a refusal to write as a replica. After refusals for `READ_ONLY_MS`, without a pause as long, the connection
+   * is given up. Other answers say nothing: a replica reads, and so it answers the release of a key that is missing.
+   */
+  #noteReadOnly(): void {
+    const nowMs = this.#clock.monotonicMs();
+    const isFirst = nowMs - this.#lastReadOnlyMs > READ_ONLY_MS;
+    this.#lastReadOnlyMs = nowMs;
+    if (isFirst) this.#readOnlySinceMs = nowMs;
+    if (nowMs - this.#readOnlySinceMs < READ_ONLY_MS || this.node.state !== "ready") return;
+    this.#lastReadOnlyMs = Number.NEGATIVE_INFINITY;
+    this.node.reconnect?.("the server is a read-only replica, so its name is looked up again");
   }
 
   /**
@@ -305,6 +323,7 @@ export class Batcher {
 
   #onAnswer(batch: readonly Request[], reply: unknown, error?: Error): void {
     this.#answered(batch);
+    if (isReadOnly(error?.message) || (Array.isArray(reply) && reply.some(isRefusedAsReplica))) this.#noteReadOnly();
     if (error !== undefined) this.#fail(batch, error);
     else if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);
     else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
@@ -352,6 +371,10 @@ export class Batcher {
   #fail(batch: readonly Request[], error: Error): void {
     for (const { receiver } of batch) receiver.onError(this.index, error);
   }
+}
+
+function isRefusedAsReplica(value: unknown): boolean {
+  return typeof value === "object" && isReadOnly(operationError(value));
 }
 
 /** Returns the request that sends an undelivered operation again. If it fails, the batcher keeps the operation. */

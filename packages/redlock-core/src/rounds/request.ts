@@ -45,6 +45,11 @@ export function operationError(value: unknown): string | undefined {
   return Array.isArray(value) && value[0] === -1 ? String(value[1]) : undefined;
 }
 
+/** Reports whether the node refused to write because it is a replica. */
+export function isReadOnly(message: string | undefined): boolean {
+  return message?.includes("READONLY ") === true;
+}
+
 /**
  * Reports whether the node refused to write (READONLY, NOREPLICAS, MISCONF). WRONGTYPE does not count: another program
  * owns that key.

@@ -1,4 +1,4 @@
-/** Pure: how long a connection may say nothing. */
+/** Pure: how long a connection may say nothing, or that its server is read-only. */
 
 /**
  * Returns how long nothing may come from a connection before it is taken for dead. The time counts from a request
@@ -15,3 +15,9 @@ export function deadConnectionMs(nodeTimeoutMs: number): number {
 export function messageCheckMs(nodeTimeoutMs: number): number {
   return Math.min(Math.max(20 * nodeTimeoutMs, 1_000), 15_000);
 }
+
+/**
+ * A node that refuses to write as a replica for this long is connected anew. A primary that was demoted keeps its
+ * connections, and its name may lead to the new primary.
+ */
+export const READ_ONLY_MS = 3_000;
