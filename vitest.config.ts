@@ -23,6 +23,7 @@ const shared = {
     alias: [
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
       { find: /^@x\/redlock-core\/glide$/, replacement: source("packages/redlock-core/src/nodes/glide-node.ts") },
+      { find: /^@x\/redlock-core\/kit$/, replacement: source("packages/redlock-core/src/kit.ts") },
       { find: /^@x\/redlock-core\/protocol$/, replacement: source("packages/redlock-core/src/protocol.ts") },
       { find: /^@x\/node-redlock$/, replacement: source("packages/node-redlock/src/index.ts") },
       { find: /^@x\/node-redlock\/v4$/, replacement: source("packages/node-redlock/src/v4.ts") },
@@ -35,7 +36,6 @@ const shared = {
       { find: /^@x\/otel$/, replacement: source("packages/otel/src/index.ts") },
       { find: /^@x\/nestjs$/, replacement: source("packages/nestjs/src/index.ts") },
       { find: /^@x\/testing$/, replacement: source("packages/testing/src/index.ts") },
-      { find: /^@x\/testing\/world$/, replacement: source("packages/testing/src/world.ts") },
       { find: /^@x\/semaphore\/redis-semaphore$/, replacement: source("packages/semaphore/src/redis-semaphore.ts") },
       { find: /^@x\/semaphore$/, replacement: source("packages/semaphore/src/index.ts") },
       { find: /^@x\/effects$/, replacement: source("packages/effects/src/index.ts") },

@@ -9,7 +9,7 @@ export const entries = Object.fromEntries(
   readdirSync(packages).flatMap((name) => {
     const { exports = {} } = JSON.parse(readFileSync(`${packages}${name}/package.json`, "utf8"));
     return Object.entries(exports)
-      .filter(([entry, file]) => file.default !== undefined && !/protocol|world/.test(entry))
+      .filter(([entry, file]) => file.default !== undefined && !/kit|protocol/.test(entry))
       .map(([entry, file]) => [
         [name, ...entry.split("/").slice(1)].join("-"),
         file.default.replace("./dist/", `${name}/src/`).replace(/js$/, "ts"),

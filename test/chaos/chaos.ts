@@ -13,8 +13,8 @@ import {
   startRedis,
   startRedisNodes,
 } from "@x/test-support";
-import { SeededRandom } from "@x/testing/world";
 import { Queue } from "bullmq";
+import { SeededRandom } from "../../packages/testing/src/world.ts";
 import type { Entry, FaultKind, History, Told } from "./history.ts";
 import { PAYMENTS, type ProcessArguments, REFUNDS } from "./processes/arguments.ts";
 

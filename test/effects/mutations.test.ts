@@ -8,6 +8,7 @@ import { play, SCENES, type SceneName } from "./scenes.ts";
 
 const names = {
   "@x/redlock-core": "redlock-core/src/index.ts",
+  "@x/redlock-core/kit": "redlock-core/src/kit.ts",
   "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
   "@x/effects": "effects/src/index.ts",
 };

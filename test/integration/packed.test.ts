@@ -364,8 +364,8 @@ it("@x/testing works in node:test with its own dependencies alone", () => {
   expect(told.status).toBe(0);
 });
 
-it("@x/otel works with OpenTelemetry's API alone", () => {
-  const folder = install(["otel"], ["@opentelemetry/api"]);
+it("@x/otel works with OpenTelemetry's API and the core alone", () => {
+  const folder = install(["redlock-core", "otel"], ["@opentelemetry/api"]);
   const script = 'import { instrument } from "@x/otel"; instrument()(); console.log("instrumented");';
   writeFileSync(join(folder, "main.mjs"), script);
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8" })).toBe("instrumented\n");
@@ -395,6 +395,7 @@ it.each(packages)(
       (dependency) =>
         !peers.includes(dependency) &&
         !code.includes(`from "${dependency}"`) &&
+        !code.includes(`from "${dependency}/`) &&
         !code.includes(`import("${dependency}")`),
     );
     expect(unused).toEqual([]);

@@ -1,6 +1,14 @@
 /** A client process of the simulation: a real `Redlock` on simulated nodes, and tasks that use it as an application would. */
 import type { Lock, Redlock } from "@x/redlock-core";
-import { type Hold, INVARIANTS, Link, type LockChecker, type Machine, type Server, type World } from "@x/testing/world";
+import {
+  type Hold,
+  INVARIANTS,
+  Link,
+  type LockChecker,
+  type Machine,
+  type Server,
+  type World,
+} from "../../packages/testing/src/world.ts";
 import type { Engine } from "./engine.ts";
 import type { Faults, Victim } from "./faults.ts";
 import { drawMachine, type Setting } from "./setting.ts";

@@ -4,7 +4,7 @@
  */
 import type { LeaderElection, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler, ScheduleOptions } from "@x/leader/scheduler";
-import { Drift, EPOCH_MS, Link, Machine, Server, World } from "@x/testing/world";
+import { Drift, EPOCH_MS, Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import { ELECTION_INVARIANTS } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
 import type { ScheduleResult } from "./schedule.ts";

@@ -2,7 +2,16 @@
  * Schedules that random search rarely hits: each tells one story, step by step, in which a protection is all that keeps an invariant.
  */
 import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
-import { Drift, type Hold, INVARIANTS, Link, LockChecker, Machine, Server, World } from "@x/testing/world";
+import {
+  Drift,
+  type Hold,
+  INVARIANTS,
+  Link,
+  LockChecker,
+  Machine,
+  Server,
+  World,
+} from "../../packages/testing/src/world.ts";
 import { DIRECTED_SCHEDULERS, runDirectedScheduler } from "./directed-scheduler.ts";
 import type { Engine } from "./engine.ts";
 import { PERMIT_INVARIANTS } from "./permits/checker.ts";

@@ -7,7 +7,7 @@
 import type { LeaderElection, LeaderInfo, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler, Tick, TickHandler } from "@x/leader/scheduler";
 import type { Redlock } from "@x/redlock-core";
-import { EPOCH_MS, type Interval, Link, Machine, Server, World } from "@x/testing/world";
+import { EPOCH_MS, type Interval, Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import type { Engine } from "./engine.ts";
 import { Faults, type Victim } from "./faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "./schedule.ts";

@@ -10,6 +10,7 @@ export interface Engine {
 
 const names: Readonly<Record<string, string>> = {
   "@x/redlock-core": "redlock-core/src/index.ts",
+  "@x/redlock-core/kit": "redlock-core/src/kit.ts",
   "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
   "@x/leader": "leader/src/index.ts",
   "@x/leader/scheduler": "leader/src/scheduler/index.ts",

@@ -1,6 +1,6 @@
 /** Strikes with the faults of a setting: at random times, and right after something that makes the moment delicate. */
 
-import type { Link, Machine, Server, World } from "@x/testing/world";
+import type { Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import type { Setting } from "./setting.ts";
 
 /** A process that can be killed; another takes its place. */

@@ -1,7 +1,7 @@
 /** A lock that is released is with the next waiter long before a reservation ends, whatever is lost or late on the way. */
 import type { Lock } from "@x/redlock-core";
-import { Drift, Link, Machine, Server, World } from "@x/testing/world";
 import { beforeAll, expect, it } from "vitest";
+import { Drift, Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import { type Engine, loadEngine } from "./engine.ts";
 
 const RESOURCE = "orders";

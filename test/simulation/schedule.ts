@@ -11,7 +11,7 @@ import {
   Server,
   type Violation,
   World,
-} from "@x/testing/world";
+} from "../../packages/testing/src/world.ts";
 import { Client } from "./client.ts";
 import type { Engine } from "./engine.ts";
 import { Faults } from "./faults.ts";

@@ -1,6 +1,12 @@
 /** What is drawn from the seed before a run: its size, its clocks, its network, and which classes of faults strike (a swarm: few at a time). */
 
-import { Drift, Machine, type NetworkOptions, type SeededRandom, type World } from "@x/testing/world";
+import {
+  Drift,
+  Machine,
+  type NetworkOptions,
+  type SeededRandom,
+  type World,
+} from "../../packages/testing/src/world.ts";
 
 export const FAULTS = [
   "slow",

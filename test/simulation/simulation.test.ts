@@ -1,5 +1,5 @@
-import { INVARIANTS } from "@x/testing/world";
 import { describe, expect, it } from "vitest";
+import { INVARIANTS } from "../../packages/testing/src/world.ts";
 import { DIRECTED, runDirected } from "./directed.ts";
 import { loadEngine } from "./engine.ts";
 import { PLAYED, TEST_SEED } from "./known.ts";

@@ -1,6 +1,6 @@
 /** The inputs of a command, and the behavior that all commands share: watching, and asking before a change. */
 import { setTimeout as delay } from "node:timers/promises";
-import { abortable } from "@x/redlock-core/protocol";
+import { abortable } from "@x/redlock-core/kit";
 import type { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 import { type Output, printable } from "./output.ts";

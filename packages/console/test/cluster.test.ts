@@ -2,7 +2,7 @@
 import { runConsole, type Terminal } from "@x/console";
 import { createPage } from "@x/console/page";
 import { Redlock } from "@x/redlock-core";
-import { deferred } from "@x/redlock-core/protocol";
+import { deferred } from "@x/redlock-core/kit";
 import { type RedisCluster, startCluster } from "@x/test-support";
 import { Queue } from "bullmq";
 import { Cluster } from "ioredis";

@@ -2,7 +2,7 @@
  * The database as this package uses it, and the adapters for `pg` and `postgres`. A PGlite needs no adapter. Adapters
  * of a few lines for other clients are in docs/effects/clients.md.
  */
-import { shaped } from "@x/redlock-core/protocol";
+import { shaped } from "@x/redlock-core/kit";
 import { isConnectionLost, isIdleEnd } from "./rules/failures.ts";
 
 /** The rows of a statement, or an object with the rows. */

@@ -12,7 +12,7 @@
  * Not guaranteed: what the function does outside of its transaction, and anything after Postgres has lost a commit.
  */
 import { FencedOffError, systemClock } from "@x/redlock-core";
-import { backOffMs, Emitter, sleep, systemRandom } from "@x/redlock-core/protocol";
+import { backOffMs, Emitter, sleep, systemRandom } from "@x/redlock-core/kit";
 import {
   type Database,
   type DatabaseTransaction,

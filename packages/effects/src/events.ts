@@ -1,5 +1,5 @@
 /** The events of effects and relays, which are also published on channels (`x.effects.committed`, …). */
-import { Channels, type Known } from "@x/redlock-core/protocol";
+import { Channels, type Known } from "@x/redlock-core/kit";
 
 interface AboutEffect {
   /** The inbox ID: a JSON array of what `once` was called with. */

@@ -11,7 +11,7 @@ import {
   shaped,
   text,
   textLike,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
 import type { ConnectionOptions } from "bullmq";
 import { type EffectJob, inboxIdOf } from "./rules/inbox-id.ts";
 

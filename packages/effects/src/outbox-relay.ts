@@ -11,7 +11,7 @@
  * next relay. BullMQ ignores the second job as long as the first one exists. The election keeps such duplicates rare.
  */
 import { systemClock } from "@x/redlock-core";
-import { Emitter, inTime, linkSignals, shaped, sleep } from "@x/redlock-core/protocol";
+import { Emitter, inTime, linkSignals, shaped, sleep } from "@x/redlock-core/kit";
 import { Queue } from "bullmq";
 import type { Effects } from "./effects.ts";
 import { RELAY_EVENTS, type RelayEvents, relayChannels, type StopListening } from "./events.ts";

@@ -1,5 +1,5 @@
 /** Refuses a second effect of a job execution that would share the inbox row of the first one. */
-import { quote } from "@x/redlock-core/protocol";
+import { quote } from "@x/redlock-core/kit";
 import type { Effect } from "./options.ts";
 
 /**

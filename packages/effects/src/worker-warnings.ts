@@ -2,7 +2,7 @@
  * Warns of options of a job's worker under which `once` cannot keep its promise, or handlers wait for each other.
  * BullMQ has no public way from a job to its worker; if its internals change, nothing is warned of.
  */
-import { quote } from "@x/redlock-core/protocol";
+import { quote } from "@x/redlock-core/kit";
 
 interface WorkerOptions {
   readonly concurrency?: unknown;

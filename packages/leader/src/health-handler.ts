@@ -3,7 +3,7 @@
  * a process or take it out of service.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { listOf, Schema, type ShapeOf, shaped } from "@x/redlock-core/protocol";
+import { listOf, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
 import type { LeaderElection, LeaderHealth } from "./election/election.ts";
 
 /** The part of a BullMQ worker, including `ExclusiveWorker`, that the handler reads. */

@@ -8,7 +8,8 @@
  * the tick. Ticks that must run belong in `@x/leader/scheduler`.
  */
 import { LockHeldError, type Redlock } from "@x/redlock-core";
-import { integer, protocolOf, redlock, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
+import { integer, Schema, type ShapeOf, text } from "@x/redlock-core/kit";
+import { protocolOf, redlock } from "@x/redlock-core/protocol";
 
 export interface CoordinatorOptions {
   /**

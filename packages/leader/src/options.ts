@@ -13,8 +13,8 @@ import {
   type ShapeOf,
   show,
   textLike,
-  validityMs,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
+import { validityMs } from "@x/redlock-core/protocol";
 import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
 import { durationMs, durationOrNoneMs, electionName, LEADER, name, proclaimedValue } from "./rules/values.ts";

@@ -1,6 +1,6 @@
 /** What elections and schedulers tell their listeners is told on channels of the same names, too. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
-import { Emitter } from "@x/redlock-core/protocol";
+import { Emitter } from "@x/redlock-core/kit";
 import { expect, it, onTestFinished } from "vitest";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../src/events/events.ts";
 import type { LeaderTerm } from "../src/leader-term.ts";

@@ -7,8 +7,10 @@ import {
   type Redlock,
   type Vote,
 } from "@x/redlock-core";
-import { Emitter, leaseEnd, PROTOCOL, type RenewalPolicy, readClock } from "@x/redlock-core/protocol";
+import { Emitter, readClock } from "@x/redlock-core/kit";
+import { leaseEnd, type RenewalPolicy } from "@x/redlock-core/protocol";
 import { describe, expect, it } from "vitest";
+import { PROTOCOL } from "../../redlock-core/src/lock/lock.ts";
 import { LEADER_EVENTS, type LeaderEvents } from "../src/events/events.ts";
 import { resolveOptions } from "../src/options.ts";
 import { Ledger, type RecordToWrite } from "../src/record/ledger.ts";

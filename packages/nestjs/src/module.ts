@@ -12,7 +12,7 @@ import { DiscoveryModule, DiscoveryService, MetadataScanner, ModuleRef, ModulesC
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
-import { Check, callback, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { Check, callback, Schema, type ShapeOf } from "@x/redlock-core/kit";
 import { Discovery } from "./discovery.ts";
 import { CoordinationHealth } from "./health.ts";
 import { Leadership, nestLogger } from "./leader/leadership.ts";

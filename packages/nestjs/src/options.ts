@@ -8,11 +8,11 @@ import {
   DAY_MS,
   integer,
   type Option,
-  redlock,
   Schema,
   type ShapeOf,
   shaped,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
+import { redlock } from "@x/redlock-core/protocol";
 
 type SchedulerSettings = Omit<SchedulerOptions, "election" | "drainTimeout">;
 

@@ -4,7 +4,7 @@ import { Test } from "@nestjs/testing";
 import type { LeaderTerm } from "@x/leader";
 import { CoordinationModule, ExclusiveProcessor, ExclusiveWorkerHost, Locked, OnElected } from "@x/nestjs";
 import { Redlock, RedlockClosedError } from "@x/redlock-core";
-import { type Deferred, deferred } from "@x/redlock-core/protocol";
+import { type Deferred, deferred } from "@x/redlock-core/kit";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { type Job, Queue } from "bullmq";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";

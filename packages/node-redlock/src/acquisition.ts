@@ -6,19 +6,18 @@
  * that follows a hint is not one of the `retryCount` attempts.
  */
 
+import { type Instant, readClock } from "@x/redlock-core/kit";
 import {
   type Acquirer,
   type Attempted,
   type AttemptResult,
   type CallDeadline,
-  type Instant,
   isCorrectable,
   type LeaseEnd,
   type LockSteps,
   leaseEnd,
   type PlaceInLine,
   type RefusedAttempt,
-  readClock,
   remainingMs,
   untilGranted,
 } from "@x/redlock-core/protocol";

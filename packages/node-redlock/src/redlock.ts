@@ -1,14 +1,12 @@
 import { EventEmitter } from "node:events";
+import { callQuietly, readClock, shaped } from "@x/redlock-core/kit";
 import {
   AutoExtension,
   batchScript,
-  callQuietly,
   type LeaseEnd,
   leaseEnd,
   type RenewalPolicy,
-  readClock,
   remainingMs,
-  shaped,
 } from "@x/redlock-core/protocol";
 import { acquire } from "./acquisition.ts";
 import { NO_QUORUM, Retries, untilOver } from "./retries.ts";

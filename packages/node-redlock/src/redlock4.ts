@@ -4,7 +4,8 @@
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
-import { type Check, callQuietly, resolveResources, shaped } from "@x/redlock-core/protocol";
+import { type Check, callQuietly, shaped } from "@x/redlock-core/kit";
+import { resolveResources } from "@x/redlock-core/protocol";
 /** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
 import type { Disposer as BluebirdDisposer } from "bluebird";
 import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";

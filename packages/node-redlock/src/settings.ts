@@ -1,16 +1,6 @@
 /** Pure: the settings and arguments that node-redlock takes, their defaults, and the rules they obey. */
-import {
-  Check,
-  DEFAULT_DRIFT_FACTOR,
-  driftMs,
-  integer,
-  kindOf,
-  MAX_NODES,
-  number,
-  Schema,
-  type ShapeOf,
-  shaped,
-} from "@x/redlock-core/protocol";
+import { Check, integer, kindOf, number, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
+import { DEFAULT_DRIFT_FACTOR, driftMs, MAX_NODES } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings, SomeSettings } from "./types.ts";
 
 export const DEFAULT_SETTINGS: Settings = Object.freeze({

@@ -6,7 +6,8 @@
  */
 
 import { type LockNode, Redlock } from "@x/redlock-core";
-import { databaseOf, onAbort, protocolOf, type RedlockProtocol, warn } from "@x/redlock-core/protocol";
+import { onAbort, warn } from "@x/redlock-core/kit";
+import { databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;

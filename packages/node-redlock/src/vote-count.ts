@@ -1,6 +1,7 @@
 /** This file counts the votes of one attempt, as node-redlock reports them. */
 
-import { deferred, type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
+import { deferred } from "@x/redlock-core/kit";
+import { type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 

@@ -1,5 +1,6 @@
 /** Subscribes to the messages of locks, leaders, workers and effects, until the process stops it. */
 import { type Meter, metrics, type Tracer, trace } from "@opentelemetry/api";
+import { callback, integer, listOf, objectWith, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
 import { effectsMetrics } from "./effects.ts";
 import { leaderMetrics } from "./leaders.ts";
 import { lockMetrics } from "./locks.ts";
@@ -27,7 +28,6 @@ export interface InstrumentOptions {
 }
 
 const SCOPE = "@x/otel";
-const MOST_KEYS = 100;
 
 /**
  * Creates spans and metrics of every lock, leader, exclusive worker and effect in this process. Returns a function that
@@ -37,7 +37,8 @@ const MOST_KEYS = 100;
  * @throws TypeError or RangeError for bad options.
  */
 export function instrument(options: InstrumentOptions = {}): () => void {
-  const { name, tracer, meter, workers, topKeys } = resolved(options);
+  const { name, workers, topKeys, ...given } = OPTIONS.resolve(options);
+  const { tracer = trace.getTracer(SCOPE), meter = metrics.getMeter(SCOPE) } = given;
   const stops = [
     drawSpans(tracer, name),
     lockMetrics(meter, name),
@@ -51,35 +52,10 @@ export function instrument(options: InstrumentOptions = {}): () => void {
   };
 }
 
-type Resolved = { readonly [Option in keyof InstrumentOptions]-?: NonNullable<InstrumentOptions[Option]> };
-
-function resolved(options: InstrumentOptions): Resolved {
-  if (Object.prototype.toString.call(options) !== "[object Object]") throw new TypeError("options must be an object");
-  const unknown = Object.keys(options).find((each) => !OPTIONS.has(each));
-  if (unknown !== undefined) {
-    throw new TypeError(`unknown option ${JSON.stringify(unknown)}: known are ${[...OPTIONS].join(", ")}`);
-  }
-  const {
-    name = nameOf,
-    tracer = trace.getTracer(SCOPE),
-    meter = metrics.getMeter(SCOPE),
-    workers = [],
-    topKeys = 0,
-  } = options;
-  if (typeof name !== "function") throw new TypeError("name must be a function of a resource");
-  if (typeof (tracer as Partial<Tracer>)?.startSpan !== "function") throw new TypeError("tracer must be a Tracer");
-  if (typeof (meter as Partial<Meter>)?.createHistogram !== "function") throw new TypeError("meter must be a Meter");
-  if (!Array.isArray(workers) || !workers.every(isWorker))
-    throw new TypeError("workers must be an array of ExclusiveWorkers");
-  if (typeof topKeys !== "number") throw new TypeError(`topKeys must be a number, got ${typeof topKeys}`);
-  if (!Number.isInteger(topKeys) || topKeys < 0 || topKeys > MOST_KEYS)
-    throw new RangeError(`topKeys must be an integer from 0 to ${MOST_KEYS}, got ${topKeys}`);
-  return { name, tracer, meter, workers, topKeys };
-}
-
-const OPTIONS: ReadonlySet<string> = new Set(["name", "tracer", "meter", "workers", "topKeys"]);
-
-function isWorker(given: unknown): given is ObservedWorker {
-  const worker = given as Partial<ObservedWorker> | null | undefined;
-  return typeof worker?.counts === "function" && typeof worker.listKeys === "function";
-}
+const OPTIONS = new Schema({
+  name: callback<NameOf>("a function of a resource").default(nameOf),
+  tracer: shaped<Tracer>("a Tracer", ({ startSpan }) => typeof startSpan === "function").optional(),
+  meter: shaped<Meter>("a Meter", ({ createHistogram }) => typeof createHistogram === "function").optional(),
+  workers: listOf("an array of ExclusiveWorkers", objectWith<ObservedWorker>(["counts", "listKeys"])).default([]),
+  topKeys: integer({ min: 0, max: 100, unit: "" }).default(0),
+} satisfies ShapeOf<InstrumentOptions>);

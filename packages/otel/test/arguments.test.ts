@@ -3,12 +3,12 @@ import { expect, it } from "vitest";
 
 it.each([
   [null, TypeError, "options must be an object"],
-  [{ names: String }, TypeError, 'unknown option "names": known are name, tracer, meter, workers, topKeys'],
+  [{ names: String }, TypeError, 'unknown option "names": did you mean "name"?'],
   [{ name: "x" }, TypeError, "name must be a function"],
   [{ tracer: {} }, TypeError, "tracer must be a Tracer"],
   [{ meter: null }, TypeError, "meter must be a Meter"],
   [{ workers: [{}] }, TypeError, "workers must be an array of ExclusiveWorkers"],
-  [{ topKeys: "3" }, TypeError, "topKeys must be a number"],
+  [{ topKeys: "3" }, TypeError, 'topKeys must be an integer from 0 to 100, got "3"'],
   [{ topKeys: 1.5 }, RangeError, "topKeys must be an integer from 0 to 100, got 1.5"],
   [{ topKeys: 101 }, RangeError, "topKeys must be an integer from 0 to 100, got 101"],
 ])("refuses %j by name", (options, kind, message) => {

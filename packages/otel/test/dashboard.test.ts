@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
-import { deferred } from "@x/redlock-core/protocol";
+import { deferred } from "@x/redlock-core/kit";
 import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";

@@ -2,7 +2,7 @@ import { channel } from "node:diagnostics_channel";
 import { context, SpanStatusCode, trace } from "@opentelemetry/api";
 import { instrument } from "@x/otel";
 import { LockHeldError, Redlock } from "@x/redlock-core";
-import { deferred } from "@x/redlock-core/protocol";
+import { deferred } from "@x/redlock-core/kit";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { parentOf, startSdk } from "./support/sdk.ts";

@@ -1,6 +1,6 @@
 import { channel } from "node:diagnostics_channel";
 import { trace } from "@opentelemetry/api";
-import { deferred } from "@x/redlock-core/protocol";
+import { deferred } from "@x/redlock-core/kit";
 import { type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";

@@ -1,10 +1,6 @@
 /**
- * This entry is what the sibling packages share with this one. It is documented, but outside the promises of a
- * version number, because it changes with them.
- *
- * An option that is `undefined` counts as left out, and takes the default; null is refused everywhere. Bad input is a
- * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
- * message contains what may be a secret.
+ * This entry has what the sibling packages use of locks. It is documented, but outside the promises of a version
+ * number, because it changes with them.
  */
 
 import { type Check, shaped } from "./kit/schema/check.ts";
@@ -13,57 +9,19 @@ import type { Redlock } from "./redlock/redlock.ts";
 import type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 
 export type { PlacedOptions } from "./api/options.ts";
-export { type Instant, readClock } from "./kit/clock.ts";
-export { Channels, callQuietly, Emitter, type Known, Traced, warn } from "./kit/emitter.ts";
-export { InFlight } from "./kit/in-flight.ts";
-export { systemRandom } from "./kit/random.ts";
-export {
-  abortSignal,
-  boolean,
-  Check,
-  type CheckParts,
-  callback,
-  choice,
-  type Fault,
-  integer,
-  listOf,
-  number,
-  type Option,
-  objectWith,
-  shaped,
-  text,
-  textLike,
-} from "./kit/schema/check.ts";
-export { type Complete, nearestName, type Resolved, Schema, type ShapeOf } from "./kit/schema/schema.ts";
-export { kindOf, quote, show } from "./kit/schema/show.ts";
-export {
-  abortable,
-  type Deferred,
-  deferred,
-  inTime,
-  type LinkedSignal,
-  linkSignals,
-  onAbort,
-  repeat,
-  sleep,
-  whenAborted,
-} from "./kit/signals.ts";
 export { type AttemptResult, isCorrectable, type RefusedAttempt } from "./lock/attempt.ts";
-export { AutoExtension, type ExtendedLease } from "./lock/auto-extension.ts";
-export type { EmbeddedGrant, EmbeddedLocks } from "./lock/embedded.ts";
-export type { HoldOptions } from "./lock/lease.ts";
-export { type Lease, PROTOCOL } from "./lock/lock.ts";
+export { AutoExtension } from "./lock/auto-extension.ts";
+export type { EmbeddedLocks } from "./lock/embedded.ts";
+export type { Lease } from "./lock/lock.ts";
 export type { LockSteps, NodeAnswer, OnAnswer } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
-export type { LeaseScripts } from "./lock/script-lease.ts";
-export type { Lent } from "./lock/section.ts";
 export { type Acquirer, type Attempted, atCaller, untilGranted } from "./lock/until-granted.ts";
 export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { plainError } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
-export type { NodeFacts, RedlockProtocol, ScriptGrant } from "./redlock/redlock-protocol.ts";
-export { MAX_NODES, type RefusalFacts } from "./rounds/engine.ts";
-export type { NodeReply, ScriptCall, ScriptInput, ScriptOptions } from "./rounds/run.ts";
+export type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
+export { MAX_NODES } from "./rounds/engine.ts";
+export type { NodeReply, ScriptCall, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
 export {
@@ -78,11 +36,8 @@ export {
 } from "./rules/quorum.ts";
 export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
 export { MAX_RESOURCE_BYTES, resolveResources, resourceName } from "./rules/resources.ts";
-export { type BackOff, backOffMs } from "./rules/retry.ts";
 export { defineScript } from "./rules/script.ts";
-export { asError, messageOf } from "./rules/thrown.ts";
 export {
-  DAY_MS,
   DEFAULT_DRIFT_FACTOR,
   driftMs,
   elapsedMs,

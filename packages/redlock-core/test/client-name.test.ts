@@ -1,5 +1,6 @@
 import { Redlock } from "@x/redlock-core";
-import { protocolOf, systemRandom } from "@x/redlock-core/protocol";
+import { systemRandom } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { ManualClock, startRedisNodes } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { ClientName, HolderNames } from "../src/rounds/client-name.ts";

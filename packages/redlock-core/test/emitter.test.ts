@@ -1,6 +1,6 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
-import { Channels, callQuietly, Emitter, type Known } from "../src/protocol.ts";
+import { Channels, callQuietly, Emitter, type Known } from "../src/kit.ts";
 
 interface Plain {
   said: string;

@@ -1,7 +1,8 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { AcquireOptions, Lock, LockLostError } from "../src/index.ts";
-import { type Instant, type Lease, protocolOf, readClock, remainingMs } from "../src/protocol.ts";
+import { type Instant, readClock } from "../src/kit.ts";
+import { type Lease, protocolOf, remainingMs } from "../src/protocol.ts";
 import { everyPeriod } from "../src/rules/renewal.ts";
 import { openRedlock } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";

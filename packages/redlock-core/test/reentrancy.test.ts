@@ -12,7 +12,7 @@ import {
   RedlockClosedError,
   ReentrancyError,
 } from "../src/index.ts";
-import { deferred } from "../src/protocol.ts";
+import { deferred } from "../src/kit.ts";
 import { openRedlock, requestsOf } from "./support/nodes.ts";
 
 /** A call that would wait fails its test by the test's own timeout. */

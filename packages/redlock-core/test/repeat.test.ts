@@ -1,6 +1,6 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it } from "vitest";
-import { deferred, repeat } from "../src/protocol.ts";
+import { deferred, repeat } from "../src/kit.ts";
 
 describe("work that is repeated", () => {
   it("begins now, and again so long after each end, though it fails", async () => {

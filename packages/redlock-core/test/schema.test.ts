@@ -12,7 +12,7 @@ import {
   Schema,
   show,
   text,
-} from "../src/protocol.ts";
+} from "../src/kit.ts";
 
 const thrower = (): never => {
   throw new Error("hostile");

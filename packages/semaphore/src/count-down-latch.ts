@@ -5,15 +5,8 @@
  * latch that does not exist is closed. So a node that lost its data lets nobody through until the latch is set again.
  */
 import { QuorumUnreachableError, type Redlock, RedlockClosedError, type Vote } from "@x/redlock-core";
-import {
-  abortable,
-  CallDeadline,
-  linkSignals,
-  type NodeReply,
-  protocolOf,
-  type RedlockProtocol,
-  sleep,
-} from "@x/redlock-core/protocol";
+import { abortable, linkSignals, sleep } from "@x/redlock-core/kit";
+import { CallDeadline, type NodeReply, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 import { LatchClosedError, LatchNotSetError } from "./errors.ts";
 import { latchScript } from "./latch.lua.ts";
 import { LatchWatch } from "./latch-watch.ts";

@@ -3,14 +3,8 @@
  * with one request at a time. So a wait costs the node the same for any number of callers.
  */
 import type { Redlock } from "@x/redlock-core";
-import {
-  backOffMs,
-  type Deferred,
-  deferred,
-  type NodeReply,
-  protocolOf,
-  type RedlockProtocol,
-} from "@x/redlock-core/protocol";
+import { backOffMs, type Deferred, deferred } from "@x/redlock-core/kit";
+import { type NodeReply, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 
 /** The watch reads the latch at least this often, because the node's message may be lost. */
 const LOOK_AGAIN_MS = 2_000;

@@ -7,12 +7,11 @@ import {
   callback,
   DAY_MS,
   integer,
-  resourceName,
   Schema,
   type ShapeOf,
-  redlock as someRedlock,
   text,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
+import { resourceName, redlock as someRedlock } from "@x/redlock-core/protocol";
 
 /** Options of the leases of a semaphore or read-write lock. A call may override each option. */
 export interface LeaseOptions {

@@ -1,7 +1,8 @@
 /** What a latch promises, on a real node. */
 import { setImmediate } from "node:timers/promises";
 import { RedlockClosedError } from "@x/redlock-core";
-import { DAY_MS, deferred, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
+import { DAY_MS, deferred } from "@x/redlock-core/kit";
+import { protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 import { errorOf, ManualClock, spawnChild } from "@x/test-support";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { CountDownLatch, LatchClosedError, LatchNotSetError } from "../src/index.ts";

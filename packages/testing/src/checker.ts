@@ -6,7 +6,7 @@
  * machine.
  */
 import type { Lock } from "@x/redlock-core";
-import type { Instant } from "@x/redlock-core/protocol";
+import type { Instant } from "@x/redlock-core/kit";
 import type { Machine } from "./world/machine.ts";
 import type { World } from "./world/world.ts";
 

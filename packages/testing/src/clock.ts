@@ -6,7 +6,7 @@
  * test are neither moved nor awaited.
  */
 import { setImmediate } from "node:timers";
-import { integer, objectWith, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
+import { integer, objectWith, Schema, type ShapeOf, text } from "@x/redlock-core/kit";
 import { LockCheck, LockViolationError } from "./lock-check.ts";
 import { DURATION, VirtualProcess } from "./process.ts";
 import { Drift } from "./world/drift.ts";

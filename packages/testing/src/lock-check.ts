@@ -5,7 +5,7 @@
  */
 import { channel } from "node:diagnostics_channel";
 import type { Lock } from "@x/redlock-core";
-import { integer, text } from "@x/redlock-core/protocol";
+import { integer, text } from "@x/redlock-core/kit";
 import { type Hold, LockChecker } from "./checker.ts";
 import { type Machine, machinesOf } from "./world/machine.ts";
 import type { Violation, World } from "./world/world.ts";

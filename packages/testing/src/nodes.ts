@@ -4,7 +4,7 @@
  * that names the command.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
-import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { boolean, Check, integer, Schema, type ShapeOf } from "@x/redlock-core/kit";
 import { RIGHT } from "./clock.ts";
 import { DURATION, machineOf, PROCESS, STEP, type VirtualProcess } from "./process.ts";
 import { Link } from "./world/link.ts";

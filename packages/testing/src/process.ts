@@ -5,7 +5,7 @@
  * event loop. A frozen or killed process gets no timers and no replies.
  */
 import type { Clock } from "@x/redlock-core";
-import { abortSignal, Check, integer, Schema, sleep } from "@x/redlock-core/protocol";
+import { abortSignal, Check, integer, Schema, sleep } from "@x/redlock-core/kit";
 import type { Machine } from "./world/machine.ts";
 
 export const DURATION: Check<number> = integer({ min: 0 });

@@ -1,6 +1,6 @@
 /**
- * The world under the kit, which the simulation in this repository also uses. Version numbers promise nothing for this
- * entry.
+ * The world under the nodes in memory, for the tests of this repository: its simulation is built on the same world. The
+ * package does not export this file.
  */
 export { type Forcing, type Hold, INVARIANTS, type Interval, LockChecker, validityEnd } from "./checker.ts";
 export { type CompiledScript, compileLua } from "./lua/compile.ts";

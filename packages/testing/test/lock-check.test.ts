@@ -1,5 +1,5 @@
 import { Redlock } from "@x/redlock-core";
-import { systemRandom } from "@x/redlock-core/protocol";
+import { systemRandom } from "@x/redlock-core/kit";
 import { type LockCheck, LockViolationError, memoryNodes, VirtualClock } from "@x/testing";
 import { afterEach, beforeEach, expect, it } from "vitest";
 

@@ -4,7 +4,7 @@
  */
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import type { JobCounts, JobStatus, QueueAdapterOptions, QueueJobOptions } from "@bull-board/api/typings/app";
-import { objectWith, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { objectWith, Schema, type ShapeOf } from "@x/redlock-core/kit";
 import type { Job, Queue } from "./bullmq/public.ts";
 import type { ExclusiveWorker } from "./exclusive-worker.ts";
 

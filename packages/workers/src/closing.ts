@@ -6,7 +6,7 @@
  * - When the last run has released its locks, the worker's own `Redlock` is closed.
  */
 import type { Redlock } from "@x/redlock-core";
-import type { InFlight } from "@x/redlock-core/protocol";
+import type { InFlight } from "@x/redlock-core/kit";
 import type { Interrupts } from "./lane/interrupts.ts";
 import type { RunLocks } from "./locks/run-locks.ts";
 import type { WorkerRegistry } from "./operators/worker-registry.ts";

@@ -2,7 +2,7 @@
  * The events of an `ExclusiveWorker` in addition to BullMQ's, which are also published on diagnostics channels
  * (`x.workers.parked`, …).
  */
-import { Channels, type Known, Traced } from "@x/redlock-core/protocol";
+import { Channels, type Known, Traced } from "@x/redlock-core/kit";
 import type { WorkerListener } from "./bullmq/public.ts";
 
 interface AboutJob {

@@ -18,7 +18,7 @@
  * - Any order after the lane's Redis keys were deleted by hand.
  */
 import type { Lock, Redlock } from "@x/redlock-core";
-import { integer, Schema, shaped } from "@x/redlock-core/protocol";
+import { integer, Schema, shaped } from "@x/redlock-core/kit";
 import { isFetchAgainReply } from "./bullmq/bullmq.ts";
 import { decodeJob } from "./bullmq/job.ts";
 import { acceptSignal, isWrapper } from "./bullmq/processor.ts";

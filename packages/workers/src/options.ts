@@ -10,13 +10,12 @@ import {
   nearestName,
   type Option,
   quote,
-  redlock,
   Schema,
   type ShapeOf,
   show,
   text,
-  validityMs,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
+import { redlock, validityMs } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "./bullmq/public.ts";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/rules/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";

@@ -1,6 +1,7 @@
 /** Creates the parts of an `ExclusiveWorker` and connects them. */
 import { Redlock } from "@x/redlock-core";
-import { Check, InFlight, kindOf, onAbort, protocolOf, text } from "@x/redlock-core/protocol";
+import { Check, InFlight, kindOf, onAbort, text } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import {
   checkScripts,
   disconnectLateNodes,

@@ -1,5 +1,5 @@
 import { systemClock } from "@x/redlock-core";
-import { type Instant } from "@x/redlock-core/protocol";
+import { type Instant } from "@x/redlock-core/kit";
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { leaseLeftMs, mustConfirm } from "../src/job-run/rules/lease.ts";

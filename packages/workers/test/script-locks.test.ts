@@ -1,7 +1,7 @@
 /** Locks that are taken and released by the scripts that take and end jobs. */
 
 import { systemClock } from "@x/redlock-core";
-import { InFlight, readClock } from "@x/redlock-core/protocol";
+import { InFlight, readClock } from "@x/redlock-core/kit";
 import { until } from "@x/test-support";
 import type { JobLock } from "@x/workers";
 import type { Job } from "bullmq";

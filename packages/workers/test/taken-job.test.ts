@@ -1,4 +1,4 @@
-import type { Instant } from "@x/redlock-core/protocol";
+import type { Instant } from "@x/redlock-core/kit";
 import { until } from "@x/test-support";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";

@@ -1,6 +1,6 @@
 /** Jobs with and without contention for their keys, in one process and in two, beside the floor and the ways in use. */
 import { startRedis } from "@x/test-support";
-import { SeededRandom } from "@x/testing/world";
+import { SeededRandom } from "../../../packages/testing/src/world.ts";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
 import type { Profile } from "../support/profile.ts";

@@ -18,6 +18,9 @@ export async function loadLanes(patches: readonly SourcePatch[] = []): Promise<L
     locks: "redlock-core/src/scripts/embedded.lua.ts",
   };
   const contents = Object.entries(modules).map(([name, file]) => `export * as ${name} from "./${file}";`);
-  const names = { "@x/redlock-core/protocol": "redlock-core/src/protocol.ts" };
+  const names = {
+    "@x/redlock-core/kit": "redlock-core/src/kit.ts",
+    "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
+  };
   return await loadSources({ contents: contents.join("\n"), names }, patches);
 }

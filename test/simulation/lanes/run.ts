@@ -1,7 +1,7 @@
 /** One schedule under way: what the steps share. */
 
-import type { SeededRandom } from "@x/testing/world";
 import type { Job } from "bullmq";
+import type { SeededRandom } from "../../../packages/testing/src/world.ts";
 import type { QueueLimits } from "./limits.ts";
 import type { LaneCode } from "./load.ts";
 import type { StepLocks } from "./locks.ts";

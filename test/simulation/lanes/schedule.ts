@@ -2,7 +2,7 @@
  * The lanes of `@x/workers`, step by step: BullMQ's scripts with ours in them, on one real Redis, driven in seeded random order. One
  * step is one command; after each, what was handed out and where the queue has its jobs is compared with a model.
  */
-import { SeededRandom } from "@x/testing/world";
+import { SeededRandom } from "../../../packages/testing/src/world.ts";
 import * as calls from "./calls.ts";
 import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
 import { QueueLimits } from "./limits.ts";

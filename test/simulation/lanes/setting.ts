@@ -1,6 +1,6 @@
 /** What a schedule is like: the lane's rules, the keys, and which steps it takes how often. All drawn from its seed. */
 
-import type { SeededRandom } from "@x/testing/world";
+import type { SeededRandom } from "../../../packages/testing/src/world.ts";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";

@@ -6,8 +6,14 @@
  * by node.
  */
 import type { Lock } from "@x/redlock-core";
-import type { Instant } from "@x/redlock-core/protocol";
-import { type ClientReply, type Machine, type Server, validityEnd, type World } from "@x/testing/world";
+import type { Instant } from "@x/redlock-core/kit";
+import {
+  type ClientReply,
+  type Machine,
+  type Server,
+  validityEnd,
+  type World,
+} from "../../../packages/testing/src/world.ts";
 
 export const PERMIT_INVARIANTS = {
   count: "never more permits than there are",

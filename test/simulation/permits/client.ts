@@ -1,6 +1,6 @@
 /** A client process: a real `Redlock` and its semaphore or read-write lock on simulated nodes, used by several tasks. */
 import type { Lock, Redlock } from "@x/redlock-core";
-import { Link, type Machine, type Server, type World } from "@x/testing/world";
+import { Link, type Machine, type Server, type World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
 import type { Faults, Victim } from "../faults.ts";
 import { drawMachine, type Setting } from "../setting.ts";

@@ -1,7 +1,14 @@
 /** A client process of the simulation that counts latches down and waits at them, and what is true of a latch. */
 import type { Redlock } from "@x/redlock-core";
 import type { CountDownLatch } from "@x/semaphore";
-import { Link, type Machine, type NetworkOptions, type SeededRandom, type Server, type World } from "@x/testing/world";
+import {
+  Link,
+  type Machine,
+  type NetworkOptions,
+  type SeededRandom,
+  type Server,
+  type World,
+} from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
 import type { Victim } from "../faults.ts";
 import { drawMachine, type Setting } from "../setting.ts";

@@ -4,7 +4,7 @@
  * whoever waits at an open latch is let through, and those that are still closed are counted down, and let all through
  * soon. At last, a request of an earlier round arrives late.
  */
-import { type Machine, Server, World } from "@x/testing/world";
+import { type Machine, Server, World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
 import { Faults } from "../faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";

@@ -4,7 +4,7 @@
  * waiters are woken though one of them has died, readers that keep coming do not starve a writer, and nothing is left
  * behind.
  */
-import { type SeededRandom, Server, World } from "@x/testing/world";
+import { type SeededRandom, Server, World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
 import { Faults } from "../faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";

@@ -3,7 +3,6 @@
  * content and expiry compared. Expiries are long, so that nothing expires between the two; a key's end is played by deleting it.
  */
 import { type RedisServer, startRedis } from "@x/test-support";
-import { byName, evaluate, type KeyFacts, ReplyError, SeededRandom, Store } from "@x/testing/world";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
@@ -18,6 +17,14 @@ import {
   waitText,
 } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
+import {
+  byName,
+  evaluate,
+  type KeyFacts,
+  ReplyError,
+  SeededRandom,
+  Store,
+} from "../../../packages/testing/src/world.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
 
 const { batch, forceRelease, inspect, leader } = SCRIPTS;

@@ -1,11 +1,11 @@
 /** The locks that a script of another package takes and releases against those of the lock's own script, whatever is there before. */
 
-import { type ClientReply, evaluate, SeededRandom, Store } from "@x/testing/world";
 import { expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { NODE_KEYS, sideKeyOf } from "../../../packages/redlock-core/src/rules/keys.ts";
 import { acquireText, digits, releaseText } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { embedded } from "../../../packages/redlock-core/src/scripts/embedded.lua.ts";
+import { type ClientReply, evaluate, SeededRandom, Store } from "../../../packages/testing/src/world.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
 
 const START_US = 1_795_000_000_000_000;

@@ -1,9 +1,10 @@
 /** The rule of quarantine stands in Lua and in JavaScript: both say the same, whatever the node's hash has. */
-import { evaluate, Store } from "@x/testing/world";
+
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { quarantineLeftMs } from "../../../packages/redlock-core/src/rules/quarantine.ts";
 import { quarantineIn } from "../../../packages/redlock-core/src/scripts/quarantine.lua.ts";
+import { evaluate, Store } from "../../../packages/testing/src/world.ts";
 
 const NOW_US = 1_795_000_000_000_000;
 

@@ -1,6 +1,5 @@
 /** What an extension sets again where a key is missing: the rules of scripts/extend.lua.ts, which no schedule without a DEL by hand needs. */
 
-import { evaluate, Store } from "@x/testing/world";
 import { beforeEach, describe, expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
@@ -11,6 +10,7 @@ import {
   repairText,
 } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
+import { evaluate, Store } from "../../../packages/testing/src/world.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
 
 const NOW_US = 1_795_000_000_000_000;

@@ -1,6 +1,5 @@
 /** The short forms of the lock's script against the rule: the same replies, messages and keys, whatever was there before. */
 
-import { evaluate, SeededRandom, Store } from "@x/testing/world";
 import { expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { keysOf, NODE_KEYS, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
@@ -12,6 +11,7 @@ import {
   waitText,
 } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { TOKEN_LENGTH } from "../../../packages/redlock-core/src/rules/token.ts";
+import { evaluate, SeededRandom, Store } from "../../../packages/testing/src/world.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
 
 const short = SCRIPTS.batch;

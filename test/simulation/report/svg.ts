@@ -1,6 +1,6 @@
 /** The picture of a run: one line per client and resource, a bar where it believed to hold the lock, a mark where a fault struck. */
 import { escaped } from "@x/test-support";
-import type { Interval } from "@x/testing/world";
+import type { Interval } from "../../../packages/testing/src/world.ts";
 import type { ScheduleResult } from "../schedule.ts";
 import { timelineText } from "./text.ts";
 

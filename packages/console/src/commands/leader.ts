@@ -1,5 +1,5 @@
 import { LeaderElection, type LeaderInfo } from "@x/leader";
-import { messageOf } from "@x/redlock-core/protocol";
+import { messageOf } from "@x/redlock-core/kit";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { durationText, type Output, printable } from "../output.ts";
 

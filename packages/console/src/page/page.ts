@@ -10,19 +10,8 @@ import { readFile } from "node:fs/promises";
 import { LeaderElection, UnknownScheduleError } from "@x/leader";
 import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import type { Clock, Redlock } from "@x/redlock-core";
-import {
-  boolean,
-  Check,
-  integer,
-  listOf,
-  protocolOf,
-  redlock as REDLOCK,
-  Schema,
-  type ShapeOf,
-  shaped,
-  text,
-  textLike,
-} from "@x/redlock-core/protocol";
+import { boolean, Check, integer, listOf, Schema, type ShapeOf, shaped, text, textLike } from "@x/redlock-core/kit";
+import { protocolOf, redlock as REDLOCK } from "@x/redlock-core/protocol";
 import type { ExclusiveWorker } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 import { act, UnknownTargetError } from "./actions.ts";

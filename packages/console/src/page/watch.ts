@@ -6,7 +6,8 @@
 import type { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type ScheduleInfo } from "@x/leader/scheduler";
 import type { Clock, Finding, NodeInspection, Redlock } from "@x/redlock-core";
-import { type NodeReply, protocolOf, sleep, slotOf } from "@x/redlock-core/protocol";
+import { sleep } from "@x/redlock-core/kit";
+import { type NodeReply, protocolOf, slotOf } from "@x/redlock-core/protocol";
 import { Elections } from "./elections.ts";
 import { Histories } from "./histories.ts";
 import { Holders } from "./holders.ts";

@@ -3,7 +3,7 @@
  * kind. The previous value stays, with its age.
  */
 import type { Clock } from "@x/redlock-core";
-import { messageOf, sleep } from "@x/redlock-core/protocol";
+import { messageOf, sleep } from "@x/redlock-core/kit";
 import { LONGEST_TEXT, type Section } from "./state.ts";
 
 /** How long the page waits for an answer. The query stays pending afterwards. */

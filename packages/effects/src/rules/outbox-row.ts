@@ -2,7 +2,7 @@
  * Pure: a job as an outbox row, checked by BullMQ's rules. A row that BullMQ refuses would hold up its queue forever,
  * so `enqueue` refuses such a job.
  */
-import { integer, show, text, textLike } from "@x/redlock-core/protocol";
+import { integer, show, text, textLike } from "@x/redlock-core/kit";
 import type { JobsOptions } from "bullmq";
 
 /** Options that the relay sets, or that BullMQ stores elsewhere. */

@@ -4,7 +4,8 @@
  * Guaranteed: no error of a node ends a campaign, and a lock that does not lead to a leadership is released.
  */
 import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
-import { asError, inTime, onAbort, protocolOf, sleep } from "@x/redlock-core/protocol";
+import { asError, inTime, onAbort, sleep } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { LeadershipLostError } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";

@@ -13,15 +13,8 @@
  */
 import { hostname } from "node:os";
 import type { Redlock } from "@x/redlock-core";
-import {
-  abortSignal,
-  callback,
-  deferred,
-  linkSignals,
-  protocolOf,
-  redlock as REDLOCK,
-  Schema,
-} from "@x/redlock-core/protocol";
+import { abortSignal, callback, deferred, linkSignals, Schema } from "@x/redlock-core/kit";
+import { protocolOf, redlock as REDLOCK } from "@x/redlock-core/protocol";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { LeaderEvents, Unsubscribe } from "../events/events.ts";
 import { keepAlive } from "../kit/keep-alive.ts";

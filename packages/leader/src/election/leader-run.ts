@@ -5,7 +5,7 @@
  * instead. Two runs of the task never overlap, even if the first run outlasts its `run()`: the next run waits for the
  * end of the first.
  */
-import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/protocol";
+import { abortable, deferred, linkSignals, onAbort, sleep } from "@x/redlock-core/kit";
 import { traces } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { cooldownMs, hasRecovered } from "../rules/timings.ts";

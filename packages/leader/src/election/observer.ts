@@ -6,7 +6,8 @@
  *
  * The result is informational: only the leader itself can know, by its clock, that it leads *now*.
  */
-import { callQuietly, type LinkedSignal, linkSignals, onAbort, protocolOf } from "@x/redlock-core/protocol";
+import { callQuietly, type LinkedSignal, linkSignals, onAbort } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { publish } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
 import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../rules/record.ts";

@@ -1,5 +1,5 @@
 /** Pure: the options of `run()` and `stop()`. */
-import { abortSignal, type Complete, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { abortSignal, type Complete, choice, type Option, Schema, type ShapeOf } from "@x/redlock-core/kit";
 import { durationOrNoneMs } from "../rules/values.ts";
 
 export interface TaskOptions {

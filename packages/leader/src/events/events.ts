@@ -1,4 +1,4 @@
-import type { Emitter, Known } from "@x/redlock-core/protocol";
+import type { Emitter, Known } from "@x/redlock-core/kit";
 import type { TermEndReason } from "../errors.ts";
 import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";

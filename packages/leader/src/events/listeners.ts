@@ -5,7 +5,7 @@
  * Without the warning, a leader that cannot reach Redis and a handler that always throws would fail in silence. Each
  * object warns once for each event.
  */
-import { type Emitter, messageOf } from "@x/redlock-core/protocol";
+import { type Emitter, messageOf } from "@x/redlock-core/kit";
 import { isPublished, type LeaderMessages } from "../kit/diagnostics.ts";
 import type { Unsubscribe } from "./events.ts";
 

@@ -1,6 +1,6 @@
 /** Writes one line to the election's logger for each change and each failure. */
 import type { Clock } from "@x/redlock-core";
-import type { Emitter } from "@x/redlock-core/protocol";
+import type { Emitter } from "@x/redlock-core/kit";
 import { wasAskedFor } from "../errors.ts";
 import type { ResolvedOptions } from "../options.ts";
 import type { LeaderEvents } from "./events.ts";

@@ -4,7 +4,7 @@
  * writes nothing else.
  */
 import { type Channel, channel } from "node:diagnostics_channel";
-import { Traced } from "@x/redlock-core/protocol";
+import { Traced } from "@x/redlock-core/kit";
 
 /** The methods of a pino logger that this package calls. */
 export interface LeaderLogger {

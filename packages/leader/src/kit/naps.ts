@@ -1,5 +1,5 @@
 import type { Clock } from "@x/redlock-core";
-import { linkSignals, sleep } from "@x/redlock-core/protocol";
+import { linkSignals, sleep } from "@x/redlock-core/kit";
 
 /** Pauses of a loop. `wake()` ends a pause early, even before the pause begins. */
 export class Naps {

@@ -1,6 +1,6 @@
 /** Splits long work on the event loop into slices, so that other work can run in between. */
 import type { Clock } from "@x/redlock-core";
-import { sleep } from "@x/redlock-core/protocol";
+import { sleep } from "@x/redlock-core/kit";
 
 /**
  * A tenth of the longest tolerated block of the event loop. One turn of the event loop may contain two slices, the work

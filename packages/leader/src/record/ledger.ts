@@ -14,7 +14,8 @@
  * leader writes a record.
  */
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
-import { DAY_MS, type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
+import { DAY_MS } from "@x/redlock-core/kit";
+import { type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
 import { type Held, heldNow, type NodeView, parseView, type TermRecord } from "../rules/record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";

@@ -1,5 +1,6 @@
 /** Pure: which clock ended a term. */
-import { elapsedMs, type Instant } from "@x/redlock-core/protocol";
+import { type Instant } from "@x/redlock-core/kit";
+import { elapsedMs } from "@x/redlock-core/protocol";
 
 /**
  * Greatest difference between the clocks without a suspend. Its causes are the resolution of the suspended time and the

@@ -1,5 +1,5 @@
 /** Pure: the durations of an election, and the cooldown of a candidate. */
-import { backOffMs } from "@x/redlock-core/protocol";
+import { backOffMs } from "@x/redlock-core/kit";
 
 /** The three durations of an election, in integer milliseconds. */
 export interface Durations {

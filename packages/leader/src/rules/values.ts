@@ -1,5 +1,6 @@
 /** Pure: checks that several options share, and the only function that makes `Date` objects. */
-import { type Check, integer, MAX_RESOURCE_BYTES, text, textLike } from "@x/redlock-core/protocol";
+import { type Check, integer, text, textLike } from "@x/redlock-core/kit";
+import { MAX_RESOURCE_BYTES } from "@x/redlock-core/protocol";
 
 /**
  * The limit counts UTF-16 units. Messages of Redis Pub/Sub and side keys contain the text. Longer texts belong in a

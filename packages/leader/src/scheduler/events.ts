@@ -1,5 +1,5 @@
 /** Events of ticks, for listeners and for the channels with the same names. */
-import type { Emitter, Known } from "@x/redlock-core/protocol";
+import type { Emitter, Known } from "@x/redlock-core/kit";
 import { type AboutCandidate, type AboutTick, publish } from "../kit/diagnostics.ts";
 import { dateOf } from "../rules/values.ts";
 import type { NamedTick, Tick } from "./tick.ts";

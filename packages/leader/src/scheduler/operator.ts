@@ -5,7 +5,8 @@
  * The answers show what a quorum of nodes knew a moment ago. When the call for an order resolves, a quorum of nodes has
  * the order. The leader that has the schedule then follows the order.
  */
-import { boolean, type Check, integer, protocolOf, quote, Schema, type ShapeOf, text } from "@x/redlock-core/protocol";
+import { boolean, type Check, integer, quote, Schema, type ShapeOf, text } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { Slice } from "../kit/slice.ts";

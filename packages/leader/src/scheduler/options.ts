@@ -9,7 +9,7 @@ import {
   Schema,
   type ShapeOf,
   textLike,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
 import { durationMs, durationOrNoneMs } from "../rules/values.ts";
 import type { Overlap } from "./rules/overlap.ts";
 import type { Catchup } from "./rules/plan.ts";

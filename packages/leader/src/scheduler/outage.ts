@@ -1,5 +1,5 @@
 /** Failures in a row of one kind of request: which failures are reported, and the pause before the next attempt. */
-import { backOffMs } from "@x/redlock-core/protocol";
+import { backOffMs } from "@x/redlock-core/kit";
 
 /** The pause after the first failure. */
 const RETRY_MS = 100;

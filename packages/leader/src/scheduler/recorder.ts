@@ -10,7 +10,7 @@
  * over still writes its lines, because they describe the past.
  */
 import type { Clock } from "@x/redlock-core";
-import type { Emitter } from "@x/redlock-core/protocol";
+import type { Emitter } from "@x/redlock-core/kit";
 import type { SchedulerEvents } from "./events.ts";
 import { Outage } from "./outage.ts";
 import { errorText, type Happening, keyOf, lineOf } from "./rules/history.ts";

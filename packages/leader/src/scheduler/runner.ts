@@ -8,7 +8,7 @@
  * Not guaranteed: that a handler which ignores its signal ends.
  */
 import type { Clock } from "@x/redlock-core";
-import { type Emitter, linkSignals } from "@x/redlock-core/protocol";
+import { type Emitter, linkSignals } from "@x/redlock-core/kit";
 import PQueue from "p-queue";
 import { traces } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";

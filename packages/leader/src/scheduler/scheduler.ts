@@ -16,15 +16,14 @@ import {
   inTime,
   integer,
   linkSignals,
-  protocolOf,
   quote,
-  redlock,
   Schema,
   type ShapeOf,
   shaped,
   text,
   whenAborted,
-} from "@x/redlock-core/protocol";
+} from "@x/redlock-core/kit";
+import { protocolOf, redlock } from "@x/redlock-core/protocol";
 import { limitDrain } from "../election/drain.ts";
 import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/options.ts";

@@ -8,8 +8,8 @@
  * Not guaranteed: that a handler which ignores its signal ends with the term.
  */
 import type { Clock } from "@x/redlock-core";
-import type { Emitter } from "@x/redlock-core/protocol";
-import { abortable, DAY_MS, onAbort, quote, sleep } from "@x/redlock-core/protocol";
+import type { Emitter } from "@x/redlock-core/kit";
+import { abortable, DAY_MS, onAbort, quote, sleep } from "@x/redlock-core/kit";
 import { UnknownScheduleError } from "../errors.ts";
 import { Naps } from "../kit/naps.ts";
 import { Slice } from "../kit/slice.ts";

@@ -1,6 +1,7 @@
 /** How a candidate acquires the lock of an election, and the lease that a term uses. */
 import { type Lock, LockHeldError, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
-import { type Lease, type LinkedSignal, linkSignals, type PlacedOptions, protocolOf } from "@x/redlock-core/protocol";
+import { type LinkedSignal, linkSignals } from "@x/redlock-core/kit";
+import { type Lease, type PlacedOptions, protocolOf } from "@x/redlock-core/protocol";
 
 /**
  * The part of a lease that a term uses. The lease of a lock and the lease of a renewal thread both provide this part.

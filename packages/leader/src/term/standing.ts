@@ -1,6 +1,7 @@
 /** The state, options, events and nodes that the parts of an election share. */
 import { type Clock, type Redlock, RedlockClosedError } from "@x/redlock-core";
-import { Emitter, type LinkedSignal, linkSignals, protocolOf, quote, whenAborted } from "@x/redlock-core/protocol";
+import { Emitter, type LinkedSignal, linkSignals, quote, whenAborted } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
 import { Listeners } from "../events/listeners.ts";
 import { logEvents } from "../events/log.ts";

@@ -10,18 +10,8 @@
  */
 import { setMaxListeners } from "node:events";
 import { QuorumUnreachableError } from "@x/redlock-core";
-import {
-  asError,
-  elapsedMs,
-  everyPeriod,
-  type Instant,
-  onAbort,
-  readClock,
-  remainingMs,
-  Schema,
-  SUSPEND_LOOK_MS,
-  whenAborted,
-} from "@x/redlock-core/protocol";
+import { asError, type Instant, onAbort, readClock, Schema, whenAborted } from "@x/redlock-core/kit";
+import { elapsedMs, everyPeriod, remainingMs, SUSPEND_LOOK_MS } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermEndReason } from "../errors.ts";
 import { publish } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";

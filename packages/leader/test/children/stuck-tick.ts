@@ -2,7 +2,7 @@
 
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
-import { deferred } from "@x/redlock-core/protocol";
+import { deferred } from "@x/redlock-core/kit";
 import { connect, LEASE } from "../support/redis.ts";
 
 const [path = ""] = process.argv.slice(2);

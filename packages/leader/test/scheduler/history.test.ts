@@ -1,6 +1,6 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions } from "@x/leader/scheduler";
-import { Emitter } from "@x/redlock-core/protocol";
+import { Emitter } from "@x/redlock-core/kit";
 import { ManualClock } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { Ledger } from "../../src/record/ledger.ts";

@@ -2,7 +2,7 @@
 import { LeaderElection, type LeaderTerm } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { type Clock, systemClock } from "@x/redlock-core";
-import { Emitter } from "@x/redlock-core/protocol";
+import { Emitter } from "@x/redlock-core/kit";
 import { ManualClock, spawnChild } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { Slice } from "../../src/kit/slice.ts";

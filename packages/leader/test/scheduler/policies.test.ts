@@ -2,7 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
 import { type Clock, type Redlock, RedlockClosedError, type RedlockOptions, systemClock } from "@x/redlock-core";
-import { systemRandom } from "@x/redlock-core/protocol";
+import { systemRandom } from "@x/redlock-core/kit";
 import { type RedisServer, until } from "@x/test-support";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { SkipReason } from "../../src/scheduler/events.ts";

@@ -1,6 +1,6 @@
 /** Ticks that wait for each other or for a slot; handlers end when the test says so. */
 import { systemClock } from "@x/redlock-core";
-import { Emitter } from "@x/redlock-core/protocol";
+import { Emitter } from "@x/redlock-core/kit";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { LeaderTerm } from "../../src/leader-term.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";

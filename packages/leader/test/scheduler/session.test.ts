@@ -1,6 +1,6 @@
 /** One term of the scheduler, against a store that the test answers for. */
 import { setImmediate as immediate } from "node:timers/promises";
-import { Emitter, onAbort } from "@x/redlock-core/protocol";
+import { Emitter, onAbort } from "@x/redlock-core/kit";
 import { ManualClock } from "@x/test-support";
 import { beforeEach, describe, expect, it } from "vitest";
 import { LeadershipLostError } from "../../src/errors.ts";

@@ -1,7 +1,7 @@
 /** The running calls of `@Locked` methods in this application, and the lock of each call. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import type { Lock, Redlock, UsingOptions } from "@x/redlock-core";
-import { InFlight, show } from "@x/redlock-core/protocol";
+import { InFlight, show } from "@x/redlock-core/kit";
 
 const locks = new AsyncLocalStorage<Lock>();
 

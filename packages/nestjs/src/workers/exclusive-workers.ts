@@ -3,7 +3,7 @@ import "reflect-metadata";
 import { Logger } from "@nestjs/common";
 import type { ModuleRef } from "@nestjs/core";
 import type { Redlock } from "@x/redlock-core";
-import { asError, boolean, messageOf, quote } from "@x/redlock-core/protocol";
+import { asError, boolean, messageOf, quote } from "@x/redlock-core/kit";
 import { ExclusiveWorker, type ExclusiveWorkerOptions } from "@x/workers";
 import type { WorkerListener } from "bullmq";
 import type { Discovery, MarkedMethod, MarkedObject } from "../discovery.ts";

@@ -1,9 +1,9 @@
 /** Pure: options, their defaults, and the rules they obey. They are resolved once into a frozen, complete object. */
-import type { Clock } from "../kit/clock.ts";
+import { type Clock, DAY_MS } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
 import { abortSignal, boolean, choice, integer, number, objectWith, text } from "../kit/schema/check.ts";
 import { type Complete, Schema, type ShapeOf } from "../kit/schema/schema.ts";
-import { DAY_MS, DEFAULT_DRIFT_FACTOR, driftMs } from "../rules/validity.ts";
+import { DEFAULT_DRIFT_FACTOR, driftMs } from "../rules/validity.ts";
 
 /**
  * What `using` does inside a `using` that holds the resource, where it would wait for itself:

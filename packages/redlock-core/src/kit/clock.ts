@@ -8,6 +8,8 @@
  */
 import { uptime } from "node:os";
 
+export const DAY_MS = 86_400_000;
+
 export interface Clock {
   /** Returns the milliseconds since an arbitrary start. They never go backwards, and may have fractions. */
   monotonicMs(): number;

@@ -7,8 +7,8 @@
  * subscriber becomes an uncaught exception, because Node handles it so.
  */
 import { type Channel, channel, type TracingChannel, tracingChannel } from "node:diagnostics_channel";
-import { messageOf } from "../rules/thrown.ts";
 import { type Check, callback, choice } from "./schema/check.ts";
+import { messageOf } from "./thrown.ts";
 
 /** A list of every name of a kind; the compiler finds one that is left out. */
 export type Known<Kind> = Readonly<Record<keyof Kind, true>>;

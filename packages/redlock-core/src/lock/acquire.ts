@@ -15,11 +15,11 @@
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
 import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
+import { retryDelayMs } from "../kit/back-off.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import { onAbort } from "../kit/signals.ts";
 import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
-import { retryDelayMs } from "../rules/retry.ts";
 import type { CallDeadline, CallEnd } from "../waiting/call-deadline.ts";
 import type { LocalLine, LocalWaiter, Refused } from "../waiting/local-line.ts";
 import { PlaceInLine } from "../waiting/place-in-line.ts";

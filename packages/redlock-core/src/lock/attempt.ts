@@ -159,8 +159,8 @@ class Attempt implements RoundOwner {
    * Compares the time with the timeout once more, because the round's timer runs late if this process was blocked or
    * the machine was suspended.
    *
-   * The order of tokens needs this check. A node that lost its data votes again after its quarantine. Its vote for an old
-   * ballot may then be younger than a grant that the node has forgotten.
+   * The order of tokens needs this check. A node that lost its data votes again after its quarantine. Its vote for an
+   * old ballot may then be younger than a grant that the node has forgotten.
    */
   #decideWon(node: number, last: Answer): void {
     const engine = this.#engine;

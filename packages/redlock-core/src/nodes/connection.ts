@@ -1,8 +1,9 @@
 /**
  * The adapters share this file: the state of a node with its listeners, and which scripts a connection has been told.
  */
+
+import { backOffMs } from "../kit/back-off.ts";
 import type { Clock } from "../kit/clock.ts";
-import { backOffMs } from "../rules/retry.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { type NodeState, plainError } from "./node.ts";
 

@@ -3,10 +3,9 @@
  *
  * The package `@valkey/valkey-glide` is not imported here; pass its class.
  */
-import { systemClock } from "../kit/clock.ts";
+import { DAY_MS, systemClock } from "../kit/clock.ts";
 import { integer, objectWith, shaped } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
-import { DAY_MS } from "../rules/validity.ts";
 import { type GlideAddresses, type GlideClientClass, GlideNode } from "./glide.ts";
 import type { LockNode } from "./node.ts";
 

@@ -11,8 +11,8 @@
  *   before, and GLIDE asked again only after pauses.
  */
 import { connect } from "node:net";
+import { backOffMs } from "../kit/back-off.ts";
 import { inTime } from "../kit/signals.ts";
-import { backOffMs } from "../rules/retry.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/silence.ts";
 import { ClientNode, NO_ANSWER, NO_HANDSHAKE, type NodeSettings, reconnectDelayMs } from "./connection.ts";

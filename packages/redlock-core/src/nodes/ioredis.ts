@@ -13,9 +13,9 @@
  * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
  */
 
+import { messageOf } from "../kit/thrown.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/silence.ts";
-import { messageOf } from "../rules/thrown.ts";
 import {
   ClientNode,
   checkDatabase,

@@ -9,10 +9,10 @@
  * that takes no token for a day is forgotten. No decision rests on it.
  */
 import type { Clock } from "../kit/clock.ts";
+import { DAY_MS } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
 import { clientKeyOf } from "../rules/keys.ts";
 import { newClient, newToken } from "../rules/token.ts";
-import { DAY_MS } from "../rules/validity.ts";
 import { keepNameScript, readNamesScript } from "../scripts/client-name.lua.ts";
 import { type Asked, listsEverywhere, runEverywhere } from "./run.ts";
 

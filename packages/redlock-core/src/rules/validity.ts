@@ -9,8 +9,6 @@
  */
 import type { Instant } from "../kit/clock.ts";
 
-export const DAY_MS = 86_400_000;
-
 /** Redis expires keys with a resolution of 1 ms; Redlock takes 2 ms off for that ("plus a few milliseconds"). */
 export const EXPIRY_RESOLUTION_MS = 2;
 

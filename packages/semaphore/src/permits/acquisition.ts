@@ -6,18 +6,15 @@
  * nothing: line.ts says when.
  */
 import { type Lock, LockHeldError, RedlockClosedError, type Vote } from "@x/redlock-core";
+import { backOffMs, type Instant, readClock, Traced } from "@x/redlock-core/kit";
 import {
   type Acquirer,
   type Attempted,
   atCaller,
-  backOffMs,
   type CallDeadline,
   type CallEnd,
   elapsedMs,
-  type Instant,
   type NodeReply,
-  readClock,
-  Traced,
   untilGranted,
   validityMs,
 } from "@x/redlock-core/protocol";

@@ -19,8 +19,8 @@
  * - A waiter is served before later waiters only after a quorum has added the waiter to its lines.
  */
 import { QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
+import { type Instant } from "@x/redlock-core/kit";
 import {
-  type Instant,
   type NodeReply,
   protocolOf,
   quorumLargest,

@@ -6,15 +6,8 @@
  */
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@x/redlock-core";
-import {
-  AutoExtension,
-  DEFAULT_DRIFT_FACTOR,
-  type LeaseEnd,
-  leaseEnd,
-  readClock,
-  remainingMs,
-  sleep,
-} from "@x/redlock-core/protocol";
+import { readClock, sleep } from "@x/redlock-core/kit";
+import { AutoExtension, DEFAULT_DRIFT_FACTOR, type LeaseEnd, leaseEnd, remainingMs } from "@x/redlock-core/protocol";
 
 /** The lock is lost: a node has reported the loss, or the lease has ended. */
 export class LostLockError extends Error {}

@@ -1,6 +1,6 @@
 /** `Mutex` on one Redis, and `RedlockMutex` on a majority of several. Both use the keys of redis-semaphore. */
 import { systemClock } from "@x/redlock-core";
-import { inTime } from "@x/redlock-core/protocol";
+import { inTime } from "@x/redlock-core/kit";
 import { Lock, type LockOptions } from "./lock.ts";
 import { mutexScripts, type RedisClient, run } from "./scripts.ts";
 

@@ -4,7 +4,7 @@
  * the monotonic clock also stands still.
  */
 import type { Clock } from "@x/redlock-core";
-import type { Instant } from "@x/redlock-core/protocol";
+import type { Instant } from "@x/redlock-core/kit";
 import type { Drift } from "./drift.ts";
 import type { World } from "./world.ts";
 

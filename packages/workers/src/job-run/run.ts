@@ -7,15 +7,8 @@
  * its process lives.
  */
 import type { Clock, Lock, LockLossReason } from "@x/redlock-core";
-import {
-  DAY_MS,
-  elapsedMs,
-  type Instant,
-  integer,
-  protocolOf,
-  type Renewable,
-  readClock,
-} from "@x/redlock-core/protocol";
+import { DAY_MS, type Instant, integer, readClock } from "@x/redlock-core/kit";
+import { elapsedMs, protocolOf, type Renewable } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobLockLostError, type SupersededError } from "../errors.ts";
 import type { JobLock } from "./job-lock.ts";

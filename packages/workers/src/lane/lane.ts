@@ -5,7 +5,7 @@
  * The guarantees of the lane are described in scripts/lane.lua.ts.
  */
 import type { Clock } from "@x/redlock-core";
-import { type Instant, messageOf, readClock } from "@x/redlock-core/protocol";
+import { type Instant, messageOf, readClock } from "@x/redlock-core/kit";
 import {
   argumentsOf,
   type BullClient,

@@ -6,7 +6,7 @@
  * cost of a sweep does not depend on the number of keys, because each sweep continues where the last one ended.
  */
 import type { Clock } from "@x/redlock-core";
-import { repeat } from "@x/redlock-core/protocol";
+import { repeat } from "@x/redlock-core/kit";
 import type { Lane } from "./lane.ts";
 
 /** Number of keys that one script looks at, which takes a few ms. */

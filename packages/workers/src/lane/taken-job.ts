@@ -6,7 +6,7 @@
  * look it up by the BullMQ job.
  */
 import type { Lock } from "@x/redlock-core";
-import type { Instant } from "@x/redlock-core/protocol";
+import type { Instant } from "@x/redlock-core/kit";
 import type { Run } from "../job-run/run.ts";
 import { type Pin, parsePin, slotSuffix } from "../rules/entity-key.ts";
 import { JobReply } from "../scripts/command-replies.ts";

@@ -14,7 +14,8 @@ import {
   type RedlockError,
   type Vote,
 } from "@x/redlock-core";
-import { type InFlight, protocolOf, sleep } from "@x/redlock-core/protocol";
+import { type InFlight, sleep } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
 import type { LaneLocks } from "../lane/lane.ts";
 import type { LockInstruction, TakenJob } from "../lane/taken-job.ts";

@@ -7,7 +7,7 @@
  * released. If the locks are on other nodes than the queue, this request gives a hot key 10 % more jobs/s.
  */
 import type { Clock, Lock } from "@x/redlock-core";
-import { type Deferred, deferred } from "@x/redlock-core/protocol";
+import { type Deferred, deferred } from "@x/redlock-core/kit";
 import type { RequestedLock, TakenJob } from "../lane/taken-job.ts";
 
 /**

@@ -8,7 +8,8 @@
  * A release may arrive after the key's next job has been fetched. This job then waits in its slot.
  */
 import { type Clock, type Lock, LockHeldError, type Redlock, RedlockError, type Reentrancy } from "@x/redlock-core";
-import { type InFlight, protocolOf } from "@x/redlock-core/protocol";
+import { type InFlight } from "@x/redlock-core/kit";
+import { protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type EmitEvent, type WorkerEvents } from "../events.ts";

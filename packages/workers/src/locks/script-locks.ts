@@ -11,7 +11,8 @@
  * expires.
  */
 import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError } from "@x/redlock-core";
-import { defineScript, type EmbeddedLocks, protocolOf, sleep } from "@x/redlock-core/protocol";
+import { sleep } from "@x/redlock-core/kit";
+import { defineScript, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
 import { type LockInstruction, settle, type TakenJob } from "../lane/taken-job.ts";
 import type { LockRules } from "../scripts/key-lock.lua.ts";

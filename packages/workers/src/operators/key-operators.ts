@@ -1,6 +1,6 @@
 /** What operators ask about the keys of a queue, and do to them, through the lane. */
 import type { Clock } from "@x/redlock-core";
-import { choice, DAY_MS, integer, type Option, Schema, text } from "@x/redlock-core/protocol";
+import { choice, DAY_MS, integer, type Option, Schema, text } from "@x/redlock-core/kit";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import type { EmitEvent } from "../events.ts";
 import type { Lane } from "../lane/lane.ts";

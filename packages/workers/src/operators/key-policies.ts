@@ -1,5 +1,5 @@
 /** What operators say of single keys, kept by the lane. Each method is described at that of `ExclusiveWorker`. */
-import { messageOf, quote } from "@x/redlock-core/protocol";
+import { messageOf, quote } from "@x/redlock-core/kit";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";

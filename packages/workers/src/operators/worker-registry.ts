@@ -10,7 +10,7 @@
  */
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
-import { repeat } from "@x/redlock-core/protocol";
+import { repeat } from "@x/redlock-core/kit";
 import type { WorkerFinding } from "../errors.ts";
 import { parseExchange } from "../scripts/operator-replies.ts";
 import { storedObject } from "./rules/key-policy.ts";

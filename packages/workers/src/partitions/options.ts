@@ -1,5 +1,5 @@
 /** Pure: the options of a divided queue, for those who add jobs and those who run them. */
-import { type Option, Schema, text } from "@x/redlock-core/protocol";
+import { type Option, Schema, text } from "@x/redlock-core/kit";
 import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
 import { readNode } from "../bullmq/rules/connection.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";

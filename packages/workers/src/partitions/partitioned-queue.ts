@@ -8,7 +8,7 @@
  */
 import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
-import { integer, text } from "@x/redlock-core/protocol";
+import { integer, text } from "@x/redlock-core/kit";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
 import {
   type FlowJob,

@@ -11,7 +11,7 @@
  */
 import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
-import { integer, sleep } from "@x/redlock-core/protocol";
+import { integer, sleep } from "@x/redlock-core/kit";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
 import { Worker } from "../bullmq/public.ts";
 import { type WorkerFinding, withoutCommand } from "../errors.ts";

@@ -9,7 +9,7 @@
  * stays in the old division, and the next call of `moveFrom` counts it.
  */
 import type { Clock } from "@x/redlock-core";
-import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/protocol";
+import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/kit";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
 import { type ConnectionOptions, Queue, type RepeatOptions } from "../bullmq/public.ts";
 import { DivisionMismatchError } from "../errors.ts";

@@ -1,5 +1,5 @@
 /** Pure: which values can be entity keys, how a job's keys are stored in Redis, and the path to them in `job.data`. */
-import { type Check, textLike } from "@x/redlock-core/protocol";
+import { type Check, textLike } from "@x/redlock-core/kit";
 
 /**
  * Maximum length of a key in bytes of UTF-8, which is enough for any ID or URL-like name. A busy key is stored with

@@ -3,7 +3,8 @@
  * request, and `job.extendLock` extends a single one.
  */
 import type { Clock } from "@x/redlock-core";
-import { type Instant, readClock, validityMs } from "@x/redlock-core/protocol";
+import { type Instant, readClock } from "@x/redlock-core/kit";
+import { validityMs } from "@x/redlock-core/protocol";
 import type { LockExtension } from "../bullmq/bullmq.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Watchdog } from "./watchdog.ts";

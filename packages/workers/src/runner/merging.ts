@@ -3,7 +3,7 @@
  * jobs stay in line during the call. Their outcomes are stored before the call's own job ends.
  */
 import type { Clock } from "@x/redlock-core";
-import { linkSignals, sleep } from "@x/redlock-core/protocol";
+import { linkSignals, sleep } from "@x/redlock-core/kit";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { formatOutcome, valueOf } from "../job-run/rules/batch.ts";
 import type { Run } from "../job-run/run.ts";

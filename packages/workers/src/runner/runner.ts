@@ -3,7 +3,7 @@
  * then records the job's outcome.
  */
 import type { Clock } from "@x/redlock-core";
-import { type InFlight, messageOf, readClock } from "@x/redlock-core/protocol";
+import { type InFlight, messageOf, readClock } from "@x/redlock-core/kit";
 import type { TrackedJobs } from "../bullmq/bullmq.ts";
 import { passLockToSandbox } from "../bullmq/job.ts";
 import { takesSignal } from "../bullmq/processor.ts";

@@ -3,7 +3,8 @@
  * also checks all leases once a second, because timers stop while a machine is suspended.
  */
 import type { Clock } from "@x/redlock-core";
-import { type Instant, Renewal } from "@x/redlock-core/protocol";
+import { type Instant } from "@x/redlock-core/kit";
+import { Renewal } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
 
 export class Watchdog {

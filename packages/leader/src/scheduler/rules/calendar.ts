@@ -3,7 +3,7 @@
  * with a term.
  */
 
-import { kindOf, quote, show } from "@x/redlock-core/protocol";
+import { kindOf, quote, show } from "@x/redlock-core/kit";
 import { Cron } from "croner";
 import { dateOf } from "../../rules/values.ts";
 

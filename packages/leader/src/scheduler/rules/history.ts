@@ -1,5 +1,5 @@
 /** Pure: outcomes of ticks, as lines that the nodes store, the newest first, and as records for users. */
-import { messageOf } from "@x/redlock-core/protocol";
+import { messageOf } from "@x/redlock-core/kit";
 import { dateOf, isTime } from "../../rules/values.ts";
 import type { SkipReason } from "../events.ts";
 import { tickId } from "../tick.ts";

@@ -5,15 +5,8 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type Redlock, systemClock, type Vote } from "@x/redlock-core";
-import {
-  everyPeriod,
-  kindOf,
-  messageOf,
-  protocolOf,
-  redlock as REDLOCK,
-  readClock,
-  whenAborted,
-} from "@x/redlock-core/protocol";
+import { kindOf, messageOf, readClock, whenAborted } from "@x/redlock-core/kit";
+import { everyPeriod, protocolOf, redlock as REDLOCK } from "@x/redlock-core/protocol";
 import { localLeases, type TermLease } from "../lease.ts";
 import { beatPeriodMs, type Command, failureOf, type Report, SharedState, type ThreadData } from "./shared.ts";
 

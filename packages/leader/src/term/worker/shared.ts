@@ -16,7 +16,7 @@ import {
   ReentrancyError,
   type Vote,
 } from "@x/redlock-core";
-import { asError, type Instant } from "@x/redlock-core/protocol";
+import { asError, type Instant } from "@x/redlock-core/kit";
 import type { LeaseOptions } from "../lease.ts";
 
 export interface ThreadData extends LeaseOptions {

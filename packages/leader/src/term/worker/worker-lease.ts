@@ -9,19 +9,8 @@
  */
 import { Worker } from "node:worker_threads";
 import type { Clock, LockLossReason } from "@x/redlock-core";
-import {
-  abortable,
-  asError,
-  type Deferred,
-  deferred,
-  type Instant,
-  inTime,
-  type LeaseEnd,
-  leaseEnd,
-  OVER,
-  type RenewalPolicy,
-  readClock,
-} from "@x/redlock-core/protocol";
+import { abortable, asError, type Deferred, deferred, type Instant, inTime, readClock } from "@x/redlock-core/kit";
+import { type LeaseEnd, leaseEnd, OVER, type RenewalPolicy } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
 import type { LeaseSource, Refused, TermLease } from "../lease.ts";
 import { beatPeriodMs, type Command, errorOf, type Report, SharedState, type ThreadData } from "./shared.ts";

@@ -1,5 +1,6 @@
 /** Pure: converts BullMQ's option `connection` into a lock node, so that locks are stored on the queue's own Redis. */
-import { addressOf, kindOf, show } from "@x/redlock-core/protocol";
+import { kindOf, show } from "@x/redlock-core/kit";
+import { addressOf } from "@x/redlock-core/protocol";
 
 /**
  * Converts BullMQ's option into a lock node. Throws `TypeError` or `RangeError` with messages that contain no secret

@@ -5,7 +5,7 @@
  * before the processor's own job ends. At its turn each job ends with the stored outcome. A call that fails changes
  * nothing for the other jobs.
  */
-import { shaped } from "@x/redlock-core/protocol";
+import { shaped } from "@x/redlock-core/kit";
 import type { Job } from "../../bullmq/public.ts";
 import { isMove } from "../../bullmq/rules/move.ts";
 

@@ -2,7 +2,8 @@
  * Pure: how long BullMQ's lock of a job can be trusted. Redis set the lock when it ran the command, and no earlier than
  * the command was sent. The possible drift between two clocks is subtracted, as for the locks of keys.
  */
-import { type Instant, leaseEnd, remainingMs, validityMs } from "@x/redlock-core/protocol";
+import { type Instant } from "@x/redlock-core/kit";
+import { leaseEnd, remainingMs, validityMs } from "@x/redlock-core/protocol";
 
 export interface JobLease {
   /** When the command that set or renewed the lock was sent. */

@@ -1,5 +1,5 @@
 /** Pure: what operators say of one key, instead of the options of the workers. */
-import { integer, Schema, type ShapeOf } from "@x/redlock-core/protocol";
+import { integer, Schema, type ShapeOf } from "@x/redlock-core/kit";
 import { type KeyRate, type LaneRules, mayShare } from "../../bullmq/rules/compose.ts";
 import { MAX_SLOTS, MAX_WAITING, MAX_WEIGHT, type MaxWaiting, RATE } from "../../options.ts";
 import type { WorkerSetup } from "./worker-setup.ts";

@@ -2,7 +2,7 @@
  * Pure: what is told of a queue's keys in the text format of Prometheus, as BullMQ's own `exportPrometheusMetrics`
  * does.
  */
-import { Check } from "@x/redlock-core/protocol";
+import { Check } from "@x/redlock-core/kit";
 import type { JobCounts } from "./key-report.ts";
 
 export interface KeyGauges {

@@ -3,7 +3,7 @@
  * same two lines; docs/workers/partitions-producers.md has them, with test vectors.
  */
 import { crc32 } from "node:zlib";
-import { Check, integer, textLike } from "@x/redlock-core/protocol";
+import { Check, integer, textLike } from "@x/redlock-core/kit";
 import { KEY, pinOfValue } from "../../rules/entity-key.ts";
 
 /** More than any Redis Cluster has use for: each partition costs a connection per process. */

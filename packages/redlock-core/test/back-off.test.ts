@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { retryDelayMs } from "../src/rules/retry.ts";
+import { retryDelayMs } from "../src/kit/back-off.ts";
 
 const options = { delayMs: 50, maxDelayMs: 1_000, jitterMs: 50 };
 
