@@ -24,7 +24,7 @@ import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
-import { setupOf } from "./operators/rules/worker-setup.ts";
+import { describeSetup } from "./operators/rules/worker-setup.ts";
 import { WorkerRegistry } from "./operators/worker-registry.ts";
 import { type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, readOptions, resolveOptions } from "./options.ts";
 import { Arrivals } from "./runner/arrivals.ts";
@@ -163,7 +163,7 @@ export function createWorkerParts(
   const registry = new WorkerRegistry({
     clock,
     id: worker.id,
-    setup: setupOf(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
+    setup: describeSetup(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
     exchange: async (id, setup, lifeMs) => await lane.operate("exchange", id, setup, lifeMs),
     onFinding: (finding) => onError(new WorkerMismatchError(queue, finding)),
   });

@@ -48,8 +48,8 @@ describe("the meaning of a reply", () => {
       explained("delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
-    expect(words(position("", 0))).toBe('key "a": first in line, nobody has it, due at 1970-01-01T00:00:05.000Z');
-    expect(words(position("", 2))).toBe('key "a": behind 2 other jobs, nobody has it');
+    expect(words(position("", 0))).toBe('key "a": first in line, no job has it, due at 1970-01-01T00:00:05.000Z');
+    expect(words(position("", 2))).toBe('key "a": behind 2 other jobs, no job has it');
     expect(words(position("", 0, '{"reason":"migration","since":1}'))).toBe('key "a" is paused: migration');
     expect(words(position("", 0, '{"reason":"failed","since":1,"jobId":"3"}'))).toBe(
       'key "a" is stopped by job 3, which failed',
@@ -78,7 +78,7 @@ describe("the meaning of a reply", () => {
     expect(about("active", 1, "")?.message).toBe(`${gone}; no worker with keys runs`);
     const chosen = "is next on its key, and waits for a free slot";
     expect(about("waiting", 0, 90)?.message).toBe(chosen);
-    expect(about("waiting", 0, 91)?.message).toBe(`${chosen}; no worker with keys was heard of for 91 s`);
+    expect(about("waiting", 0, 91)?.message).toBe(`${chosen}; no worker with keys has reported for 91 s`);
     expect(about("delayed", 0, "", "3", 1)).toMatchObject({
       message: 'key "a": behind 1 other job, job 3 has it, and the worker of job 3 is gone; no worker with keys runs',
       keys: [{ isStalled: true, isHolderRemoved: false }],
@@ -154,7 +154,7 @@ describe("a running queue", () => {
     await queue.addBulk(jobs(2, () => "a"));
     const asker = lab.asker();
     expect((await asker.explain("2"))?.message).toBe(
-      "stands in no line: it waits for a free slot, its delay or its retry; no worker with keys runs",
+      "is not in a line, and waits for a free slot, its delay or its retry; no worker with keys runs",
     );
     const running = gate();
     lab.worker(async () => await running.passed, { skipStalledCheck: true, skipLockRenewal: true });

@@ -80,7 +80,7 @@ export class TakenJob extends JobReply {
   /**
    * The job's keys as an argument of the script that ends the job. With this argument the script passes the keys on
    * even if it cannot read them from the job. Empty if the script must read the keys itself. A script must do so for a
-   * job that does not run, and for a key that decoding has changed, because it is not valid UTF-8.
+   * job that does not run, and for a key that decoding has changed, as invalid UTF-8.
    */
   get keysArgument(): string {
     const runs = (this.pin.kind === "keys" || this.pin.kind === "none") && this.outcome === undefined;

@@ -1,4 +1,4 @@
-/** What operators ask about the keys of a queue, and do to them, through the lane. */
+/** The operators' commands for the keys of a queue, which the lane runs. */
 import type { Clock } from "@x/redlock-core";
 import { choice, DAY_MS, integer, type Option, Schema, text } from "@x/redlock-core/kit";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
@@ -32,14 +32,18 @@ export const LIST: Schema<{ readonly limit: Option<number> }> = new Schema({ lim
 const STATE = choice(["parked", "waiting", "delayed", "all"]);
 const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
 const REMOVED = new Schema({ state: STATE.default("all") });
-/** The number of jobs that are looked at, or removed, at once: a page may have all their data in it. */
+/**
+ * Number of jobs that are read or removed in one request. Kept small because a reply may contain all data of its jobs.
+ */
 const JOBS_PAGE = 100;
-/** Jobs that change their place meanwhile are found when it is looked again. */
-const MOST_LOOKS = 10;
+/**
+ * Maximum number of searches. A repeated search finds the jobs that have changed their state during the previous one.
+ */
+const MAX_SEARCHES = 10;
 const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = { ...STATE_KEYS, parked: ["line"] };
 const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });
 
-/** At most so many are listed. */
+/** At most `limit` entries are listed. */
 interface ListOptions {
   readonly limit?: number | undefined;
 }
@@ -54,7 +58,7 @@ interface KeyOperatorsParts {
   readonly emitEvent: EmitEvent;
 }
 
-/** Each method is described where users find it, at that of `ExclusiveWorker`. */
+/** The methods are described at the methods of `ExclusiveWorker` with similar names. */
 export class KeyOperators {
   readonly #parts: KeyOperatorsParts;
 
@@ -97,7 +101,7 @@ export class KeyOperators {
     const { state } = REMOVED.resolve(options);
     const states = state === "all" ? (["waiting", "delayed", "parked"] as const) : [state];
     let total = 0;
-    for (let look = 0; look < MOST_LOOKS; look += 1) {
+    for (let look = 0; look < MAX_SEARCHES; look += 1) {
       const before = total;
       for (const each of states) total += await this.#removeAll(key, each);
       if (total === before) break;
@@ -120,7 +124,7 @@ export class KeyOperators {
     return total;
   }
 
-  /** Looks for the jobs of a key, page by page. */
+  /** Finds the jobs of a key, page by page. */
   async *#find(key: string, state: KeyJobState): AsyncGenerator<readonly string[]> {
     for (const part of PARTS[state]) {
       let first = 0;
@@ -186,7 +190,7 @@ export class KeyOperators {
     return { counts, longestLine, longestHeldMs: now - oldest };
   }
 
-  /** Asks for all keys, page by page. Some come twice if there are fewer and fewer meanwhile. */
+  /** Reads all keys, page by page. A key may come twice if the number of keys shrinks in the meantime. */
   async *#pages(): AsyncGenerator<readonly BusyKey[]> {
     let cursor = "0";
     do {

@@ -1,4 +1,4 @@
-/** What operators say of single keys, kept by the lane. Each method is described at that of `ExclusiveWorker`. */
+/** The operators' policies for single keys, which the lane stores. The methods are described at `ExclusiveWorker`. */
 import { messageOf, quote } from "@x/redlock-core/kit";
 import type { Lane } from "../lane/lane.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
@@ -12,9 +12,9 @@ const LIST_PAGE = 500;
 
 interface KeyPoliciesParts {
   readonly lane: Pick<Lane, "operate">;
-  /** Undefined for a worker that only asks. */
+  /** Rules of this worker. Undefined if its jobs are fetched by hand. */
   readonly rules: ResolvedExclusiveOptions["rules"] | undefined;
-  /** How the workers that run are set up. */
+  /** Resolves with the setups of the running workers. */
   readonly setups: () => Promise<readonly WorkerSetup[]>;
   /** Called with the error of each damaged policy that a list leaves out. */
   readonly onError: (error: Error) => void;
@@ -31,7 +31,7 @@ export class KeyPolicies {
     KEY.of("key", key);
     const policy = resolvePolicy(given);
     const { lane, rules, setups } = this.#parts;
-    if (rules !== undefined) checkPolicy(policy, { ...rules, whose: "this worker" });
+    if (rules !== undefined) checkPolicy(policy, { ...rules, owner: "this worker" });
     for (const setup of await setups()) checkPolicy(policy, rulesOf(setup));
     await lane.operate("setPolicy", key, JSON.stringify(policy));
   }

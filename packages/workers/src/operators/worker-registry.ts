@@ -1,12 +1,13 @@
 /**
- * The registry of a queue's workers. They must agree, because exclusion holds among those that take the same key of a
- * job. No plain worker takes part in it.
+ * The registry of a queue's workers. All workers must have the same options, because exclusion only holds among workers
+ * that derive the same key from a job. Plain workers are not in the registry.
  *
- * Each worker that runs tells the others how it is set up. It looks at them and at the jobs that run, when it starts
- * and every minute: one request, O(workers + running jobs).
+ * Each running worker stores its setup in the registry. When it starts and every minute, it compares the setups of the
+ * other workers, and looks for running jobs without their key. Each comparison costs one request, O(workers + running
+ * jobs).
  *
- * It sees jobs that run without their key, and no plain workers that are idle. Of keys and names made by functions, it
- * sees only that they are.
+ * The comparison cannot find plain workers that are idle. If keys or names of locks are computed by functions, it
+ * cannot compare the functions.
  */
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
@@ -14,11 +15,11 @@ import { repeat } from "@x/redlock-core/kit";
 import type { WorkerFinding } from "../errors.ts";
 import { parseExchange } from "../scripts/operator-replies.ts";
 import { storedObject } from "./rules/key-policy.ts";
-import { type Difference, differencesOf, nameOf, type WorkerSetup } from "./rules/worker-setup.ts";
+import { type Difference, differencesOf, identityOf, type WorkerSetup } from "./rules/worker-setup.ts";
 
 interface WorkerRegistryParts {
   readonly clock: Clock;
-  /** BullMQ's id of the worker. */
+  /** BullMQ's ID of the worker. */
   readonly id: string;
   readonly setup: Omit<WorkerSetup, "at">;
   /** Runs the operator `exchange` (see scripts/operators.lua.ts). */
@@ -27,14 +28,14 @@ interface WorkerRegistryParts {
 }
 
 const EVERY_MS = 60_000;
-/** A worker that was killed is forgotten after this. */
+/** How long a worker that was killed remains in the registry. */
 const LIFE_MS = 3 * EVERY_MS;
 
 export class WorkerRegistry {
   readonly #parts: WorkerRegistryParts;
   readonly #setup: WorkerSetup;
   #stop: () => void = () => undefined;
-  #told: ReadonlySet<string> = new Set();
+  #reported: ReadonlySet<string> = new Set();
   #isMember = false;
   #isClosed = false;
 
@@ -43,7 +44,7 @@ export class WorkerRegistry {
     this.#setup = { at: `${hostname()}:${process.pid}`, ...parts.setup };
   }
 
-  /** Makes this worker one of them from now on. What it finds is told once, and again when it comes back. */
+  /** Adds this worker to the registry. Each finding is reported once, and again if it reappears. */
   join(): void {
     if (this.#isMember || this.#isClosed) return;
     this.#isMember = true;
@@ -55,7 +56,7 @@ export class WorkerRegistry {
     return (await this.#compare()).map(({ finding }) => finding);
   }
 
-  /** Resolves with how the workers that run are set up, also this one if it does. */
+  /** Resolves with the setups of the running workers, including this one if it is running. */
   async setups(): Promise<readonly WorkerSetup[]> {
     return (await this.#exchange()).setups;
   }
@@ -65,14 +66,14 @@ export class WorkerRegistry {
     return differencesOf(this.#setup, setups, jobs);
   }
 
-  /** Tells the others how this worker is set up, if it is a member, and reads what they have told. */
+  /** Stores this worker's setup if it is a member, and reads the setups of all workers. */
   async #exchange(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
     const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
     const { setups, strays } = parseExchange(await this.#parts.exchange(this.#parts.id, own, LIFE_MS));
     return { setups: setups.flatMap((setup) => (storedObject(setup) as WorkerSetup | undefined) ?? []), jobs: strays };
   }
 
-  /** Takes this worker off the registry without waiting. If Redis is down, its entry expires. */
+  /** Removes this worker from the registry without waiting. If Redis cannot be reached, the entry expires. */
   leave(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -83,8 +84,8 @@ export class WorkerRegistry {
   async #watch(): Promise<void> {
     const differences = await this.#compare();
     if (this.#isClosed) return;
-    const told = this.#told;
-    this.#told = new Set(differences.map(nameOf));
-    for (const each of differences) if (!told.has(nameOf(each))) this.#parts.onFinding(each.finding);
+    const reported = this.#reported;
+    this.#reported = new Set(differences.map(identityOf));
+    for (const each of differences) if (!reported.has(identityOf(each))) this.#parts.onFinding(each.finding);
   }
 }

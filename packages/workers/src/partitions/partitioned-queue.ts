@@ -22,7 +22,7 @@ import {
   type RepeatOptions,
 } from "../bullmq/public.ts";
 import { withoutCommand } from "../errors.ts";
-import { sumOfTexts } from "../operators/rules/prometheus.ts";
+import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
 import { Door, faultOf, LayoutRecord } from "./layout.ts";
@@ -255,7 +255,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   /** Resolves with BullMQ's metrics of all partitions together, in the text format of Prometheus. */
   async exportPrometheusMetrics(globalVariables?: Record<string, string>): Promise<string> {
-    return sumOfTexts(
+    return sumPrometheusTexts(
       this.name,
       await this.#all(async (queue) => await queue.exportPrometheusMetrics(globalVariables)),
     );

@@ -20,7 +20,7 @@ import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import { LIST } from "../operators/key-operators.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../operators/rules/key-report.ts";
-import { sumOfTexts } from "../operators/rules/prometheus.ts";
+import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
 import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { PROCESSOR } from "../worker-parts.ts";
@@ -224,7 +224,10 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
 
   /** Resolves with the gauges of all partitions together, as `ExclusiveWorker.exportPrometheusMetrics` has them. */
   async exportPrometheusMetrics(labels: Readonly<Record<string, string>> = {}): Promise<string> {
-    return sumOfTexts(this.name, await this.#all(async (worker) => await worker.exportPrometheusMetrics(labels)));
+    return sumPrometheusTexts(
+      this.name,
+      await this.#all(async (worker) => await worker.exportPrometheusMetrics(labels)),
+    );
   }
 
   /**

@@ -1,79 +1,85 @@
-/** Pure: what operators see of keys and jobs, and the explanation in words. */
+/** Pure: what operators see of keys and jobs, including the explanations as text. */
 import { parsePin } from "../../rules/entity-key.ts";
 import type { JobFacts, KeyFacts, parseLine } from "../../scripts/operator-replies.ts";
 import { type KeyPolicy, parsePolicy, storedObject } from "./key-policy.ts";
 
 export interface KeyPause {
-  /** What the operator said, also if a job has failed since. It is `failed` if nobody had paused the key before. */
+  /**
+   * The operator's reason, even if a job has failed since. `failed` if no operator had paused the key before the
+   * failure.
+   */
   readonly reason: string;
-  /** The time of the pause, in ms since the epoch. */
+  /** When the pause began, in ms since the epoch. */
   readonly sinceMs: number;
-  /** The time at which the pause ends by itself, in ms since the epoch. */
+  /** When the pause ends by itself, in ms since the epoch. */
   readonly untilMs?: number;
-  /** The job whose failure stopped the key, alone or besides the operator. */
+  /** ID of the job whose failure has stopped the key, with or without an operator's pause. */
   readonly jobId?: string;
 }
 
-/** What holds for a key: what operators have said of it (`policy`), or else the options of the worker that is asked. */
+/** The limits of a key: its policy, or else the options of the worker that is asked. */
 interface KeyLimits {
-  /** The time until which no job starts, because of the key's rate, in ms since the epoch. */
+  /** Until when the key's rate allows no start, in ms since the epoch. */
   readonly limitedUntilMs: number | undefined;
-  /** The number of jobs that may have the key at a time. */
+  /** Maximum number of jobs that may have the key at the same time. */
   readonly slots: number;
-  /** At most `max` jobs start in `duration` ms; `counted` have. It is undefined if any number may. */
+  /**
+   * At most `max` jobs start within `duration` ms, and `counted` jobs have started. Undefined if there is no rate
+   * limit.
+   */
   readonly rate: { readonly counted: number; readonly max: number; readonly duration: number } | undefined;
-  /** What `setKeyPolicy` has said. What it does not have is the option's. */
+  /** The policy that `setKeyPolicy` has set. Limits that it leaves out come from the options. */
   readonly policy: KeyPolicy | undefined;
-  /** The time at which the first in line was added, in ms since the epoch. */
+  /** When the first job in line was added, in ms since the epoch. */
   readonly waitingSinceMs: number | undefined;
   /**
-   * The number of keys that have their turn before this one, with `between: "rotate"`. It is undefined if the key does
-   * not wait for its turn.
+   * Number of keys that have their turn before this key, with `between: "rotate"`. Undefined if the key does not wait
+   * for its turn.
    */
   readonly keysAhead: number | undefined;
 }
 
-/** Which jobs have a key. */
+/** The jobs that have a key. */
 interface Holders {
-  /** The job that has the key: it runs, was chosen to run next, or waits for its retry. The first of `holders`. */
+  /**
+   * ID of the job that has the key: the job runs, was chosen to run next, or waits for its retry. The first of
+   * `holders`.
+   */
   readonly holder: string | undefined;
-  /** All jobs that have the key: with `perKey.concurrency`, as many as have a slot. */
+  /** IDs of all jobs that have the key: one for each taken slot, with `perKey.concurrency`. */
   readonly holders: readonly string[];
 }
 
 export interface BusyKey extends Holders, KeyLimits {
   readonly key: string;
-  /** The time at which `holder` was last started, in ms since the epoch. */
+  /** When `holder` last started, in ms since the epoch. */
   readonly sinceMs: number | undefined;
-  /** The number of jobs that wait in line. */
+  /** Number of jobs in line. */
   readonly parked: number;
   readonly paused: KeyPause | undefined;
-  /** Whether the worker of `holder` is gone: the job had started, and BullMQ's lock of it has ended. */
+  /** Whether the worker of `holder` is gone: the job has started, and BullMQ's lock of the job has expired. */
   readonly isStalled: boolean;
 }
 
-/** The ids of a key's jobs, by where they are. */
+/** IDs of a key's jobs by state. */
 export interface KeyJobs extends Holders {
-  /**
-   * The ids of the jobs that wait in line for it, first come first. A job that was removed by hand is listed until its
-   * turn.
-   */
+  /** IDs of the jobs in line for the key, in order. A job that was removed by hand is listed until its turn. */
   readonly parked: readonly string[];
   /**
-   * The times at which the first 1000 of these were parked, in ms since the epoch, by the clocks of the workers that
-   * did it. It is undefined for a job that was removed by hand.
+   * When the first 1000 jobs of `parked` were parked, in ms since the epoch, by the clocks of the workers that parked
+   * them. Undefined for a job that was removed by hand.
    */
   readonly parkedSinceMs: readonly (number | undefined)[];
-  /** The ids of its jobs that wait in the queue itself: nobody has looked at them, or they were given the key. */
+  /** IDs of the jobs in the queue itself: no worker has looked at them yet, or they were given the key. */
   readonly waiting?: readonly string[];
-  /** The ids of its jobs that wait for their time or their retry. */
+  /** IDs of the jobs that wait for their time or their retry. */
   readonly delayed?: readonly string[];
 }
 
 /**
- * The state of a key's job that does not run: in line for it, in the queue, or waiting for its time.
+ * State of a key's job that is not running: in line for the key, in the queue, or waiting for its time.
  *
- * `waiting` is BullMQ's: the job waits in the queue, in no line. What waits for its key is `parked`.
+ * `waiting` is BullMQ's state: the job is in the queue and not in a line. Jobs that wait for their key are `parked`.
  */
 export type KeyJobState = "parked" | "waiting" | "delayed";
 
@@ -83,56 +89,56 @@ export interface JobCounts {
   readonly parked: number;
   readonly busyKeys: number;
   readonly pausedKeys: number;
-  /** Keys that jobs wait for. */
+  /** Number of keys with jobs in line. */
   readonly waitingKeys: number;
-  /** Keys of which no job starts, because of their rate. */
+  /** Number of keys whose jobs may not start, because of the keys' rate. */
   readonly limitedKeys: number;
-  /**
-   * The time for which the first in line waits, since it was added, of the key where that is longest. 0 if nobody
-   * waits.
-   */
+  /** The longest time in ms since a first job in line was added, over all keys. 0 if no job is in line. */
   readonly oldestWaitingMs: number;
 }
 
 export type Verdict =
   | "finished"
-  /** The job has no key, and waits only for a slot or its time. */
+  /** The job has no key, and only waits for a slot or its time. */
   | "no-key"
   /** The key cannot be used, so the job will fail. */
   | "unusable-key"
-  /** The job is in no line. It waits for a slot, its delay or its retry; then its key is looked at. */
+  /** The job is not in a line. A worker looks at the job's key after the wait for a slot, the delay or the retry. */
   | "not-judged"
-  /** The job waits for its children, without a key. */
+  /** The job waits for its children, and has no key. */
   | "waits-for-children"
   | "runs"
-  /** The job had started, and its worker is gone. A worker that runs moves it on within its `stalledInterval`. */
+  /** The job has started, and its worker is gone. A running worker moves the job on within its `stalledInterval`. */
   | "stalled"
   /** The job has its keys, and waits for a slot. */
   | "chosen"
   /** The job has its keys, and waits in `delayed` for its retry. */
   | "waits-for-retry"
-  /** The job has its keys, and waits in `delayed` for their lock: other code holds it, or its nodes did not answer. */
+  /**
+   * The job has its keys, and waits in `delayed` for their lock: other code holds the lock, or its nodes did not
+   * answer.
+   */
   | "waits-for-lock"
   /** The job waits in line for a key. */
   | "parked";
 
-/** A key, as a job sees it that has it or waits for it. */
+/** A key from the view of a job that has the key or waits for it. */
 export interface KeyPosition extends BusyKey {
-  /** Whether the holder was removed from the queue. The key is passed on when it is next asked for. */
+  /** Whether the holder was removed from the queue. The key is passed on when a script next looks at it. */
   readonly isHolderRemoved: boolean;
-  /** The number of jobs in front of it in line, besides the holder. It is undefined if the job stands in no line. */
+  /** Number of jobs in line before this job, without the holder. Undefined if the job is not in a line. */
   readonly ahead: number | undefined;
 }
 
 export interface Explanation {
   readonly jobId: string;
-  /** BullMQ's state of the job. */
+  /** State of the job, as BullMQ names it. */
   readonly state: string;
   readonly verdict: Verdict;
-  /** The explanation in words. */
+  /** The explanation as text. */
   readonly message: string;
   readonly keys: readonly KeyPosition[];
-  /** The latest time at which the job leaves `delayed`, in ms since the epoch. */
+  /** When the job leaves `delayed` at the latest, in ms since the epoch. */
   readonly dueAtMs: number | undefined;
 }
 
@@ -149,7 +155,7 @@ export function busyKeyOf(facts: KeyFacts): BusyKey {
     holders,
     sinceMs: facts.startedOn,
     parked,
-    paused: pause === "" ? undefined : pauseIn(pause),
+    paused: pause === "" ? undefined : parseStoredPause(pause),
     limitedUntilMs: facts.limitedUntil,
     slots,
     rate,
@@ -160,7 +166,7 @@ export function busyKeyOf(facts: KeyFacts): BusyKey {
   };
 }
 
-/** Returns the explanation of a job in this state of BullMQ's. Undefined if there is no such job. */
+/** Returns the explanation of a job, given its BullMQ state. Undefined if the job does not exist. */
 export function explanationOf(jobId: string, state: string, job: JobFacts | undefined): Explanation | undefined {
   if (job === undefined) return undefined;
   const keys = job.keys.map(({ isHolderRemoved, rank, facts }) => ({
@@ -178,7 +184,7 @@ export function explanationOf(jobId: string, state: string, job: JobFacts | unde
     if (pin?.kind === "fault") return "unusable-key";
     if (job.isParked) return "parked";
     if (!holdsAll) return "not-judged";
-    // The state is from a reply of its own: the job may have been chosen between the two replies.
+    // The state comes from a separate reply, so the job may have been chosen between the two replies.
     if (job.due === undefined) return "chosen";
     return job.waitsForLock ? "waits-for-lock" : "waits-for-retry";
   })();
@@ -189,7 +195,7 @@ export function explanationOf(jobId: string, state: string, job: JobFacts | unde
     state,
     verdict,
     message:
-      inWords(verdict, { jobId, state, keys, fault, dueAtMs: job.due }) +
+      messageFor(verdict, { jobId, state, keys, fault, dueAtMs: job.due }) +
       (isHeldUp ? "; the queue is paused" : "") +
       (NEED_NO_WORKER.has(verdict) ? "" : workersInWords(job.heardAgo)),
     keys,
@@ -200,26 +206,26 @@ export function explanationOf(jobId: string, state: string, job: JobFacts | unde
 /** A pause as the lane's scripts store it. */
 type StoredPause = Pick<KeyPause, "reason" | "jobId"> & { readonly since: number; readonly until?: number };
 
-/** Returns the pause that the lane has stored. A damaged pause still holds up the key, so the reason says that. */
-function pauseIn(json: string): KeyPause {
+/** Parses a stored pause. A damaged pause still stops the key, so its reason becomes `damaged`. */
+function parseStoredPause(json: string): KeyPause {
   const stored: Partial<StoredPause> = storedObject(json) ?? {};
   const { since = 0, until, reason = "damaged", ...said } = stored;
   return { ...said, reason, sinceMs: since, ...(until === undefined ? {} : { untilMs: until }) };
 }
 
-/** Jobs of these verdicts run, or wait for no worker. */
+/** Verdicts of jobs that run or that no worker could start. */
 const NEED_NO_WORKER: ReadonlySet<Verdict> = new Set(["finished", "runs", "waits-for-children"]);
 
-/** A worker that runs is heard of every minute. */
+/** Running workers report every minute. */
 const SILENT_SECONDS = 90;
 
-/** Says that no worker runs. Empty if one was heard of. */
+/** Returns a warning that no worker is running. Empty if a worker has reported recently. */
 function workersInWords(heardAgo: number | undefined): string {
   if (heardAgo === undefined) return "; no worker with keys runs";
-  return heardAgo > SILENT_SECONDS ? `; no worker with keys was heard of for ${heardAgo} s` : "";
+  return heardAgo > SILENT_SECONDS ? `; no worker with keys has reported for ${heardAgo} s` : "";
 }
 
-function inWords(
+function messageFor(
   verdict: Verdict,
   facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAtMs"> & { readonly fault: string },
 ): string {
@@ -240,9 +246,9 @@ function inWords(
     case "unusable-key":
       return `will fail: its key ${fault}`;
     case "not-judged":
-      return "stands in no line: it waits for a free slot, its delay or its retry";
+      return "is not in a line, and waits for a free slot, its delay or its retry";
     case "waits-for-children":
-      return "waits for its children, and keeps no key meanwhile";
+      return "waits for its children, and has no key until then";
     case "runs":
       return "is running";
     case "stalled":
@@ -274,12 +280,12 @@ function positionInWords(position: KeyPosition, dueAtMs?: number): string {
     return `key "${key}": ${line}, waits for the turn of the key, behind ${others}`;
   }
   if (limit !== "") return `key "${key}": ${line}, ${limit}`;
-  // Who asks may not know of a limit, but the job's time tells when it ends.
+  // The asking worker may not know of the key's limit, but the job's due time shows when the limit ends.
   const due = isFirst && dueAtMs !== undefined ? `, due at ${timeText(dueAtMs)}` : "";
-  return `key "${key}": ${line}, nobody has it${due}`;
+  return `key "${key}": ${line}, no job has it${due}`;
 }
 
-/** What was counted, such as `: 100 of 100 starts in 60 s`. */
+/** Formats the counted starts, as in `: 100 of 100 starts in 60 s`. */
 function rateInWords(position: KeyLimits): string {
   const { rate } = position;
   if (rate === undefined) return "";
@@ -290,7 +296,7 @@ function sourceOf({ policy }: KeyLimits, member: keyof KeyPolicy): string {
   return policy?.[member] === undefined ? "" : ", by its policy";
 }
 
-/** A job that failed is named: to resume the key skips it, unless it was retried. */
+/** Formats a pause. A job that has failed is named, because resuming the key skips this job unless it was retried. */
 function pauseInWords({ reason, untilMs, jobId }: KeyPause): string {
   const stopped = jobId === undefined ? [] : [`stopped by job ${jobId}, which failed`];
   const isOperators = jobId === undefined || reason !== "failed";

@@ -1,21 +1,18 @@
-/**
- * Pure: what is told of a queue's keys in the text format of Prometheus, as BullMQ's own `exportPrometheusMetrics`
- * does.
- */
+/** Pure: gauges of a queue's keys in the text format of Prometheus, like BullMQ's own `exportPrometheusMetrics`. */
 import { Check } from "@x/redlock-core/kit";
 import type { JobCounts } from "./key-report.ts";
 
 export interface KeyGauges {
   readonly counts: JobCounts;
-  /** The jobs in the longest line of one key. */
+  /** Number of jobs in the longest line of a key. */
   readonly longestLine: number;
-  /** How long ago the job was started that has had its key for longest, in ms. */
+  /** Time in ms since the job that has had its key for the longest time was started. */
   readonly longestHeldMs: number;
 }
 
-/** Labels for every sample, as BullMQ's `globalVariables`. */
+/** Labels for every sample, like BullMQ's `globalVariables`. */
 export const LABELS: Check<Readonly<Record<string, string>>> = new Check<Readonly<Record<string, string>>>({
-  rule: "an object of strings whose names are labels of Prometheus",
+  rule: "an object of strings with valid Prometheus label names",
   faultOf: (given) => {
     if (Object.prototype.toString.call(given) !== "[object Object]") return "type";
     const entries = Object.entries(given as object);
@@ -42,21 +39,23 @@ export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonl
       [{ ...common, state: "waiting" }, waitingKeys],
       [{ ...common, state: "limited" }, limitedKeys],
     ]),
-    ...gauge("x_workers_oldest_waiting_seconds", "Since the job was added that waits for its key for longest", [
+    ...gauge("x_workers_oldest_waiting_seconds", "Time since the job was added that has waited longest for its key", [
       [common, oldestWaitingMs / 1_000],
     ]),
     ...gauge("x_workers_longest_line", "Jobs that wait for the key with the longest line", [[common, longestLine]]),
-    ...gauge("x_workers_longest_held_seconds", "Since the job was started that has had its key for longest", [
-      [common, longestHeldMs / 1_000],
-    ]),
+    ...gauge(
+      "x_workers_longest_held_seconds",
+      "Time since the job was started that has had its key for the longest time",
+      [[common, longestHeldMs / 1_000]],
+    ),
   ].join("\n");
 }
 
 /**
- * Adds up what was told of the queues of all partitions, as of one queue of this name. Of the oldest and the longest,
- * the greatest counts.
+ * Combines the texts of all partitions into the text of one queue. Samples are added up, except for the oldest and the
+ * longest times and lines, of which the greatest value counts.
  */
-export function sumOfTexts(queue: string, texts: readonly string[]): string {
+export function sumPrometheusTexts(queue: string, texts: readonly string[]): string {
   const sums = new Map<string, number | undefined>();
   for (const line of texts.flatMap((text) => text.split("\n"))) {
     const [, name, labels, value] = SAMPLE.exec(line) ?? [];
@@ -71,7 +70,7 @@ export function sumOfTexts(queue: string, texts: readonly string[]): string {
   return [...sums].map(([line, sum]) => (sum === undefined ? line : `${line} ${sum}`)).join("\n");
 }
 
-/** BullMQ, too, has the queue as the first label. */
+/** BullMQ also writes the queue as the first label. */
 const SAMPLE = /^(\w+)\{queue="(?:[^"\\]|\\.)*"(.*) (\S+)$/;
 
 function gauge(

@@ -1,31 +1,31 @@
-/** Pure: how a worker is set up, and what it means where workers of a queue differ in that. */
+/** Pure: the setup of a worker, and the meaning of differences between the workers of a queue. */
 import type { OnFailure } from "../../bullmq/rules/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "../../errors.ts";
 import type { ResolvedExclusiveOptions } from "../../options.ts";
 
-/** A finding, and what the other workers have, in words. The words are empty if the finding is about jobs. */
+/** A finding, and the other workers' value as text. The text is empty if the finding is about jobs. */
 export interface Difference {
   readonly finding: WorkerFinding;
-  readonly there: string;
+  readonly othersText: string;
 }
 
-/** How a worker is set up. What a function makes is null. */
+/** Setup of a worker. Values that a function computes are null. */
 export interface WorkerSetup {
-  /** Host and process. */
+  /** Host and process ID, as `host:pid`. */
   readonly at: string;
-  /** The path of the key in a job's data. */
+  /** Path to the key in a job's data. */
   readonly key: string | null;
   readonly onFailure: OnFailure;
-  /** What holds for each key, as text. A worker of an earlier version has none. */
+  /** Limits for each key, as JSON. Undefined if the worker has none, or has an older version. */
   readonly perKey?: string | undefined;
-  /** The text with which the names of its locks on the nodes begin. */
+  /** Prefix of the locks' keys on the nodes. */
   readonly locks: string | null;
   /** The number of lock nodes. */
   readonly nodes: number;
 }
 
-/** Returns what a worker tells the others of itself. `lockKeyOf` makes the key of a lock on a node. */
-export function setupOf(
+/** Returns the setup that a worker shares with the others. `lockKeyOf` returns the Redis key of a lock. */
+export function describeSetup(
   { rules, resourcePrefix }: Pick<ResolvedExclusiveOptions, "rules" | "resourcePrefix">,
   { lockKeyOf, nodes }: { readonly lockKeyOf: (resource: string) => string; readonly nodes: number },
 ): Omit<WorkerSetup, "at"> {
@@ -33,7 +33,7 @@ export function setupOf(
     key: rules.path?.join(".") ?? null,
     onFailure: rules.onFailure,
     perKey: perKeyText(rules),
-    // No resource is empty, as the prefix may be.
+    // With a placeholder, because a resource must not be empty but the prefix may be.
     locks: resourcePrefix === undefined ? null : lockKeyOf(`${resourcePrefix}*`).slice(0, -1),
     nodes,
   };
@@ -44,50 +44,50 @@ function perKeyText({ slots, rate, line, merge, rotate }: ResolvedExclusiveOptio
   return Object.values(limits).every((limit) => limit === undefined) ? undefined : JSON.stringify(limits);
 }
 
-/** Returns what is the same for the same trouble, though other workers or jobs are in it. */
-export function nameOf({ finding, there }: Difference): string {
-  return [finding.code, finding.severity, there].join(" ");
+/** Returns a text that is the same for the same problem, even if other workers or jobs have it. */
+export function identityOf({ finding, othersText }: Difference): string {
+  return [finding.code, finding.severity, othersText].join(" ");
 }
 
-/** What may differ, how it is shown, and what a difference means. */
-const compared: readonly {
+/** The options that are COMPARISONS, how they are formatted, and the consequence of a difference. */
+const COMPARISONS: readonly {
   readonly code: WorkerFindingCode;
   readonly option: "key" | "locks" | "onFailure" | "perKey";
-  readonly shown: (setup: WorkerSetup) => string;
-  readonly means: string;
+  readonly format: (setup: WorkerSetup) => string;
+  readonly consequence: string;
 }[] = [
   {
     code: "OTHER_KEY",
     option: "key",
-    shown: ({ key }) => (key === null ? "a function" : JSON.stringify(key)),
-    means: "jobs of one entity may run side by side",
+    format: ({ key }) => (key === null ? "a function" : JSON.stringify(key)),
+    consequence: "jobs of one entity may run at the same time",
   },
   {
     code: "OTHER_LOCKS",
     option: "locks",
-    shown: ({ locks, nodes }) => {
+    format: ({ locks, nodes }) => {
       const names = locks === null ? "named by a function" : `named ${JSON.stringify(`${locks}…`)}`;
       return `${names} on ${nodes} ${nodes === 1 ? "node" : "nodes"}`;
     },
-    means: "code that takes the ones is not kept out by the others",
+    consequence: "code that holds one of these locks is not kept out by the other",
   },
   {
     code: "OTHER_ON_FAILURE",
     option: "onFailure",
-    shown: ({ onFailure }) => JSON.stringify(onFailure),
-    means: "what a failed job does to its key depends on the worker",
+    format: ({ onFailure }) => JSON.stringify(onFailure),
+    consequence: "how a failed job affects its key depends on the worker",
   },
   {
     code: "OTHER_PER_KEY",
     option: "perKey",
-    shown: ({ perKey }) => perKey ?? "{}",
-    means: "how many jobs of a key may run, start or wait, or whose turn it is, depends on the worker",
+    format: ({ perKey }) => perKey ?? "{}",
+    consequence: "how many jobs of a key may run, start or wait, or whose turn it is, depends on the worker",
   },
 ];
 
 /**
- * Returns what the set-ups of all workers mean beside one's own, which is among them, and jobs that run without their
- * key.
+ * Returns the differences between a worker's own setup and the setups of all workers, which include its own. Also
+ * returns a finding for jobs that run without their key.
  */
 export function differencesOf(own: WorkerSetup, all: readonly WorkerSetup[], jobs: readonly string[]): Difference[] {
   const found: Difference[] = [];
@@ -97,19 +97,19 @@ export function differencesOf(own: WorkerSetup, all: readonly WorkerSetup[], job
       jobs.length === 1
         ? [`job ${named} runs without having its key`, "it"]
         : [`jobs ${named} run without having their key`, "them"];
-    const message = `${run}: a worker took ${them} that knows no keys (BullMQ's own Worker), or the lane's keys were deleted`;
-    found.push({ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, there: "" });
+    const message = `${run}: a worker without keys (BullMQ's own Worker) took ${them}, or the lane's keys were deleted`;
+    found.push({ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, othersText: "" });
   }
-  for (const { code, option, shown, means } of compared) {
-    const ours = shown(own);
-    for (const there of new Set(all.map(shown))) {
+  for (const { code, option, format, consequence } of COMPARISONS) {
+    const ours = format(own);
+    for (const there of new Set(all.map(format))) {
       if (there === ours) continue;
-      const alike = all.filter((setup) => shown(setup) === there);
+      const alike = all.filter((setup) => format(setup) === there);
       const subjects = [...new Set(alike.map(({ at }) => at))].sort();
       const isKnown = [own, ...alike].every((setup) => setup[option] !== null);
       const severity = isKnown && code !== "OTHER_ON_FAILURE" ? "error" : "warning";
-      const message = `${option} of ${subjects.join(", ")}: ${there}, here: ${ours}; ${isKnown ? "" : "unless they come to the same, "}${means}`;
-      found.push({ finding: { code, severity, subjects, message }, there });
+      const message = `${option} of ${subjects.join(", ")}: ${there}, here: ${ours}; ${isKnown ? "" : "unless both have the same effect, "}${consequence}`;
+      found.push({ finding: { code, severity, subjects, message }, othersText: there });
     }
   }
   return found;
