@@ -1,9 +1,11 @@
 /**
- * How a queue is divided: into how many partitions, on how many servers. The first process that uses it writes that
- * down, beside the first partition, and every other one compares.
+ * The layout of a divided queue: its numbers of partitions and of servers. The first process that uses the queue stores
+ * its division in a record on the server of the first partition. All other processes compare their division with the
+ * record.
  *
- * A division that is being given up is closed partition by partition. A producer asks the partition that it adds to,
- * once a second at most, so that no server is asked for the sake of another.
+ * When a queue is moved to another division, its old partitions are closed one by one. A producer only asks the
+ * partition to which it adds a job, at most once a second. No server is therefore asked about another server's
+ * partitions.
  */
 import type { Clock } from "@x/redlock-core";
 import { type BullTarget, runScript } from "../bullmq/bullmq.ts";
@@ -15,11 +17,11 @@ import type { Division } from "./options.ts";
 export interface Layout {
   readonly partitions: number;
   readonly servers: number;
-  /** The number of partitions to which the queue is being moved. */
+  /** Number of partitions to which the queue is being moved. Undefined if the queue is not being moved. */
   readonly next: number | undefined;
 }
 
-/** A closed partition is known to every producer after this, in ms. */
+/** After this time in ms every producer knows that a partition is closed. */
 export const KNOWN_AFTER_MS = 1_000;
 
 const script = (name: string, lua: string): ComposedScript => ({ name: `x:${name}`, numberOfKeys: 1, lua });
@@ -27,9 +29,9 @@ const script = (name: string, lua: string): ComposedScript => ({ name: `x:${name
 const layout = script(
   "layout",
   /* lua */ `
--- What is done: read, look, announce or moved. Then this division, and the number of partitions before.
+-- The operation (read, register, announce or moved), this division, and the number of partitions before the move.
 local op, partitions, servers, from = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-if op == 'look' and redis.call('HSETNX', KEYS[1], 'partitions', partitions) == 1 then
+if op == 'register' and redis.call('HSETNX', KEYS[1], 'partitions', partitions) == 1 then
   redis.call('HSET', KEYS[1], 'servers', servers)
 end
 local now = redis.call('HMGET', KEYS[1], 'partitions', 'next')
@@ -46,24 +48,25 @@ return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')
 
 const door = script("door", "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))");
 
-/** The record in which the layout of a queue is written down. */
+/** The record that stores the layout of a queue. */
 export class LayoutRecord {
   readonly #division: Division;
   readonly #home: BullTarget["queue"];
 
-  /** Takes the first partition, on whose server, or Cluster, the record is. */
+  /** `first` is the first partition, whose server or Cluster stores the record. */
   constructor(division: Division, first: BullTarget["queue"]) {
     this.#division = division;
     this.#home = first;
   }
 
   /**
-   * Returns the layout in force, or that of no partitions.
+   * Returns the stored layout, or a layout with 0 partitions if there is none.
    *
-   * `look` writes this division down if there is none. `announce` says that the queue is being moved here, and `moved`
-   * that it was. Both do so only if it has `from` partitions, and is not being moved elsewhere.
+   * `register` stores this division unless a layout is stored. `announce` stores that the queue is being moved to this
+   * division, and `moved` that the move is finished. The last two only apply if the queue has `from` partitions and is
+   * not being moved elsewhere.
    */
-  async ask(operation: "read" | "look" | "announce" | "moved", from: number | "" = ""): Promise<Layout> {
+  async run(operation: "read" | "register" | "announce" | "moved", from: number | "" = ""): Promise<Layout> {
     const { prefix, name, partitions: ours, servers: own } = this.#division;
     const args = [`${prefix}:{${name}}:layout`, operation, ours, own.length, from];
     const reply = await rejectWithoutCommand(async () => await runScript(await this.#home.client, layout, args));
@@ -72,7 +75,7 @@ export class LayoutRecord {
   }
 }
 
-/** Whether a partition takes jobs. */
+/** Knows whether a partition accepts jobs. */
 export class Door {
   readonly #queue: BullTarget["queue"];
   readonly #clock: Clock;
@@ -84,8 +87,8 @@ export class Door {
     this.#clock = clock;
   }
 
-  /** Rejects with `DivisionMismatchError` if the partition is closed, as was known at most `KNOWN_AFTER_MS` ago. */
-  async pass(name: string, partitions: number): Promise<void> {
+  /** Rejects with `DivisionMismatchError` if the partition is closed. The answer may be up to `KNOWN_AFTER_MS` old. */
+  async assertOpen(name: string, partitions: number): Promise<void> {
     const now = this.#clock.monotonicMs();
     if (now - this.#askedMs >= KNOWN_AFTER_MS) {
       this.#askedMs = now;
@@ -95,7 +98,11 @@ export class Door {
       });
     }
     const next = (await this.#next) as string | null | undefined;
-    if (next) throw new DivisionMismatchError(name, `${here(partitions)} is being moved to ${next}: ${setTo(next)}`);
+    if (next)
+      throw new DivisionMismatchError(
+        name,
+        `${ownDivisionText(partitions)} is being moved to ${next}: ${adviceToSet(next)}`,
+      );
   }
 
   async close(next: number): Promise<void> {
@@ -113,26 +120,31 @@ export class Door {
   }
 }
 
-/** Returns what is wrong with a division beside the layout in force; nothing if the queue has it, or is moved to it. */
-export function faultOf({ name, partitions, servers }: Division, layout: Layout): DivisionMismatchError | undefined {
+/**
+ * Compares a division with the stored layout. Returns undefined if the queue has this division or is being moved to it.
+ */
+export function divisionFaultOf(
+  { name, partitions, servers }: Division,
+  layout: Layout,
+): DivisionMismatchError | undefined {
   if (layout.next === partitions) return undefined;
   if (layout.partitions !== partitions) {
     const { partitions: others, next } = layout;
-    const advice = `${setTo(others)}, or move the queue here with moveFrom(${others})`;
+    const advice = `${adviceToSet(others)}, or move the queue here with moveFrom(${others})`;
     const what =
-      next === undefined ? `${others}: ${advice}` : `${others} and is being moved to ${next}: ${setTo(next)}`;
-    return new DivisionMismatchError(name, `${here(partitions)} has ${what}`);
+      next === undefined ? `${others}: ${advice}` : `${others} and is being moved to ${next}: ${adviceToSet(next)}`;
+    return new DivisionMismatchError(name, `${ownDivisionText(partitions)} has ${what}`);
   }
   if (layout.servers === servers.length) return undefined;
   const what = `is on ${layout.servers} servers, not on ${servers.length}`;
   const advice = "name the same servers in every process (connection)";
-  return new DivisionMismatchError(name, `${here(partitions)} ${what}: ${advice}`);
+  return new DivisionMismatchError(name, `${ownDivisionText(partitions)} ${what}: ${advice}`);
 }
 
-function here(partitions: number): string {
+function ownDivisionText(partitions: number): string {
   return `this process has ${partitions} ${partitions === 1 ? "partition" : "partitions"}, but the queue`;
 }
 
-function setTo(partitions: number | string): string {
+function adviceToSet(partitions: number | string): string {
   return `set partitions to ${partitions} here`;
 }

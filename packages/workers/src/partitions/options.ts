@@ -1,4 +1,4 @@
-/** Pure: the options of a divided queue, for those who add jobs and those who run them. */
+/** Pure: the options of a divided queue, for producers and for workers. */
 import { type Option, Schema, text } from "@x/redlock-core/kit";
 import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
 import { readNode } from "../bullmq/rules/connection.ts";
@@ -6,28 +6,29 @@ import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";
 import { PARTITIONS, QUEUE_NAME, queueName, serverOf } from "./rules/partition.ts";
 
-/** What producers and workers of a divided queue must agree on. */
+/** Options that must be the same for all producers and workers of a divided queue. */
 export interface DivisionOptions {
-  /** The number of partitions, 1 to 1024. All producers and workers of the queue must have the same. */
+  /** Number of partitions, from 1 to 1024. All producers and workers of the queue must use the same number. */
   readonly partitions: number;
   /**
-   * The servers of the partitions: one server or one Cluster (BullMQ's `connection`), or a list of servers. Partition i
-   * is on server i modulo their number.
+   * The servers of the partitions: a single server or Cluster (BullMQ's `connection`), or a list of servers. Partition
+   * i is on server i modulo the number of servers.
    *
-   * Give clients, not options, to share them: a client serves all partitions, beside a blocking one for each.
+   * Pass clients instead of options to share connections. A client then serves all partitions of its server, in
+   * addition to a blocking connection for each partition.
    */
   readonly connection: ConnectionOptions | readonly ConnectionOptions[];
   /** BullMQ's prefix of all keys. Default "bull". */
   readonly prefix?: string | undefined;
 }
 
-/** What a job says of itself before it is added. */
+/** A job before it is added, as it is passed to the key function. */
 export interface NewJob<Data, Name extends string> {
   readonly name: Name;
   readonly data: Data;
 }
 
-/** The path of the key in `job.data`, or a function of the job; as of the worker. */
+/** Path to the key in `job.data`, or a function of the job. Must return the same keys as the worker's `key`. */
 export type ProducerKey<Data, Name extends string> =
   | string
   | ((job: NewJob<Data, Name>) => string | number | readonly (string | number)[] | null | undefined);
@@ -35,8 +36,8 @@ export type ProducerKey<Data, Name extends string> =
 export type PartitionedQueueOptions<Data, Name extends string> = Omit<QueueOptions, "connection" | "prefix"> &
   DivisionOptions & {
     /**
-     * What the job is about: the same as the worker's `key`. A job without a key goes to a partition of its `jobId`, or
-     * to one after the other.
+     * The entity that the job is about: the same key as the worker's option `key`. The partition of a job without a key
+     * is computed from its `jobId`. Without a `jobId` the partitions are used in turn.
      */
     readonly key: ProducerKey<Data, Name>;
   };
@@ -52,21 +53,23 @@ export interface Division {
   readonly prefix: string;
   readonly partitions: number;
   readonly servers: readonly ConnectionOptions[];
-  /** The name and the connection of each partition's queue. */
+  /** Name and connection of each partition's queue. */
   readonly places: readonly { readonly queue: string; readonly connection: ConnectionOptions }[];
 }
 
-/** Whoever knows the key of a job need not ask all partitions. */
+/** Option to look up a job. With the job's key only one partition is asked. */
 export const LOOKUP: Schema<{ readonly key: Option<string | undefined> }> = new Schema({ key: KEY.optional() });
 
 const PREFIX = text({ min: 1, max: 256 }).default("bull");
 
-/** Reads each option once, as `readOptions` does. */
-export function readDivided<Options extends object>(given: Options): Options {
+/** Reads each option once, like `readOptions`. */
+export function readDivisionOptions<Options extends object>(given: Options): Options {
   return readOptions(given, ["partitions", "connection", "prefix", "key"], "partitions, connection and key");
 }
 
-/** Returns how the queue is divided. Throws `TypeError` and `RangeError`, and shows no connection. */
+/**
+ * Returns the division of a queue. Throws `TypeError` or `RangeError` with messages that contain no connection data.
+ */
 export function divisionOf(name: string, options: DivisionOptions): Division {
   QUEUE_NAME.of("name", name);
   const { connection } = options;

@@ -1,6 +1,6 @@
 /**
- * The worker of one partition: an `ExclusiveWorker` that takes a slot for each job, and runs no job of another
- * partition.
+ * The worker of one partition. This `ExclusiveWorker` takes one of the shared slots for each job, and fails jobs whose
+ * key belongs to another partition.
  */
 import type { Clock } from "@x/redlock-core";
 import { wakeWorker } from "../bullmq/bullmq.ts";
@@ -11,7 +11,7 @@ import { ExclusiveWorker } from "../exclusive-worker.ts";
 import type { StoredJob } from "../lane/lane.ts";
 import { type ExclusiveWorkerOptions, keyOptions } from "../options.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
-import { whereIs } from "./rules/partition.ts";
+import { findPartition } from "./rules/partition.ts";
 import { Slot, type Slots } from "./slots.ts";
 
 interface PartitionFacts {
@@ -19,26 +19,26 @@ interface PartitionFacts {
   readonly partitions: number;
   readonly slots: Slots;
   readonly clock: Clock;
-  /** Is called with every event. Returns whether it was an error that somebody listens to. */
-  readonly tell: (event: string, args: readonly unknown[]) => boolean;
+  /** Called with every event. Returns whether the event is an error and has a listener. */
+  readonly onEvent: (event: string, args: readonly unknown[]) => boolean;
 }
 
 type Fetched<Data, Result, Name extends string> = Awaited<
   ReturnType<ExclusiveWorker<Data, Result, Name>["moveToActive"]>
 >;
 
-/** What BullMQ takes for "there is no job". */
+/** BullMQ's result of a fetch that found no job. */
 const NO_JOB = undefined as never;
 
 export class PartitionWorker<Data, Result, Name extends string> extends ExclusiveWorker<Data, Result, Name> {
   readonly #facts: PartitionFacts;
   readonly #keyOf: (job: StoredJob<Data, Name>) => unknown;
-  /** The slots of the jobs that were fetched and have not ended, by BullMQ's tokens. */
-  readonly #held = new Map<string, Slot>();
-  /** How many of these jobs BullMQ has not started yet. */
+  /** Slots of the jobs that were fetched and have not ended, by BullMQ's token. */
+  readonly #slotsByToken = new Map<string, Slot>();
+  /** Number of these jobs that BullMQ has not started yet. */
   #unstarted = 0;
-  #isOver = false;
-  /** Jobs that are fetched by hand take no slot: nobody here would see their end. */
+  #isStopped = false;
+  /** Whether jobs are fetched by hand. Such jobs take no slot, because this class would not notice their end. */
   #isByHand = false;
 
   constructor(
@@ -52,38 +52,39 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     this.#keyOf = keyOptions(options.key).keyOf as (job: StoredJob<Data, Name>) => unknown;
   }
 
-  // BullMQ's and ExclusiveWorker's constructors emit before there are facts.
+  // The constructors of the superclasses emit events before `#facts` exists.
   override emit<Event extends keyof ExclusiveWorkerListener<Data, Result, Name>>(
     event: Event,
     ...args: Parameters<ExclusiveWorkerListener<Data, Result, Name>[Event]>
   ): boolean {
-    const isTold = #facts in this && this.#facts.tell(event, args);
-    // BullMQ prints an error that nobody listens to here.
-    return (isTold && this.listenerCount(event) === 0) || super.emit(event, ...args);
+    const isReported = #facts in this && this.#facts.onEvent(event, args);
+    // Without a listener of its own, this worker must not emit a reported error, because BullMQ would print it.
+    return (isReported && this.listenerCount(event) === 0) || super.emit(event, ...args);
   }
 
   protected override async moveToActive(
     ...args: Parameters<ExclusiveWorker<Data, Result, Name>["moveToActive"]>
   ): ReturnType<ExclusiveWorker<Data, Result, Name>["moveToActive"]> {
-    // A job that was moved away fetches the next one in its slot. BullMQ 5 has the client before the token.
-    if (this.#isByHand || args.some((each) => this.#held.has(each as string))) return await super.moveToActive(...args);
+    // After a job was moved, the next job is fetched in the same slot. BullMQ 5 passes the client before the token.
+    if (this.#isByHand || args.some((each) => this.#slotsByToken.has(each as string)))
+      return await super.moveToActive(...args);
     const { slots, clock } = this.#facts;
-    // BullMQ fetches one job after the other, and starts them only when such a fetch has ended without one. So nothing
-    // is waited for in front of a job that has a slot.
-    if (this.#isOver || !slots.isFree) await this.#passWakeUpOn();
-    if (this.#isOver || (this.#unstarted > 0 && !slots.isFree) || !(await slots.take(this))) return NO_JOB;
+    // BullMQ fetches jobs one by one, and starts them only after a fetch has found no job. While a fetched job has not
+    // been started, a fetch must not wait for a slot.
+    if (this.#isStopped || !slots.isFree) await this.#passWakeUpOn();
+    if (this.#isStopped || (this.#unstarted > 0 && !slots.isFree) || !(await slots.take(this))) return NO_JOB;
     const slot = new Slot(slots, clock);
     slot.lend();
     let job: Fetched<Data, Result, Name> | undefined;
     try {
-      if (!this.#isOver) job = await super.moveToActive(...args);
+      if (!this.#isStopped) job = await super.moveToActive(...args);
     } finally {
-      if ((job ?? undefined) === undefined) slot.give();
+      if ((job ?? undefined) === undefined) slot.release();
       else slot.takeBack();
     }
     if ((job ?? undefined) === undefined) return NO_JOB;
     this.#unstarted += 1;
-    this.#held.set(String(job?.token), slot);
+    this.#slotsByToken.set(String(job?.token), slot);
     return job as Fetched<Data, Result, Name>;
   }
 
@@ -98,10 +99,10 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     try {
       next = await super.processJob(job, token, () => slots.mayKeep(this) && fetchNext());
     } finally {
-      const slot = this.#held.get(token);
+      const slot = this.#slotsByToken.get(token);
       if ((next ?? undefined) === undefined) {
-        this.#held.delete(token);
-        slot?.give();
+        this.#slotsByToken.delete(token);
+        slot?.release();
       } else {
         slot?.takeBack();
         this.#unstarted += 1;
@@ -117,14 +118,17 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
     const [job, token] = args;
     try {
       const { partition, partitions } = this.#facts;
-      const where = whereIs(this.#keysOf(job), partitions);
+      const where = findPartition(this.#keysOf(job), partitions);
       const there = "fault" in where ? partition : (where.partition ?? partition);
       if (there !== partition) {
-        throw new JobKeyError(String(job.id), `is of partition ${there}, and the job was added to ${partition}`);
+        throw new JobKeyError(
+          String(job.id),
+          `belongs to partition ${there}, but the job was added to partition ${partition}`,
+        );
       }
       return await super.callProcessJob(...args);
     } finally {
-      this.#held.get(token)?.lend();
+      this.#slotsByToken.get(token)?.lend();
     }
   }
 
@@ -136,35 +140,35 @@ export class PartitionWorker<Data, Result, Name extends string> extends Exclusiv
   }
 
   override async pause(doNotWaitActive?: boolean): Promise<void> {
-    this.#isOver = true;
+    this.#isStopped = true;
     this.#facts.slots.cancel(this);
     await super.pause(doNotWaitActive);
   }
 
   override resume(): ReturnType<ExclusiveWorker<Data, Result, Name>["resume"]> {
-    this.#isOver = false;
+    this.#isStopped = false;
     return super.resume();
   }
 
   override async close(force = false): Promise<void> {
-    this.#isOver = true;
+    this.#isStopped = true;
     this.#facts.slots.cancel(this);
     await super.close(force);
   }
 
   /**
-   * Passes on the message that a job is there. One worker gets it, which may have been this one, and this one has no
-   * slot.
+   * Passes a wake-up on to another worker, because this worker has no slot. Only one worker receives the message that a
+   * job was added.
    */
   async #passWakeUpOn(): Promise<void> {
     try {
       await wakeWorker(this);
     } catch {
-      // Who waits for it looks by itself after a while.
+      // A waiting worker looks for jobs by itself after a while.
     }
   }
 
-  /** Returns what the key option makes of the job; the lane has judged whether it is a key. */
+  /** Returns the value of the option `key` for a job. The lane has already checked whether the value is a key. */
   #keysOf({ id, name, data, timestamp, priority, parentKey }: Job<Data, Result, Name>): unknown {
     try {
       return this.#keyOf({ id: String(id), name, data, timestamp, priority: priority ?? 0, parentKey });

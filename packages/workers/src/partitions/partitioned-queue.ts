@@ -1,10 +1,11 @@
 /**
- * The producers' side of a queue that is divided into partitions, each a queue of BullMQ's. A job's key says which.
+ * The producers' side of a divided queue. Each partition is a queue of BullMQ, and a job's key selects the partition.
  *
- * Guaranteed: jobs of one key are all in one partition, so that what one queue promises for a key holds. No job is
- * added to a partition that is closed, as the server knew at most a second ago.
+ * Guaranteed: all jobs of a key are in the same partition, so a partition can guarantee everything that a queue
+ * guarantees for a key. No job is added to a closed partition, according to an answer of its server that is at most a
+ * second old.
  *
- * Not guaranteed: any order between partitions, or that what concerns several of them happens at once.
+ * Not guaranteed: any order between partitions, and that calls for several partitions are atomic.
  */
 import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
@@ -25,17 +26,17 @@ import { withoutCommand } from "../errors.ts";
 import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
-import { Door, faultOf, LayoutRecord } from "./layout.ts";
+import { Door, divisionFaultOf, LayoutRecord } from "./layout.ts";
 import {
   type Division,
   divisionOf,
   LOOKUP,
   type NewJob,
   type PartitionedQueueOptions,
-  readDivided,
+  readDivisionOptions,
 } from "./options.ts";
 import { type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
-import { partitionOf, serverOf, sumsOf, whereIs } from "./rules/partition.ts";
+import { findPartition, partitionOf, serverOf, sumCounts } from "./rules/partition.ts";
 
 /** A job for `addBulk`. */
 export interface BulkJob<Data, Name extends string> {
@@ -49,7 +50,7 @@ const INDEX = integer({ min: 0, unit: "" });
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class PartitionedQueue<Data = any, Result = any, Name extends string = string> {
-  // oxlint-enable typescript/no-explicit-any
+  // BullMQ's queues by partition, for calls that this class does not have.
   readonly name: string;
   readonly partitions: number;
   /** BullMQ's queues, by partition, for what this class has no method for. */
@@ -60,16 +61,16 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   readonly #record: LayoutRecord;
   readonly #events = new EventEmitter();
   #flows: FlowProducer[] | undefined;
-  #isKnown: Promise<void> | undefined;
+  #divisionCheck: Promise<void> | undefined;
   #isClosed = false;
   #lastWithoutKey = 0;
 
   /**
-   * Makes the queues of all partitions, which connect now. BullMQ's `QueueOptions` hold for each.
-   * @throws TypeError, RangeError for bad options, before anything is sent.
+   * Creates the queues of all partitions, which connect immediately. BullMQ's `QueueOptions` apply to each of them.
+   * @throws TypeError, RangeError for invalid options, before anything is sent.
    */
   constructor(name: string, given: PartitionedQueueOptions<Data, Name>) {
-    const options = readDivided(given);
+    const options = readDivisionOptions(given);
     this.#division = divisionOf(name, options);
     const { partitions, places, prefix } = this.#division;
     const { key, partitions: _partitions, connection: _connection, ...bull } = options;
@@ -84,15 +85,15 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Adds a listener for errors of the connections of all partitions. Without one, an error is printed as BullMQ does.
-   * No error contains the command that failed, because its arguments may be a password.
+   * Adds a listener for connection errors of all partitions. Without a listener, errors are printed as by BullMQ. The
+   * errors do not contain the failed command, because its arguments may contain a password.
    */
   on(event: "error", listener: (error: Error) => void): this {
     this.#events.on(event, listener);
     return this;
   }
 
-  /** Adds a listener for the next error. */
+  /** Adds a listener for the next error only. */
   once(event: "error", listener: (error: Error) => void): this {
     this.#events.once(event, listener);
     return this;
@@ -108,40 +109,40 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     return partitionOf(key, this.partitions);
   }
 
-  /** Returns the queue of a key, for what concerns one key. */
+  /** Returns the queue that contains the jobs of a key, for calls about one key. */
   queueOf(key: string): Queue<Data, Result, Name> {
     return this.#queueOf(this.partitionOf(key));
   }
 
   /**
-   * Adds a job, as BullMQ's `add` does.
+   * Adds a job, like BullMQ's `add`.
    *
-   * Ids that BullMQ gives out are unique in their partition only; so is a deduplication.
-   * @throws RangeError if the key cannot be used, or several keys are of different partitions.
-   * @throws DivisionMismatchError if the queue is divided in another way, or is being moved to one.
+   * Job IDs that BullMQ generates are unique only within their partition. Deduplication also works within a partition.
+   * @throws RangeError if the key cannot be used, or if several keys belong to different partitions.
+   * @throws DivisionMismatchError if the queue is divided in another way, or is being moved to another division.
    */
   async add(name: Name, data: Data, opts?: JobsOptions): Promise<Job<Data, Result, Name>> {
-    const partition = this.#whereIs({ name, data }, opts?.jobId);
-    await this.#enter([partition]);
-    const added = this.#ask(partition, async (queue) => await queue.add(name as never, data as never, opts));
+    const partition = this.#partitionFor({ name, data }, opts?.jobId);
+    await this.#checkOpen([partition]);
+    const added = this.#onPartition(partition, async (queue) => await queue.add(name as never, data as never, opts));
     return (await added) as Job<Data, Result, Name>;
   }
 
-  /** Adds jobs and returns them in the same order. Those of one partition are added at once, or none of them. */
+  /** Adds jobs and returns them in the same order. The jobs of one partition are added atomically. */
   async addBulk(jobs: readonly BulkJob<Data, Name>[]): Promise<Job<Data, Result, Name>[]> {
     const groups = new Map<number, number[]>();
     for (const [index, { name, data, opts }] of jobs.entries()) {
-      const partition = this.#whereIs({ name, data }, opts?.jobId);
+      const partition = this.#partitionFor({ name, data }, opts?.jobId);
       const group = groups.get(partition);
       if (group === undefined) groups.set(partition, [index]);
       else group.push(index);
     }
-    await this.#enter([...groups.keys()]);
+    await this.#checkOpen([...groups.keys()]);
     const added: Job<Data, Result, Name>[] = [];
     await Promise.all(
       [...groups].map(async ([partition, indexes]) => {
         const those = indexes.map((index) => jobs[index]);
-        const group = await this.#ask(partition, async (queue) => await queue.addBulk(those as never));
+        const group = await this.#onPartition(partition, async (queue) => await queue.addBulk(those as never));
         for (const [nth, index] of indexes.entries()) added[index] = group[nth] as Job<Data, Result, Name>;
       }),
     );
@@ -149,9 +150,9 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Adds a flow whose jobs of this queue are all of one partition. Their `queueName` is the queue's name, or is left
-   * out. A job without a key goes where the others are.
-   * @throws RangeError if they are of different partitions.
+   * Adds a flow. All its jobs of this queue must belong to one partition. Such jobs have the queue's name as
+   * `queueName`, or none. Jobs without a key are added to the partition of the others.
+   * @throws RangeError if the jobs belong to different partitions.
    */
   async addFlow(flow: Omit<FlowJob, "queueName"> & { readonly queueName?: string }): Promise<JobNode> {
     const found = new Set<number>();
@@ -166,11 +167,11 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     if (found.size > 1) {
       const list = [...found].sort((a, b) => a - b).join(", ");
       throw new RangeError(
-        `the jobs of a flow must be of one partition, got ${list}: give their keys a common part in braces`,
+        `the jobs of a flow must belong to one partition, got ${list}: give their keys a common part in braces`,
       );
     }
     const partition = found.values().next().value ?? this.#nextWithoutKey();
-    await this.#enter([partition]);
+    await this.#checkOpen([partition]);
     const own = this.#queueOf(partition).name;
     const placed = (job: FlowJob): FlowJob => ({
       ...job,
@@ -181,7 +182,10 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     return await rejectWithoutCommand(async () => await flows.add(placed(flow as FlowJob)));
   }
 
-  /** Adds or changes a job scheduler. Its template's key says in which partition; it is removed from all others. */
+  /**
+   * Adds or changes a job scheduler. The key of its template selects the partition. The scheduler is removed from all
+   * others.
+   */
   async upsertJobScheduler(
     id: string,
     repeat: Omit<RepeatOptions, "key">,
@@ -189,40 +193,43 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   ): Promise<void> {
     JOB_ID.of("id", id);
     const { name, data } = template;
-    const partition = this.#whereIs({ name, data }, id);
-    await this.#enter([partition]);
-    await this.#ask(partition, async (queue) => {
+    const partition = this.#partitionFor({ name, data }, id);
+    await this.#checkOpen([partition]);
+    await this.#onPartition(partition, async (queue) => {
       await queue.upsertJobScheduler(id as never, repeat, template as never);
       const others = this.queues.filter((_, other) => other !== partition);
       await Promise.all(others.map(async (each) => await each.removeJobScheduler(id)));
     });
   }
 
-  /** Removes a job scheduler. Resolves false if there was none. */
+  /** Removes a job scheduler. Resolves with false if it does not exist. */
   async removeJobScheduler(id: string): Promise<boolean> {
     JOB_ID.of("id", id);
-    return (await this.#all(async (queue) => await queue.removeJobScheduler(id))).includes(true);
+    return (await this.#onAll(async (queue) => await queue.removeJobScheduler(id))).includes(true);
   }
 
-  /** Lists the job schedulers of all partitions, by their next time. */
+  /** Lists the job schedulers of all partitions, ordered by their next time. */
   async getJobSchedulers(): ReturnType<Queue<Data, Result, Name>["getJobSchedulers"]> {
-    const found = (await this.#all(async (queue) => await queue.getJobSchedulers())).flat();
+    const found = (await this.#onAll(async (queue) => await queue.getJobSchedulers())).flat();
     return found.sort((a, b) => (a.next ?? 0) - (b.next ?? 0));
   }
 
-  /** Counts jobs by their states, over all partitions. As BullMQ's, it takes the states to count; default: all. */
+  /**
+   * Counts jobs by state, over all partitions. `types` are the states to count, as for BullMQ's method. Default: all
+   * states.
+   */
   async getJobCounts(...types: JobType[]): Promise<Record<string, number>> {
-    return sumsOf(await this.#all(async (queue) => await queue.getJobCounts(...types)));
+    return sumCounts(await this.#onAll(async (queue) => await queue.getJobCounts(...types)));
   }
 
   /**
-   * Returns a page of the jobs in these states, over all partitions. They are the `start`-th to the `end`-th by the
-   * time at which they were added. It costs O(partitions x end).
+   * Returns a page of the jobs in these states, over all partitions: the jobs from `start` to `end`, ordered by the
+   * time of their addition. The cost is O(partitions × end).
    */
   async getJobs(types: JobType | JobType[], start = 0, end = 99, asc = false): Promise<Job<Data, Result, Name>[]> {
     INDEX.of("start", start);
     INDEX.of("end", end);
-    const pages = await this.#all(async (queue) => await queue.getJobs(types, 0, end, asc));
+    const pages = await this.#onAll(async (queue) => await queue.getJobs(types, 0, end, asc));
     const sign = asc ? 1 : -1;
     const merged = pages.flat().filter((job) => (job ?? undefined) !== undefined);
     merged.sort((a, b) => sign * (a.timestamp - b.timestamp));
@@ -230,8 +237,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Returns the job of this id. Without its `key` all partitions are asked.
-   * @throws RangeError if several partitions have a job of that id: then give the `key`.
+   * Returns the job with this ID. Without the job's `key`, all partitions are asked.
+   * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
    */
   async getJob(
     id: string,
@@ -241,76 +248,78 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     const { key } = LOOKUP.resolve(options);
     const asked =
       key === undefined
-        ? await this.#all(async (queue) => await queue.getJob(id))
-        : [await this.#ask(this.partitionOf(key), async (queue) => await queue.getJob(id))];
+        ? await this.#onAll(async (queue) => await queue.getJob(id))
+        : [await this.#onPartition(this.partitionOf(key), async (queue) => await queue.getJob(id))];
     const found = asked.filter((job) => (job ?? undefined) !== undefined);
     if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
     return found[0] as Job<Data, Result, Name> | undefined;
   }
 
-  /** Counts the jobs that wait, in all partitions. */
+  /** Counts the waiting jobs of all partitions. */
   async count(): Promise<number> {
-    return (await this.#all(async (queue) => await queue.count())).reduce((sum, count) => sum + count, 0);
+    return (await this.#onAll(async (queue) => await queue.count())).reduce((sum, count) => sum + count, 0);
   }
 
   /** Resolves with BullMQ's metrics of all partitions together, in the text format of Prometheus. */
   async exportPrometheusMetrics(globalVariables?: Record<string, string>): Promise<string> {
     return sumPrometheusTexts(
       this.name,
-      await this.#all(async (queue) => await queue.exportPrometheusMetrics(globalVariables)),
+      await this.#onAll(async (queue) => await queue.exportPrometheusMetrics(globalVariables)),
     );
   }
 
-  /** Pauses all partitions, one after the other in no order. */
+  /** Pauses all partitions, in no particular order. */
   async pause(): Promise<void> {
-    await this.#all(async (queue) => await queue.pause());
+    await this.#onAll(async (queue) => await queue.pause());
   }
 
   async resume(): Promise<void> {
-    await this.#all(async (queue) => await queue.resume());
+    await this.#onAll(async (queue) => await queue.resume());
   }
 
-  /** Resolves true if every partition is paused. */
+  /** Resolves with true if every partition is paused. */
   async isPaused(): Promise<boolean> {
-    return !(await this.#all(async (queue) => await queue.isPaused())).includes(false);
+    return !(await this.#onAll(async (queue) => await queue.isPaused())).includes(false);
   }
 
-  /** Removes the jobs that wait, and with `delayed` those that are delayed or parked, too. */
+  /** Removes the waiting jobs. With `delayed`, delayed and parked jobs are removed as well. */
   async drain(delayed?: boolean): Promise<void> {
-    await this.#all(async (queue) => await queue.drain(delayed));
+    await this.#onAll(async (queue) => await queue.drain(delayed));
   }
 
-  /** Removes everything of all partitions, as BullMQ's `obliterate` does. The division stays written down. */
+  /** Removes all data of all partitions, like BullMQ's `obliterate`. Only the record of the division remains. */
   async obliterate(options?: { readonly force?: boolean; readonly count?: number }): Promise<void> {
-    await this.#all(async (queue) => await queue.obliterate(options));
+    await this.#onAll(async (queue) => await queue.obliterate(options));
   }
 
   /**
-   * Moves the queue from another number of partitions to this one. It announces that, moves the job schedulers, waits
-   * until no job is left there, and has this division's workers begin. Resolves with 0, or with the number of jobs that
-   * came there after an earlier move.
+   * Moves the queue from `from` partitions to this division. The call announces the move, moves the job schedulers, and
+   * waits until no job is left in the old division. This division's workers then start. Resolves with 0, or with the
+   * number of jobs that were added to the old division after an earlier move.
    *
-   * Keep the workers of the old division running, and have those of the new one started. Delayed jobs are waited for.
-   * @throws DivisionMismatchError if the queue has another division than `from`, or is being moved elsewhere.
+   * Keep the workers of the old division running, and start the workers of the new one. The call also waits for delayed
+   * jobs.
+   * @throws DivisionMismatchError if the queue does not have `from` partitions, or is being moved elsewhere.
    */
   async moveFrom(from: number, options: MoveOptions = {}): Promise<number> {
     const addScheduler = async (scheduler: Scheduler): Promise<void> => {
-      // Producers of this division may have changed it since the move was announced: what they say is newer.
-      const known = await this.#all(async (queue) => await queue.getJobScheduler(scheduler.key));
+      // Producers of this division may have changed the scheduler since the announcement, and the newer version
+      // remains.
+      const known = await this.#onAll(async (queue) => await queue.getJobScheduler(scheduler.key));
       if (known.some((each) => (each ?? undefined) !== undefined)) return;
       const { data, opts } = scheduler.template ?? {};
       const template = { name: scheduler.name as Name, data: data as Data, opts };
       const repeat = repeatOf(scheduler);
       if (repeat !== undefined) await this.upsertJobScheduler(scheduler.key, repeat, template);
     };
-    const onError = (error: Error): void => this.#tellError(error);
+    const onError = (error: Error): void => this.#reportError(error);
     const parts = { clock: systemClock, record: this.#record, doors: this.#doors, addScheduler, onError };
     return await rejectWithoutCommand(async () => await moveQueue(this.#division, from, parts, options));
   }
 
   /** Resolves when all partitions are connected. */
   async waitUntilReady(): Promise<void> {
-    await this.#all(async (queue) => await queue.waitUntilReady());
+    await this.#onAll(async (queue) => await queue.waitUntilReady());
   }
 
   async close(): Promise<void> {
@@ -327,7 +336,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   #flowsOf(partition: number): FlowProducer {
-    // Nobody would close its connections.
+    // Connections opened after the close would never be closed.
     if (this.#isClosed) throw new Error(`queue "${this.name}" is closed`);
     const { servers, prefix } = this.#division;
     this.#flows ??= servers.map((connection) => this.#listenTo(new FlowProducer({ connection, prefix })));
@@ -338,43 +347,46 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     return (of ?? this.name) === this.name;
   }
 
-  /** Throws for keys that are none, or of several partitions. */
+  /** Throws `RangeError` for invalid keys, and for keys of different partitions. */
   #partitionOfJob(job: NewJob<Data, Name>): number | undefined {
-    const where = whereIs(this.#keyOf(job), this.partitions);
+    const where = findPartition(this.#keyOf(job), this.partitions);
     if ("fault" in where) throw new RangeError(`the job's key ${where.fault}`);
     return where.partition;
   }
 
-  #whereIs(job: NewJob<Data, Name>, id: string | undefined): number {
+  #partitionFor(job: NewJob<Data, Name>, id: string | undefined): number {
     return this.#partitionOfJob(job) ?? (id === undefined ? this.#nextWithoutKey() : partitionOf(id, this.partitions));
   }
 
-  /** Returns the partition of the next job without a key and an id. */
+  /** Returns the partition of the next job that has neither a key nor an ID. */
   #nextWithoutKey(): number {
     this.#lastWithoutKey = (this.#lastWithoutKey + 1) % this.partitions;
     return this.#lastWithoutKey;
   }
 
-  async #ask<Value>(partition: number, ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value> {
+  async #onPartition<Value>(
+    partition: number,
+    ask: (queue: Queue<Data, Result, Name>) => Promise<Value>,
+  ): Promise<Value> {
     return await rejectWithoutCommand(async () => await ask(this.#queueOf(partition)));
   }
 
-  async #all<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
+  async #onAll<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
     return await rejectWithoutCommand(async () => await Promise.all(this.queues.map(ask)));
   }
 
-  /** Notifies this queue's listeners of the errors of BullMQ's. */
+  /** Forwards errors of BullMQ's queue to the listeners of this queue. */
   #listenTo<
     Source extends Pick<EventEmitter, "listenerCount"> & {
       on(event: "error", listener: (error: Error) => void): unknown;
     },
   >(source: Source): Source {
-    source.on("error", (error) => this.#tellError(error, source.listenerCount("error") > 1));
+    source.on("error", (error) => this.#reportError(error, source.listenerCount("error") > 1));
     return source;
   }
 
   /** `isHeard`: whether the user listens to BullMQ's own queue. */
-  #tellError(error: Error, isHeard = false): void {
+  #reportError(error: Error, isHeard = false): void {
     const plain = withoutCommand(error);
     if (this.#events.listenerCount("error") > 0) this.#events.emit("error", plain);
     // oxlint-disable-next-line eslint/no-console -- as BullMQ does, where nobody listens
@@ -382,19 +394,19 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /** Rejects unless jobs may be added to these partitions. */
-  async #enter(partitions: readonly number[]): Promise<void> {
-    this.#isKnown ??= this.#compare().catch((error: unknown) => {
-      this.#isKnown = undefined;
+  async #checkOpen(partitions: readonly number[]): Promise<void> {
+    this.#divisionCheck ??= this.#compare().catch((error: unknown) => {
+      this.#divisionCheck = undefined;
       throw error;
     });
-    await this.#isKnown;
+    await this.#divisionCheck;
     await Promise.all(
-      partitions.map(async (partition) => await this.#doors[partition]?.pass(this.name, this.partitions)),
+      partitions.map(async (partition) => await this.#doors[partition]?.assertOpen(this.name, this.partitions)),
     );
   }
 
   async #compare(): Promise<void> {
-    const fault = faultOf(this.#division, await this.#record.ask("look"));
+    const fault = divisionFaultOf(this.#division, await this.#record.run("register"));
     if (fault !== undefined) throw fault;
   }
 }

@@ -1,12 +1,12 @@
 /**
- * More partitions, or fewer: the queue is drained in its old division, and goes on in the new one.
+ * Moves a queue to more or fewer partitions: the old division is drained before the new one starts.
  *
- * Producers of the new division may add from the moment at which the move is announced; their jobs wait. Those of the
- * old one are refused. When every job of the old division has ended, the workers of the new one begin. So jobs of a key
- * keep their order, and no two of them run at once.
+ * Once the move is announced, producers of the new division can add jobs, which wait. Producers of the old division are
+ * rejected. When all jobs of the old division have ended, the workers of the new division start. Jobs of a key
+ * therefore keep their order, and never run at the same time.
  *
- * Not guaranteed: that a producer is refused which was frozen between its look at the partition and its `add`. Its job
- * stays in the old division, and the next call of `moveFrom` counts it.
+ * Not guaranteed: that the check rejects a producer that was frozen between the check and its `add`. The job of such a
+ * producer stays in the old division, and the next call of `moveFrom` counts it.
  */
 import type { Clock } from "@x/redlock-core";
 import { abortSignal, callback, Schema, sleep } from "@x/redlock-core/kit";
@@ -18,11 +18,17 @@ import { type Division, divisionOf } from "./options.ts";
 import { PARTITIONS } from "./rules/partition.ts";
 
 export interface MoveOptions {
-  /** The servers of the old partitions, beginning with the same one. Default: where the new ones are. */
+  /**
+   * Servers of the old partitions, beginning with the server of the new partitions' record. Default: the new
+   * partitions' servers.
+   */
   readonly connection?: ConnectionOptions | readonly ConnectionOptions[] | undefined;
-  /** Ends the waiting. The move stays announced, and the next call goes on with it. If it has aborted, none begins. */
+  /**
+   * Ends the wait. The move remains announced, and the next call continues it. If the signal has already aborted, no
+   * move begins.
+   */
   readonly signal?: AbortSignal | undefined;
-  /** Is called every second with the number of jobs that the old division still has. */
+  /** Called every second with the number of jobs in the old division that have not ended. */
   readonly onProgress?: ((left: number) => void) | undefined;
 }
 
@@ -30,9 +36,9 @@ interface NewDivision {
   readonly clock: Clock;
   readonly record: LayoutRecord;
   readonly doors: readonly Door[];
-  /** Adds a job scheduler of the old division to the new one, unless that has it already. */
+  /** Adds a job scheduler of the old division to the new one, unless the new one already has it. */
   readonly addScheduler: (scheduler: Scheduler) => Promise<void>;
-  /** Called with the errors of the connections to the old division. */
+  /** Called with connection errors of the old division. */
   readonly onError: (error: Error) => void;
 }
 
@@ -47,8 +53,9 @@ const COUNT_EVERY_MS = 1_000;
 const ENDED: ReadonlySet<string> = new Set(["completed", "failed"]);
 
 /**
- * Moves a queue to the division `to`, and resolves with the number of jobs that the old one has left: 0.
- * @throws TypeError, RangeError for bad options, before anything is sent.
+ * Moves a queue to the division `to`. Resolves with 0, or with the number of jobs in the old division if an earlier
+ * call has already finished the move.
+ * @throws TypeError, RangeError for invalid options, before anything is sent.
  */
 export async function moveQueue(
   to: Division,
@@ -58,34 +65,37 @@ export async function moveQueue(
 ): Promise<number> {
   PARTITIONS.of("from", from);
   if (from === to.partitions) {
-    throw new RangeError(`from must be another number than partitions (${from}), got ${from}`);
+    throw new RangeError(`from must differ from partitions (${from}), got ${from}`);
   }
   const { connection = to.servers, signal, onProgress } = OPTIONS.resolve(given);
   const old = divisionOf(to.name, { partitions: from, connection, prefix: to.prefix });
   signal?.throwIfAborted();
-  const announced = await record.ask("announce", from);
-  // Where it is about to be moved away again, that is to be finished first.
+  const announced = await record.run("announce", from);
+  // A move away from this division that has been announced must be finished first.
   const isMoved = announced.partitions === to.partitions && announced.next === undefined;
   if (!isMoved && (announced.partitions !== from || announced.next !== to.partitions)) {
-    throw new DivisionMismatchError(to.name, `moveFrom(${from}) was called, but ${whyNot(announced, to.partitions)}`);
+    throw new DivisionMismatchError(
+      to.name,
+      `moveFrom(${from}) was called, but ${explainRefusal(announced, to.partitions)}`,
+    );
   }
   const queues = old.places.map(({ queue, connection }) => new Queue(queue, { connection, prefix: to.prefix }));
   for (const queue of queues) queue.on("error", onError);
   try {
     if (!isMoved) {
       await checkOld(new LayoutRecord(old, queueRedisOf(queues[0] as Queue)), old, announced);
-      // An earlier move may have led away from this division.
+      // Opens the partitions of this division, which an earlier move may have closed.
       await Promise.all(doors.map(async (door) => await door.open()));
     }
     await Promise.all(queues.map(async (queue) => await new Door(queueRedisOf(queue), clock).close(to.partitions)));
-    // Until every producer knows, and what it had sent is there.
+    // Waits until every producer knows of the closed partitions, and all jobs that were sent before have arrived.
     await sleep(clock, 2 * KNOWN_AFTER_MS, signal);
     await Promise.all(queues.map(async (queue) => await moveSchedulers(queue, addScheduler)));
     for (;;) {
       const left = (await Promise.all(queues.map(jobsLeft))).reduce((sum, count) => sum + count, 0);
       onProgress?.(left);
       if (left === 0 || isMoved) {
-        if (!isMoved) await record.ask("moved", from);
+        if (!isMoved) await record.run("moved", from);
         return left;
       }
       await sleep(clock, COUNT_EVERY_MS, signal);
@@ -95,15 +105,15 @@ export async function moveQueue(
   }
 }
 
-/** Returns what a queue has instead, and what to do about it. */
-function whyNot({ partitions, next }: Layout, to: number): string {
+/** Returns the queue's actual layout and the next step, as text. */
+function explainRefusal({ partitions, next }: Layout, to: number): string {
   if (partitions === 0) return "the queue has no partitions yet: add jobs, there is nothing to move";
   const has = `the queue has ${partitions} partitions`;
   if (next === undefined || next === to) return `${has}: call moveFrom(${partitions})`;
   return `${has} and is being moved to ${next}: finish that first, with moveFrom(${partitions}) where partitions is ${next}`;
 }
 
-/** Throws unless the old division has the servers that its processes have: jobs there would not be seen. */
+/** Throws if `connection` does not name the servers of the old division. Jobs on other servers would be overlooked. */
 async function checkOld(record: LayoutRecord, old: Division, announced: Layout): Promise<void> {
   const { servers } = old;
   if (announced.servers !== servers.length) {
@@ -111,7 +121,7 @@ async function checkOld(record: LayoutRecord, old: Division, announced: Layout):
       `connection must have the ${announced.servers} servers of the old partitions, got ${servers.length}`,
     );
   }
-  const { partitions, next } = await record.ask("read");
+  const { partitions, next } = await record.run("read");
   if (partitions !== announced.partitions || next !== announced.next) {
     throw new RangeError(`connection must begin with the server on which the new partitions begin, got another one`);
   }
@@ -122,18 +132,21 @@ async function jobsLeft(queue: Queue): Promise<number> {
   return counts.reduce((sum, [state, count]) => (ENDED.has(state) ? sum : sum + count), 0);
 }
 
-/** Returns how the scheduler goes on: at the same times, as often as is left. It is undefined if none is left. */
+/**
+ * Returns the scheduler's remaining schedule: the same times, and the remaining number of jobs. Undefined if no job
+ * remains.
+ */
 export function repeatOf(scheduler: Scheduler): Omit<RepeatOptions, "key"> | undefined {
   const { pattern, every, tz, endDate, next, offset = 0, iterationCount = 0 } = scheduler;
   const limit = scheduler.limit === undefined ? undefined : scheduler.limit - iterationCount;
   if (limit !== undefined && limit <= 0) return undefined;
-  // Without either, BullMQ begins an interval at once.
+  // Without an offset or a start date, BullMQ starts an interval immediately.
   const phase = every === undefined ? {} : offset > 0 ? { offset } : { startDate: next };
   const repeat = { pattern, every, tz, startDate: scheduler.startDate, endDate, limit, ...phase };
   return Object.fromEntries(Object.entries(repeat).filter(([, value]) => (value ?? undefined) !== undefined));
 }
 
-/** Adds each scheduler before it removes it: one that fires in that moment may fire twice, and none is lost. */
+/** Adds each scheduler before removing the old one. A scheduler may fire twice in that moment, but none is lost. */
 async function moveSchedulers(queue: Queue, addScheduler: NewDivision["addScheduler"]): Promise<void> {
   for (const scheduler of await queue.getJobSchedulers()) {
     await addScheduler(scheduler);

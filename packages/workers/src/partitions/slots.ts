@@ -1,16 +1,19 @@
 /**
- * One concurrency for the workers of all partitions. A job has a slot from before it is fetched until it has ended.
+ * Limits the number of running jobs over the workers of all partitions. A job has a slot from before its fetch until
+ * its end.
  *
- * Slots are given in the order of asking. A partition that fetches its next job with the end of another keeps the slot,
- * which saves a request. It gives it up where another partition has waited for more than `PATIENCE_MS`. So none
- * starves, however long the backlogs of the others are.
+ * Slots are assigned in the order of the requests. A partition that fetches its next job together with the end of
+ * another job keeps the slot, which saves a request. If another partition has waited longer than `PATIENCE_MS`, the
+ * slot is released instead. No partition starves, regardless of the others' backlogs.
  */
 import type { Clock } from "@x/redlock-core";
 
-/** This is long beside a round trip, and short beside what a user notices. */
+/** Long compared with a round trip, and short compared with delays that users notice. */
 export const PATIENCE_MS = 50;
 
-/** A slot is others' meanwhile if Redis takes longer than this to answer: a server that hangs keeps none. */
+/**
+ * If Redis takes longer than this to reply, the slot is lent to other partitions. A server that hangs keeps no slots.
+ */
 const LATE_MS = 1_000;
 
 interface Waiter {
@@ -29,12 +32,12 @@ export class Slots {
     this.#clock = clock;
   }
 
-  /** Whether `take` would resolve at once. */
+  /** Whether `take` would resolve immediately. */
   get isFree(): boolean {
     return this.#free > 0 && this.#waiting.length === 0;
   }
 
-  /** Resolves true when `owner` has a slot, or false when its wait was cancelled. */
+  /** Resolves with true when `owner` has a slot, or with false when its wait was cancelled. */
   take(owner: object): Promise<boolean> {
     if (this.isFree) {
       this.#free -= 1;
@@ -46,25 +49,25 @@ export class Slots {
     });
   }
 
-  /** Takes a slot, also if none is free. */
+  /** Takes a slot even if none is free. */
   takeAnyway(): void {
     this.#free -= 1;
   }
 
-  give(): void {
+  release(): void {
     const next = this.#free < 0 ? undefined : this.#waiting.shift();
     if (next === undefined) this.#free += 1;
     else next.resolve(true);
   }
 
-  /** Tells whether `owner` may use a slot of its own for its next job. */
+  /** Reports whether `owner` may use one of its slots for its next job. */
   mayKeep(owner: object): boolean {
     if (this.#free < 0) return false;
     const other = this.#waiting.find((waiter) => waiter.owner !== owner);
     return other === undefined || this.#clock.monotonicMs() - other.sinceMs <= PATIENCE_MS;
   }
 
-  /** Ends what `owner` waits for, without a slot. */
+  /** Ends the waits of `owner`, which receive no slot. */
   cancel(owner: object): void {
     const own = this.#waiting.filter((waiter) => waiter.owner === owner);
     this.#waiting = this.#waiting.filter((waiter) => waiter.owner !== owner);
@@ -84,23 +87,26 @@ export class Slot {
     this.#clock = clock;
   }
 
-  /** Redis is asked now, and nothing of the job runs. */
+  /** Called when Redis is asked while the job is not running. After `LATE_MS` the slot is lent to others. */
   lend(): void {
     this.#cancelTimer = this.#clock.schedule(LATE_MS, () => {
       this.#isLent = true;
-      this.#slots.give();
+      this.#slots.release();
     });
   }
 
-  /** Redis has answered. If others have the slot meanwhile, there is one job more than `concurrency` for a moment. */
+  /**
+   * Called when Redis has replied. If the slot was lent in the meantime, one more job than `concurrency` runs for a
+   * moment.
+   */
   takeBack(): void {
     this.#cancelTimer();
     if (this.#isLent) this.#slots.takeAnyway();
     this.#isLent = false;
   }
 
-  give(): void {
+  release(): void {
     this.takeBack();
-    this.#slots.give();
+    this.#slots.release();
   }
 }

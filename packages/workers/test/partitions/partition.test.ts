@@ -3,7 +3,7 @@ import { crc32 } from "node:zlib";
 import { partitionOf, queueName } from "@x/workers/partitions";
 import { array, assert, constantFrom, integer, property, string } from "fast-check";
 import { describe, expect, it } from "vitest";
-import { whereIs } from "../../src/partitions/rules/partition.ts";
+import { findPartition } from "../../src/partitions/rules/partition.ts";
 import { keyFault } from "../../src/rules/entity-key.ts";
 
 const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
@@ -62,7 +62,7 @@ describe("a job with several keys", () => {
     assert(
       property(array(integer({ min: 0, max: 99 }), { minLength: 1, maxLength: 16 }), (numbers) => {
         expect(
-          whereIs(
+          findPartition(
             numbers.map((n) => `{t}${n}`),
             8,
           ),
@@ -72,12 +72,12 @@ describe("a job with several keys", () => {
   });
 
   it("is refused if they do not, with what to do", () => {
-    expect(whereIs(["42", "ключ"], 8)).toEqual({
-      fault: '"42" is of partition 0 and "ключ" of 2: give them a common part in braces',
+    expect(findPartition(["42", "ключ"], 8)).toEqual({
+      fault: '"42" belongs to partition 0 and "ключ" to 2: give them a common part in braces',
     });
   });
 
   it("has none without a key", () => {
-    expect(whereIs(undefined, 8)).toEqual({ partition: undefined });
+    expect(findPartition(undefined, 8)).toEqual({ partition: undefined });
   });
 });

@@ -381,7 +381,7 @@ describe("a queue in partitions", () => {
     const error = await failed;
     expect(error).toBeInstanceOf(JobKeyError);
     expect(error.message).toContain(
-      `is of partition ${partition}, and the job was added to ${(partition + 1) % PARTITIONS}`,
+      `belongs to partition ${partition}, but the job was added to partition ${(partition + 1) % PARTITIONS}`,
     );
     expect(lab.ran).toEqual([]);
   });
@@ -434,7 +434,7 @@ describe("a queue in partitions", () => {
         data: { k: "42", i: 0 },
         children: [{ name: "c", queueName: "q", data: { k: "b", i: 0 } }],
       }),
-    ).rejects.toThrow(/must be of one partition, got/);
+    ).rejects.toThrow(/must belong to one partition, got/);
 
     await queue.upsertJobScheduler("nightly", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "a", i: 9 } });
     await queue.upsertJobScheduler("nightly", { pattern: "0 4 * * *" }, { name: "tick", data: { k: "b", i: 9 } });
@@ -681,7 +681,7 @@ describe("bad input", () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     await expect(queue.add("job", { k: "", i: 0 })).rejects.toThrow(/the job's key is empty/);
-    await expect(queue.add("job", { k: ["42", "b"], i: 0 })).rejects.toThrow(/is of partition/);
+    await expect(queue.add("job", { k: ["42", "b"], i: 0 })).rejects.toThrow(/belongs to partition/);
     // A queue that is opened says so in its meta.
     const keys = await lab.redis.keys("*");
     expect(keys.filter((name) => !name.endsWith(":meta"))).toEqual([]);

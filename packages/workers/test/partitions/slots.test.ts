@@ -11,8 +11,8 @@ describe("the slots of all partitions", () => {
     expect(await slots.take(a)).toBe(true);
     const order: string[] = [];
     const waits = [slots.take(b).then(() => order.push("b")), slots.take(c).then(() => order.push("c"))];
-    slots.give();
-    slots.give();
+    slots.release();
+    slots.release();
     await Promise.all(waits);
     expect(order).toEqual(["b", "c"]);
   });
@@ -21,7 +21,7 @@ describe("the slots of all partitions", () => {
     const slots = new Slots(1, new ManualClock());
     await slots.take(a);
     const first = slots.take(b);
-    slots.give();
+    slots.release();
     await first;
     let isServed = false;
     void slots.take(c).then(() => (isServed = true));
@@ -48,7 +48,7 @@ describe("the slots of all partitions", () => {
     const [mine, theirs] = [slots.take(b), slots.take(c)];
     slots.cancel(b);
     expect(await mine).toBe(false);
-    slots.give();
+    slots.release();
     expect(await theirs).toBe(true);
   });
 
@@ -62,12 +62,12 @@ describe("the slots of all partitions", () => {
     await clock.advance(1_000);
     expect(await other).toBe(true);
     slot.takeBack();
-    slots.give();
+    slots.release();
     let isServed = false;
     const next = slots.take(c).then(() => (isServed = true));
     await Promise.resolve();
     expect(isServed).toBe(false);
-    slot.give();
+    slot.release();
     await next;
   });
 

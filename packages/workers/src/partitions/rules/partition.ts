@@ -1,12 +1,12 @@
 /**
- * Pure: which partition a key is of, and the names of the partitions' queues. Producers in other languages follow the
- * same two lines; docs/workers/partitions-producers.md has them, with test vectors.
+ * Pure: the partition of a key, and the names of the partitions' queues. Producers in other languages follow the same
+ * two rules, which docs/workers/partitions-producers.md lists with test vectors.
  */
 import { crc32 } from "node:zlib";
 import { Check, integer, textLike } from "@x/redlock-core/kit";
 import { KEY, pinOfValue } from "../../rules/entity-key.ts";
 
-/** More than any Redis Cluster has use for: each partition costs a connection per process. */
+/** More than any Redis Cluster needs. Each partition costs a connection for each process. */
 const MAX_PARTITIONS = 1_024;
 
 export const PARTITIONS: Check<number> = integer({ min: 1, max: MAX_PARTITIONS, unit: "" });
@@ -15,19 +15,19 @@ export const QUEUE_NAME: Check<string> = textLike("a string of 1 to 256 characte
 );
 const PARTITION = integer({ min: 0, unit: "" });
 const SERVERS = new Check<readonly unknown[]>({
-  rule: "a list of one server or more",
+  rule: "a list of at least one server",
   faultOf: (value) => {
     if (!Array.isArray(value)) return "type";
     return value.length > 0 ? undefined : "range";
   },
 });
-/** The first part in braces that is not empty. The expression is anchored, so it reads each brace once. */
+/** The first non-empty part in braces. The expression is anchored, so that it reads each brace only once. */
 const TAG = /^(?:[^{]|\{\})*\{([^}]+)\}/;
 
 /**
- * Returns the partition of a key: CRC-32 of its UTF-8 bytes, modulo the number of partitions. If the key has a part in
- * braces, as in a Redis Cluster, only the first one counts.
- * @throws TypeError, RangeError if there can be no such key, or not so many partitions.
+ * Returns the partition of a key: CRC-32 of the key's UTF-8 bytes, modulo the number of partitions. As in a Redis
+ * Cluster, only the first part in braces is used if the key has one.
+ * @throws TypeError, RangeError for an invalid key or number of partitions.
  */
 export function partitionOf(key: string, partitions: number): number {
   KEY.of("key", key);
@@ -39,9 +39,9 @@ function partitionAmong(key: string, partitions: number): number {
 }
 
 /**
- * Returns the name of a partition's queue. Its braces keep the queue's keys on one node of a Cluster. The number of
- * partitions is in it, so that nothing gets into a partition of another division.
- * @throws TypeError, RangeError for a name with a colon or a brace, and numbers that are none.
+ * Returns the name of a partition's queue. The braces keep the queue's Redis keys on one node of a Cluster. The name
+ * contains the number of partitions, so that no job is added to a partition of another division.
+ * @throws TypeError, RangeError for a name with a colon or a brace, and for invalid numbers.
  */
 export function queueName(name: string, partition: number, partitions: number): string {
   QUEUE_NAME.of("name", name);
@@ -51,8 +51,8 @@ export function queueName(name: string, partition: number, partitions: number): 
 }
 
 /**
- * Returns which of the servers has a partition: partition i is on server i modulo their number.
- * @throws TypeError, RangeError if there is no server, or can be no such partition.
+ * Returns the server of a partition: partition i is on server i modulo the number of servers.
+ * @throws TypeError, RangeError for an empty list of servers, and for an invalid partition.
  */
 export function serverOf<Server>(servers: readonly Server[], partition: number): Server {
   SERVERS.of("servers", servers);
@@ -60,8 +60,11 @@ export function serverOf<Server>(servers: readonly Server[], partition: number):
   return servers[partition % servers.length] as Server;
 }
 
-/** Adds up the counts of all partitions, by their names. Of the age of the oldest, the greatest counts. */
-export function sumsOf<Counts extends object>(counts: readonly Counts[]): Counts {
+/**
+ * Adds up the counts of all partitions by name. Counts that begin with `oldest` are ages, of which the greatest is
+ * used.
+ */
+export function sumCounts<Counts extends object>(counts: readonly Counts[]): Counts {
   const sums: Record<string, number> = {};
   for (const each of counts) {
     for (const [name, count] of Object.entries(each)) {
@@ -72,13 +75,13 @@ export function sumsOf<Counts extends object>(counts: readonly Counts[]): Counts
   return sums as Counts;
 }
 
-/** What a job's keys say about its partition. */
-type Whereabouts =
-  /** The keys are all of this partition; it is undefined if there is no key. */
+/** The partition of a job's keys, or why the keys have none in common. */
+type KeysPartition =
+  /** The partition of all keys. Undefined if there is no key. */
   { readonly partition: number | undefined } | { readonly fault: string };
 
-/** Returns the partition of what a path or a function made of a job's data. */
-export function whereIs(value: unknown, partitions: number): Whereabouts {
+/** Returns the partition of the keys that a path or a function has found for a job. */
+export function findPartition(value: unknown, partitions: number): KeysPartition {
   const pin = pinOfValue(value);
   if (pin.kind === "fault") return pin;
   const [first, ...others] = pin.kind === "keys" ? pin.keys : [];
@@ -88,5 +91,5 @@ export function whereIs(value: unknown, partitions: number): Whereabouts {
   if (other === undefined) return { partition };
   const [a, b] = [first, other].map((key) => JSON.stringify(key));
   const there = partitionAmong(other, partitions);
-  return { fault: `${a} is of partition ${partition} and ${b} of ${there}: give them a common part in braces` };
+  return { fault: `${a} belongs to partition ${partition} and ${b} to ${there}: give them a common part in braces` };
 }
