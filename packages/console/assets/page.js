@@ -2,7 +2,7 @@
 // oxlint-disable unicorn/prefer-add-event-listener -- what is written again replaces what its buttons do
 /** @typedef {import("../src/page/state.ts").PageState} PageState */
 /** @typedef {import("../src/page/state.ts").TickView} TickView */
-/** @typedef {{ label: string, about: string, run: () => void, marks?: readonly TickView["outcome"][] }} CellButton */
+/** @typedef {{ label: string, about: string, run: () => void, marks?: readonly TickView["outcome"][], isAction?: boolean }} CellButton */
 /** @typedef {{ text: string, tone?: string, buttons?: CellButton[] }} Cell */
 
 const PAGE_ROWS = 25;
@@ -22,6 +22,8 @@ let source;
 let latest;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let hiding;
+/** Whether too few nodes answer: what is shown is old, and nothing can be changed. */
+let isAway = false;
 
 /** @param {string} selector @returns {HTMLElement} */
 function element(selector) {
@@ -51,6 +53,24 @@ function duration(ms) {
 /** @param {number} value */
 function count(value) {
   return value.toLocaleString("en-US");
+}
+
+/**
+ * Shows control characters as escapes: the slot of a key in a lock's name has one.
+ *
+ * @param {string} text
+ */
+function printable(text) {
+  // oxlint-disable-next-line no-control-regex -- these are the characters to show
+  return text.replaceAll(
+    /[\u0000-\u001f\u007f-\u009f]/g,
+    (each) => `\\x${each.charCodeAt(0).toString(16).padStart(2, "0")}`,
+  );
+}
+
+/** @param {number} value @param {string} noun */
+function counted(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
 /** @param {number} ms */
@@ -105,7 +125,8 @@ function newRow(key) {
 }
 
 /** @param {HTMLTableRowElement} row @param {number} column @param {Cell} cell @param {string} label */
-function fill(row, column, { text, tone, buttons = [] }, label) {
+function fill(row, column, { text: given, tone, buttons = [] }, label) {
+  const text = printable(given);
   let cell = row.cells[column];
   if (cell === undefined) {
     cell = row.insertCell();
@@ -129,9 +150,11 @@ function fill(row, column, { text, tone, buttons = [] }, label) {
     );
   }
   // A button that stays is the same element as before, whatever it says now: it may have the focus.
-  buttons.forEach(({ label, about, run, marks }, at) => {
+  buttons.forEach(({ label, about: given, run, marks, isAction = false }, at) => {
+    const about = printable(given);
     const button = /** @type {HTMLButtonElement} */ (cell.children[at]);
     button.onclick = run;
+    button.disabled = isAction && isAway;
     const says = `${label}\n${about}\n${marks?.join() ?? ""}`;
     if (button.dataset["says"] === says) return;
     button.dataset["says"] = says;
@@ -209,10 +232,12 @@ function want(change) {
 
 /** @param {string} label @param {string} question @param {Record<string, string>} about */
 function action(label, question, about) {
+  const { name, key, resource } = about;
   return {
     label,
-    about: `${label}: ${Object.values(about).slice(1).join(" ")}`,
+    about: `${label}: ${name ?? key ?? resource}`,
     run: () => ask(label, question, about),
+    isAction: true,
   };
 }
 
@@ -232,6 +257,7 @@ function show(state) {
   const { now, nodes, locks, schedules } = state;
   write("#mode", state.actions ? "actions are allowed" : "read-only");
   const problem = nodes.error ?? locks.error;
+  isAway = problem !== undefined;
   const banner = element("#banner");
   banner.hidden = problem === undefined;
   write(
@@ -243,7 +269,7 @@ function show(state) {
   const connection = element("#connection");
   const { answering = 0, nodes: all = [], quorum = 0 } = nodes.value ?? {};
   connection.className = `pill ${problem !== undefined ? "bad" : answering < all.length ? "warn" : "good"}`;
-  write("#connection", `live, ${answering} of ${all.length} nodes answer`);
+  write("#connection", `${isAway ? "" : "live, "}${count(answering)} of ${counted(all.length, "node")} answer`);
   showNodes(state, quorum);
   showElections(state);
   element("#schedules-section").hidden = schedules.value === undefined && schedules.error === undefined;
@@ -369,10 +395,10 @@ function showElection(card, { name, leader, error, terms }, { now, actions }) {
       ? `not known: ${error}`
       : leader === undefined
         ? "nobody leads"
-        : `${leader.id} leads for ${duration(now - leader.since)}, term ${leader.term}${value}; lease ends in ${duration(leader.expiresInMs)} unless renewed`;
+        : `${leader.id} has led for ${duration(now - leader.since)}, term ${leader.term}${value}; lease ends in ${duration(leader.expiresInMs)} unless renewed`;
   const tone = error !== undefined || leader === undefined ? "bad" : "";
   if (text.className !== tone) text.className = tone;
-  if (text.textContent !== said) text.textContent = said;
+  if (text.textContent !== printable(said)) text.textContent = printable(said);
   let button = card.querySelector("button");
   if (actions && button === null && name.length <= LONGEST_NAME) {
     button = document.createElement("button");
@@ -383,6 +409,7 @@ function showElection(card, { name, leader, error, terms }, { now, actions }) {
       ask("Ask to resign", `The leader of ${name} drains, and another one leads.`, { do: "resign", election: name });
     card.append(button);
   }
+  if (button !== null) button.disabled = isAway || leader === undefined;
   const first = terms[0]?.since ?? now;
   const from = Math.min(first, now - 10_000);
   const place = (/** @type {number} */ ms) =>
@@ -441,13 +468,16 @@ const TONES = { run: "", running: "", skipped: "warn", failed: "bad", unfinished
 /** @param {PageState} state */
 function showSchedules({ schedules, now, actions }) {
   const { schedules: list = [], total = 0 } = schedules.value ?? {};
-  write("#schedules-note", schedules.error === undefined ? `${total} schedules` : `not known: ${schedules.error}`);
+  write(
+    "#schedules-note",
+    schedules.error === undefined ? counted(total, "schedule") : `not known: ${schedules.error}`,
+  );
   table(
     "#schedules",
     [
       "Schedule",
       "Last",
-      "Came to",
+      "Outcome",
       "Late",
       "History",
       "Next",
@@ -488,8 +518,8 @@ function showSchedules({ schedules, now, actions }) {
                     },
                   ]),
           },
-          { text: moment(next, now) },
-          { text: missed === 0 ? "" : String(missed), tone: "warn" },
+          { text: next !== undefined && next <= now ? `due ${moment(next, now)}` : moment(next, now) },
+          { text: missed === 0 ? "" : count(missed), tone: "warn" },
           {
             text: [paused ? "paused" : "", running === 0 ? "" : `${running} running`]
               .filter((text) => text !== "")
@@ -525,14 +555,14 @@ function showSchedules({ schedules, now, actions }) {
 /** @param {PageState} state */
 function showLocks({ locks, now, actions }) {
   const { locks: list = [], total = 0, found = 0, isComplete = false } = locks.value ?? {};
-  const known = `${total} ${total === 1 ? "lock" : "locks"}${isComplete ? "" : ", still looking for more"}`;
+  const known = `${counted(total, "lock")}${isComplete ? "" : ", still looking for more"}`;
   write(
     "#locks-note",
-    `${wanted.findLock === "" ? known : `${found} of ${known}`}. First those with most waiters, then the oldest.`,
+    `${wanted.findLock === "" ? known : `${count(found)} of ${known}`}. First those with most waiters, then the oldest.`,
   );
   table(
     "#locks",
-    ["Resource", "State", "Holder", "Held since", "Ends in", "Waiters", "Nodes", ...(actions ? ["Actions"] : [])],
+    ["Resource", "State", "Holder", "First seen", "Ends in", "Waiters", "Nodes", ...(actions ? ["Actions"] : [])],
     list.map(({ resource, state, owner, holder, seenAt, remainingMs, waiters, votes }) => ({
       key: resource,
       cells: [
@@ -543,7 +573,7 @@ function showLocks({ locks, now, actions }) {
         { text: state === "reserved" ? "" : (owner ?? `client ${holder}`) },
         { text: moment(seenAt, now) },
         { text: remainingMs < 0 ? "never" : duration(remainingMs), tone: remainingMs < 0 ? "warn" : "" },
-        { text: waiters === 0 ? "" : String(waiters) },
+        { text: waiters === 0 ? "" : count(waiters) },
         { text: String(votes) },
         ...(actions
           ? [
@@ -560,7 +590,7 @@ function showLocks({ locks, now, actions }) {
           : []),
       ],
     })),
-    "none",
+    isAway ? "not known" : "none",
   );
   pages("#locks-pages", wanted.locks, found, (page) => want({ locks: page }));
 }
@@ -593,7 +623,7 @@ function showKeys({ queues, keys, now, actions }) {
         { text: limited === 0 ? "" : count(limited), tone: "warn" },
         { text: count(longestLine) },
         { text: count(busyKeys) },
-        { text: pausedKeys === 0 ? "" : String(pausedKeys), tone: "warn" },
+        { text: pausedKeys === 0 ? "" : count(pausedKeys), tone: "warn" },
         asOf(error, at, now),
       ],
     })),
@@ -605,7 +635,9 @@ function showKeys({ queues, keys, now, actions }) {
   write("#queue-title", `Keys of ${queue}`);
   write(
     "#keys-note",
-    keys === undefined ? "" : `${keys.found} of ${keys.total} keys. First those with the longest lines.`,
+    keys === undefined
+      ? ""
+      : `${count(keys.found)} of ${counted(keys.total, "key")}. First those with the longest lines.`,
   );
   table(
     "#keys",
@@ -614,7 +646,7 @@ function showKeys({ queues, keys, now, actions }) {
       key,
       cells: [
         { text: key },
-        { text: String(parked) },
+        { text: count(parked) },
         { text: holders.map((id) => `job ${id}`).join(", ") },
         { text: sinceMs === undefined ? "" : moment(sinceMs, now + 1) },
         why({ parked, holder, sinceMs, paused, isStalled, limitedUntilMs, now }),
@@ -739,7 +771,7 @@ async function explain(queue, key) {
     for (const { job, why } of reasons) list.append(item(`Job ${job} ${why}`));
     body.append(list, parked.length === 0 ? "Nobody waits." : `In line: ${parked.join(", ")}`);
   }
-  openDialog(`Key ${key}`, undefined);
+  openDialog(`Key ${printable(key)}`, undefined);
 }
 
 /** @param {string} scheduler @param {string} name */
@@ -758,7 +790,7 @@ async function showHistory(scheduler, name) {
     body.replaceChildren(list);
     table(
       "#history",
-      ["Due", "Came to", "Late", "Took", "Attempt", "Why"],
+      ["Due", "Outcome", "Late", "Took", "Attempt", "Why"],
       ticks.map(({ outcome, at, lateMs, tookMs, attempt, error, reason, count }, place) => ({
         key: String(place + 1),
         cells: [
@@ -773,12 +805,12 @@ async function showHistory(scheduler, name) {
       "nothing is known",
     );
   }
-  openDialog(`History of ${name}`, undefined);
+  openDialog(`History of ${printable(name)}`, undefined);
 }
 
 /** @param {string} label @param {string} question @param {Record<string, string>} about */
 function ask(label, question, about) {
-  element("#dialog-body").replaceChildren(question);
+  element("#dialog-body").replaceChildren(printable(question));
   openDialog(`${label}?`, { label, run: () => void act(about) });
 }
 

@@ -331,11 +331,14 @@ describe("keys", () => {
     await expect.poll(async () => (await worker.counts()).parked).toBe(2);
 
     const top = await run(["keys", "top", "console"]);
-    expect(top.text).toContain("console: 1 run, 0 can run, 2 wait for their key; 1 keys are busy, 0 paused");
+    expect(top.text).toContain("console: 1 run, 0 can run, 2 wait for their key; busy keys: 1, paused: 0");
     expect(top.text).toMatch(/42 +│ 2 +│ 1/);
     const explained = await run(["keys", "explain", "console", ids[2] ?? ""]);
     expect(explained.text).toContain('key "42": behind 1 other job, job 1 has it');
     expect(await run(["keys", "explain", "console", "no-such-job"])).toMatchObject({ code: 1 });
+    expect((await run(["keys", "jobs", "console", "42"])).text).toContain("key 42: job 1 has it, 2 wait\n");
+    const first = await run(["keys", "jobs", "console", "42", "--limit", "1"]);
+    expect(first.text).toContain("key 42: job 1 has it, the first 1 in line\n");
     const inLine = await run(["keys", "jobs", "console", "42", "--json"]);
     expect(JSON.parse(inLine.text)).toMatchObject({ holder: ids[0], holders: [ids[0]], parked: ids.slice(1) });
 
@@ -454,7 +457,7 @@ describe("keys", () => {
       expect(new Set(keys.map((key) => partitionOf(key, 4))).size).toBeGreaterThan(1);
       expect(setups).toMatchObject([{ key: "account", onFailure: "halt" }]);
       const { text, code } = await run(["keys", "top", "divided"]);
-      expect(text).toContain("divided: 0 run, 0 can run, 6 wait for their key; 0 keys are busy, 6 paused");
+      expect(text).toContain("divided: 0 run, 0 can run, 6 wait for their key; busy keys: 0, paused: 6");
       expect(code).toBe(0);
       expect((await run(["keys", "jobs", "divided", "3"])).text).toContain("key 3: ");
       expect((await run(["keys", "pause", "divided", "new", "--yes"])).text).toBe("key new is paused\n");

@@ -51,7 +51,7 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
       const { runnable, active, parked, busyKeys, pausedKeys } = counts;
       output.line(
         `${options.queue}: ${active} run, ${runnable} can run, ${parked} wait for their key; ` +
-          `${busyKeys} keys are busy, ${pausedKeys} paused`,
+          `busy keys: ${busyKeys}, paused: ${pausedKeys}`,
       );
       if (top.length === 0) return;
       const now = systemClock.wallMs();
@@ -99,8 +99,10 @@ export async function jobsOfKey(
     const jobs = await worker.jobsOf(options.key, { limit: options.limit });
     output.answer(jobs, () => {
       const holder = jobs.holder === undefined ? "nobody" : `job ${jobs.holder}`;
-      output.line(`key ${options.key}: ${holder} has it, ${jobs.parked.length} wait`);
-      for (const [index, jobId] of jobs.parked.entries()) output.line(`${index + 1}. ${jobId}`);
+      const { parked } = jobs;
+      const line = parked.length < options.limit ? `${parked.length} wait` : `the first ${parked.length} in line`;
+      output.line(`key ${options.key}: ${holder} has it, ${line}`);
+      for (const [index, jobId] of parked.entries()) output.line(`${index + 1}. ${jobId}`);
     });
     return true;
   });

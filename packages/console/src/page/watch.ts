@@ -214,6 +214,8 @@ export class Watch {
   async #run(): Promise<void> {
     const running = new AbortController();
     this.#running = running;
+    // What the last audience saw may be long ago: the first look reads everything.
+    this.#looks = 0;
     while (!running.signal.aborted) {
       await this.#look();
       for (const viewer of this.#viewers) viewer.tell(this.textFor(viewer.wanted));
@@ -241,6 +243,8 @@ export class Watch {
     this.#looks += 1;
     this.#turns.renew();
     const viewers = [...this.#viewers].map(({ wanted }) => wanted);
+    const answering = this.#nodes.section.value?.answering;
+    const checked = at % CHECK_LOOKS === 0;
     await Promise.all([
       this.#nodes.look(),
       this.elections.look(),
@@ -248,8 +252,11 @@ export class Watch {
       this.#lookAtSchedules(),
       ...(at % QUARANTINE_LOOKS === 0 ? [this.#quarantine.look()] : []),
       ...(at % OUTBOX_LOOKS === 0 ? [this.#outboxes.look()] : []),
-      ...(at % CHECK_LOOKS === 0 ? [this.#findings.look()] : []),
+      ...(checked ? [this.#findings.look()] : []),
     ]);
+    // A finding about a node that was away is wrong once the node answers again.
+    const hasChanged = this.#nodes.section.value?.answering !== answering;
+    if (hasChanged && !checked && this.#viewers.size > 0) await this.#findings.look();
   }
 
   async #lookAtNodes(): Promise<NodesView> {
