@@ -72,7 +72,7 @@ export function drawSetting(random: SeededRandom, options: SettingOptions): Sett
     driftFactor: random.pick([0.01, 0.05]),
     retryJitter: random.pick([0, 0, 10, 50]),
     forceChance: random.chance(0.15) ? 0.1 : 0,
-    // Tokens keep their order over a loss of data only while clocks agree better than maxTtl (promise 2 of redlock-core's README).
+    // Tokens keep their order over a loss of data only while clocks agree better than maxTtl - nodeTimeout (promise 2 of redlock-core's README).
     skewMs: losesData ? 40 : random.pick([0, 50, 2_000, 100_000]),
     network: {
       delayMs: random.between(0.1, 3),

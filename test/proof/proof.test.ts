@@ -1,0 +1,59 @@
+/** The lock protocol is proved, and the proof has power: it needs each protection, and notices a changed formula. */
+import { afterAll, describe, expect, it } from "vitest";
+import { ATTACKS, isNeeded, play } from "./attacks.ts";
+import { prove } from "./induction.ts";
+import { invariantOf } from "./invariant.ts";
+import { modelOf } from "./model.ts";
+import { PROTECTIONS } from "./protections.ts";
+import { readRules } from "./rules.ts";
+import { Solver } from "./solver.ts";
+import { CHANGES, isProvedWith, theoremsOf } from "./theorems.ts";
+
+const rules = readRules();
+const solver = new Solver();
+afterAll(() => solver[Symbol.asyncDispose]());
+
+/** Kept as a second line of defense: lock/extend.ts says what for. */
+const NOT_NEEDED = "a repaired node does not count";
+
+describe("the proof", () => {
+  const theorems = theoremsOf(rules).filter(({ isSlow }) => isSlow !== true);
+  it.each(theorems.map((each) => [each.name, each] as const))("proves: %s", async (_name, { check }) => {
+    expect(await check(solver)).toEqual([]);
+  });
+
+  it("needs every protection but one", () => {
+    const attacked = new Set<string>(ATTACKS.map(({ without }) => without));
+    expect(Object.keys(PROTECTIONS).filter((name) => !attacked.has(name))).toEqual([NOT_NEEDED]);
+  });
+
+  it("holds even if a repaired node counts", async () => {
+    const model = modelOf({ rules, nodes: 1, drift: 0.01, without: NOT_NEEDED });
+    const { failures } = await prove(solver, model, invariantOf(model), { stopsEarly: true });
+    expect(failures).toEqual([]);
+  });
+
+  it.each(ATTACKS.map((attack) => [attack.without, attack] as const))("needs: %s", async (_without, attack) => {
+    const broken = await play(solver, attack, { rules });
+    const kept = await play(solver, attack, { rules, isRemoved: false });
+    expect([broken.answer, kept.answer]).toEqual(["sat", "unsat"]);
+    expect(await isNeeded(solver, attack, rules)).toBe(true);
+  });
+
+  it.each(CHANGES.map((change) => [change.name, change] as const))(
+    "reads the formulas of the code: %s",
+    async (_name, change) => {
+      expect(await isProvedWith(solver, change)).toBe(change.isProved === true);
+    },
+  );
+
+  it("knows how far the wall clocks of clients may differ", async () => {
+    const attack = ATTACKS.find(({ without }) => without === "wall clocks that agree");
+    if (attack === undefined) throw new Error("no attack");
+    // (1 - d)(D - 300) - nodeTimeout / (1 - d), where D - 300 is maxTtl + drift: 10,102 ms, rounded up by less than one
+    const bound = 0.99 * 10_102 - 500 / 0.99;
+    const just = async (skew: number): Promise<string> =>
+      (await play(solver, attack, { rules, given: [`(<= skew ${skew})`] })).answer;
+    expect([await just(bound - 1), await just(bound + 60)]).toEqual(["unsat", "sat"]);
+  });
+});

@@ -1,0 +1,78 @@
+/** `npm run prove`: see `--help`. */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { ATTACKS, isNeeded, play, timelineOf } from "./attacks.ts";
+import { readRules } from "./rules.ts";
+import { Solver } from "./solver.ts";
+import { CHANGES, isProvedWith, theoremsOf } from "./theorems.ts";
+
+const HELP = `npm run prove -- [options]
+
+Proves the lock protocol with Z3, and shows what breaks without each protection.
+
+  --quick         leaves out the theorems that take longest
+  --dump FOLDER   also writes each question there as NNNN.smt2, for another solver, and Z3's answer as NNNN.answer
+`;
+
+const { values } = parseArgs({
+  options: {
+    quick: { type: "boolean", default: false },
+    dump: { type: "string" },
+    help: { type: "boolean", default: false },
+  },
+});
+
+const print = (text: string): void => void process.stdout.write(`${text}\n`);
+
+if (values.help) print(HELP);
+else await run();
+
+async function run(): Promise<void> {
+  const rules = readRules();
+  await using solver = new Solver();
+  if (values.dump !== undefined) dumpInto(solver, resolve(values.dump));
+  let failed = 0;
+  const judge = (isRight: boolean, text: string): void => {
+    if (!isRight) failed += 1;
+    print(`${isRight ? "ok    " : "FAILED"}  ${text}`);
+  };
+
+  for (const { name, isSlow, check } of theoremsOf(rules)) {
+    if (values.quick && isSlow === true) continue;
+    const before = solver.effort;
+    const failures = await check(solver);
+    const { questions, cpuMs } = solver.effort;
+    const seconds = ((cpuMs - before.cpuMs) / 1_000).toFixed(1);
+    judge(failures.length === 0, `${name} (${questions - before.questions} questions, ${seconds} s)`);
+    for (const failure of failures) print(`        ${failure}`);
+  }
+  for (const attack of ATTACKS) {
+    const broken = await play(solver, attack, { rules });
+    const kept = await play(solver, attack, { rules, isRemoved: false });
+    const isRight = broken.answer === "sat" && kept.answer === "unsat" && (await isNeeded(solver, attack, rules));
+    print("");
+    judge(isRight, timelineOf(attack, broken));
+  }
+  print("");
+  for (const change of CHANGES) {
+    const isProved = await isProvedWith(solver, change);
+    judge(
+      isProved === (change.isProved === true),
+      `${change.name}: ${isProved ? "proved" : "not proved, as expected"}`,
+    );
+  }
+  print(failed === 0 ? "everything is as expected" : `${failed} FAILED`);
+  process.exitCode = failed === 0 ? 0 : 1;
+}
+
+function dumpInto(solver: Solver, folder: string): void {
+  mkdirSync(folder, { recursive: true });
+  let count = 0;
+  solver.onAnswer = (text, answer) => {
+    count += 1;
+    const name = join(folder, String(count).padStart(4, "0"));
+    writeFileSync(`${name}.smt2`, `(set-logic ALL)\n${text}`);
+    writeFileSync(`${name}.answer`, answer);
+  };
+}
