@@ -184,7 +184,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "ballot check",
     without: "any fencing token is granted",
-    patches: [core("scripts/acquire.lua.ts", "if largest >= ballot then return {2, largest} end", "")],
+    patches: [core("scripts/acquire.lua.ts", "if largest >= ballot then return {${REFUSED.stale}, largest} end", "")],
   },
   {
     protection: "lock check on the short way",

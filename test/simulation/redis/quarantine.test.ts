@@ -16,20 +16,20 @@ return quarantineLeftMs`;
 
 const state = fc.record({
   runId: fc.constantFrom("a1", "b2", "a", "1"),
-  seenRunId: fc.constantFrom(undefined, "a1", "b2"),
+  knownRunId: fc.constantFrom(undefined, "a1", "b2"),
   ageUs: fc.oneof(fc.integer({ min: -3, max: 3 }), fc.integer({ min: -5_000_000, max: 5_000_000 })),
   wholeMs: fc.integer({ min: 1, max: 3_000 }),
 });
 
 it("tells in JavaScript for how long the script grants nothing, and again when the node is asked later", () => {
   fc.assert(
-    fc.property(state, fc.integer({ min: 0, max: 4_000_000 }), ({ runId, seenRunId, ageUs, wholeMs }, laterUs) => {
+    fc.property(state, fc.integer({ min: 0, max: 4_000_000 }), ({ runId, knownRunId, ageUs, wholeMs }, laterUs) => {
       let nowUs = NOW_US;
       const store = new Store({ nowUs: () => nowUs, info: () => `run_id:${runId}\r\n`, publish: () => 0 });
-      if (seenRunId !== undefined) store.call("HSET", ["n", "run_id", seenRunId, "since", String(nowUs - ageUs)]);
-      const seenOf = (): { readonly seenRunId: string | undefined; readonly sinceUs: number } => {
+      if (knownRunId !== undefined) store.call("HSET", ["n", "run_id", knownRunId, "since", String(nowUs - ageUs)]);
+      const seenOf = (): { readonly knownRunId: string | undefined; readonly sinceUs: number } => {
         const [seen, since] = ["run_id", "since"].map((field) => store.call("HGET", ["n", field]));
-        return { seenRunId: typeof seen === "string" ? seen : undefined, sinceUs: Number(since ?? Number.NaN) };
+        return { knownRunId: typeof seen === "string" ? seen : undefined, sinceUs: Number(since ?? Number.NaN) };
       };
       for (const afterUs of [0, laterUs]) {
         nowUs += afterUs;

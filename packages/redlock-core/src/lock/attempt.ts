@@ -17,8 +17,8 @@ import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
-import { isClient } from "../rules/token.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, validityMs } from "../rules/validity.ts";
+import { type NodeRefusal, nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";
 
@@ -76,6 +76,8 @@ interface Ballot {
   readonly vote: VoteKind;
   readonly ms: number;
   readonly answer: Answer;
+  /** Undefined for an error, and for a grant that does not count. */
+  readonly refusal?: NodeRefusal | undefined;
 }
 
 /** Makes an attempt. Calls `onResult` once, in the step that decides the attempt. */
@@ -137,7 +139,8 @@ class Attempt implements RoundOwner {
   onAnswer(node: number, answer: Answer): boolean {
     const { quorum, nodes } = this.#engine;
     this.#answeredBy |= 1 << node;
-    const vote = voteOf(answer);
+    const refusal = answer.kind === "reply" ? nodeRefusalOf(answer.value) : undefined;
+    const vote = voteOf(answer, refusal);
     if (vote === "granted") {
       this.#grantedBy |= 1 << node;
       if (countOf(this.#grantedBy) === quorum) {
@@ -149,7 +152,7 @@ class Attempt implements RoundOwner {
       if (isKeyless(vote, answer)) this.#keylessOn |= 1 << node;
     }
     const ballots = (this.#ballots ??= []);
-    ballots[node] = { vote, ms: this.#engine.clock.monotonicMs() - this.#request.asked.monotonicMs, answer };
+    ballots[node] = { vote, ms: this.#engine.clock.monotonicMs() - this.#request.asked.monotonicMs, answer, refusal };
     if (this.#refusedCount <= nodes.length - quorum && !this.#isLostToSilence(ballots)) return false;
     this.#decideLost();
     return true;
@@ -240,7 +243,7 @@ class Attempt implements RoundOwner {
       kind: "refused",
       refusal,
       votes: votesOf(engine, target.resources, ballots),
-      client: aboutHolder(ballots.find((ballot) => ballot?.vote === "held")?.answer).client,
+      client: clientOf(ballots.find((ballot) => ballot?.vote === "held")?.refusal),
       freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
     });
   }
@@ -255,14 +258,15 @@ class Attempt implements RoundOwner {
     this.#request.observe?.(node, answer);
     const bit = 1 << node;
     if ((this.#undecidedOn & bit) !== 0) this.#releaseUnlessRefused(bit, answer);
-    const isEnrolled = answer.kind === "reply" ? isHeld(answer.value) : this.#round.isSentTo(node);
+    const isEnrolled =
+      answer.kind === "reply" ? nodeRefusalOf(answer.value)?.kind === "held" : this.#round.isSentTo(node);
     if (isEnrolled) enrolment.enrolledOn |= bit;
     else if (answer.kind === "reply" && isGrant(answer.value)) enrolment.enrolledOn &= ~bit;
     if (isEnrolled && this.#isGranted) leaveLines(this.#engine, this.#request.target, enrolment, { nodes: bit });
   }
 
   #releaseUnlessRefused(bit: number, answer: Answer): void {
-    const vote = voteOf(answer);
+    const vote = voteOf(answer, answer.kind === "reply" ? nodeRefusalOf(answer.value) : undefined);
     if (vote !== "granted" && isKeyless(vote, answer)) return;
     const { target, ttlMs } = this.#request;
     void releaseEverywhere(this.#engine, { target, token: this.#token, ttlMs, mayHoldOn: bit });
@@ -274,16 +278,12 @@ function isKeyless(vote: VoteKind, answer: Answer): boolean {
   return answer.kind === "reply" && (vote !== "quarantined" || Array.isArray(answer.value));
 }
 
-function voteOf(answer: Answer): VoteKind {
+function voteOf(answer: Answer, refusal: NodeRefusal | undefined): VoteKind {
   if (answer.kind === "error") return "failed";
-  const { value, quarantineLeftMs } = answer;
-  if (isGrant(value)) return quarantineLeftMs > 0 ? "quarantined" : "granted";
-  if (Array.isArray(value)) {
-    if (isHeld(value)) return quarantineLeftMs > 0 ? "quarantined" : "held";
-    if (value[0] === 2) return "stale";
-    if (value[0] === 3) return "ahead";
-  }
-  return "failed";
+  const isQuarantined = answer.quarantineLeftMs > 0;
+  if (isGrant(answer.value)) return isQuarantined ? "quarantined" : "granted";
+  if (refusal?.kind === "held" && isQuarantined) return "quarantined";
+  return refusal?.kind ?? "failed";
 }
 
 /** Reports whether a node granted: the value is 1, or the number that a single node gave the grant. */
@@ -291,8 +291,8 @@ export function isGrant(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) > 0;
 }
 
-function isHeld(value: unknown): value is readonly unknown[] {
-  return Array.isArray(value) && value[0] === 0;
+function clientOf(refusal: NodeRefusal | undefined): string | undefined {
+  return refusal?.kind === "held" ? refusal.client : undefined;
 }
 
 /** Notes the facts in refusals that make the next ballot better. */
@@ -306,9 +306,9 @@ function noteRefusals(
   const storedTokens: number[] = [];
   for (const ballot of ballots) {
     if (ballot?.answer.kind !== "reply") continue;
-    const { value, nodeTimeUs } = ballot.answer;
-    if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(nodeTimeUs);
-    if (Array.isArray(value) && value[0] === 2) storedTokens.push(Number(value[1]));
+    const { answer, refusal } = ballot;
+    if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(answer.nodeTimeUs);
+    if (refusal?.kind === "stale") storedTokens.push(refusal.storedToken);
   }
   engine.learn(resources, { storedTokens, nodeTimesUs, askedWallMs });
 }
@@ -321,34 +321,23 @@ function votesOf(
   return engine.nodes.flatMap((node, index) => {
     const ballot = ballots[index];
     if (ballot === undefined) return [];
-    const { vote, answer } = ballot;
+    const { vote, answer, refusal } = ballot;
     const facts = { node: node.name, vote, tookMs: Math.round(ballot.ms) };
     if (answer.kind === "error") return [{ ...facts, error: answer.message }];
-    const { value, quarantineLeftMs } = answer;
+    const { quarantineLeftMs } = answer;
     if (vote === "quarantined") {
       engine.events.tell("node", () => ({ node: node.name, state: "quarantined", quarantineLeftMs }));
       return [{ ...facts, quarantineLeftMs }];
     }
-    if (vote !== "held" || !Array.isArray(value)) return [facts];
-    const held = { ...facts, resource: resources[Number(value[1])] ?? "", holderTtlMs: Number(value[2]) };
-    const { error } = aboutHolder(answer);
+    if (refusal?.kind !== "held") return [facts];
+    const { index: at, holderTtlMs, wrongType: error } = refusal;
+    const held = { ...facts, resource: resources[at] ?? "", holderTtlMs };
     return [error === undefined ? held : { ...held, error }];
   });
 }
 
-/** Reads from a refusal why its key is not a lock, or the digits of the holder's client. */
-export function aboutHolder(answer: Answer | undefined): { readonly error?: string; readonly client?: string } {
-  if (answer?.kind !== "reply" || !Array.isArray(answer.value) || answer.value[4] === undefined) return {};
-  const about = String(answer.value[4]);
-  return isClient(about) ? { client: about } : { error: about };
-}
-
 function freeInMs(ballot: Ballot | undefined): number {
   if (ballot === undefined || ballot.answer.kind === "error") return Number.POSITIVE_INFINITY;
-  const { value, quarantineLeftMs } = ballot.answer;
-  if (isHeld(value)) {
-    const askAgainMs = Number(value[3]);
-    return askAgainMs < 0 ? Number.POSITIVE_INFINITY : Math.max(askAgainMs, quarantineLeftMs);
-  }
-  return quarantineLeftMs;
+  const { quarantineLeftMs } = ballot.answer;
+  return ballot.refusal?.kind === "held" ? Math.max(ballot.refusal.askAgainMs, quarantineLeftMs) : quarantineLeftMs;
 }

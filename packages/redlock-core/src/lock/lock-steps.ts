@@ -6,8 +6,9 @@ import type { Instant } from "../kit/clock.ts";
 import { type Answer, isNotAsked, type Observer } from "../rounds/round.ts";
 import type { Target } from "../rules/operation.ts";
 import type { LeaseEnd } from "../rules/validity.ts";
+import { nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { PlaceInLine } from "../waiting/place-in-line.ts";
-import { type AttemptResult, aboutHolder, isGrant, startAttempt } from "./attempt.ts";
+import { type AttemptResult, isGrant, startAttempt } from "./attempt.ts";
 import { type ExtendResult, extendRound } from "./extend.ts";
 import { releaseEverywhere } from "./release.ts";
 import type { Session } from "./session.ts";
@@ -109,6 +110,8 @@ export class LockSteps {
     const reply = appliedTo(answer.value);
     const applied = typeof reply === "number" ? reply : reply ? this.resourceCount : 0;
     const { quarantineLeftMs } = answer;
-    return { kind: "answered", applied, quarantineLeftMs, wrongType: aboutHolder(answer).error };
+    const refusal = nodeRefusalOf(answer.value);
+    const wrongType = refusal?.kind === "held" ? refusal.wrongType : undefined;
+    return { kind: "answered", applied, quarantineLeftMs, wrongType };
   }
 }

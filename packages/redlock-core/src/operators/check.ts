@@ -7,7 +7,8 @@ import { type ListReply, listsEverywhere, type NodeReply, runEverywhere, untilSe
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
-import { checkScript, rightsScript } from "../scripts/check.lua.ts";
+import { readReply } from "../rules/script.ts";
+import { CHECK_REPLY, checkScript, rightsScript } from "../scripts/check.lua.ts";
 
 export type FindingCode =
   | "SAME_SERVER"
@@ -138,7 +139,15 @@ function factsOf(
   reply: ListReply & { ok: true },
   askedWallMs: number,
 ): Omit<Facts, "appendfsync"> {
-  const [text = "", seconds, micros, seenRunId, since, told = "", writeError = ""] = reply.value;
+  const {
+    info: text,
+    seconds,
+    micros,
+    knownRunId,
+    since,
+    knownQuarantine,
+    writeError,
+  } = readReply(CHECK_REPLY, reply.value);
   const info = new Map<string, string>();
   for (const line of text.split(/\r?\n/)) {
     const colon = line.indexOf(":");
@@ -152,10 +161,10 @@ function factsOf(
     quarantineLeftMs: quarantineLeftMs(engine.quarantineMs, {
       nowUs,
       runId: info.get("run_id"),
-      seenRunId,
+      knownRunId,
       sinceUs: Number(since),
     }),
-    toldQuarantineMs: told === "" ? undefined : Number(told),
+    toldQuarantineMs: knownQuarantine === "" ? undefined : Number(knownQuarantine),
     writeError,
   };
 }

@@ -5,8 +5,9 @@ import { listsEverywhere } from "../rounds/run.ts";
 import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { quorumLargest } from "../rules/quorum.ts";
+import { readReply } from "../rules/script.ts";
 import { clientOf } from "../rules/token.ts";
-import { inspectScript } from "../scripts/inspect.lua.ts";
+import { INSPECT_REPLY, inspectScript } from "../scripts/inspect.lua.ts";
 
 export interface NodeInspection {
   readonly node: string;
@@ -83,14 +84,19 @@ export async function inspect(engine: Engine, resource: string): Promise<Inspect
 }
 
 function readingOf(engine: Engine, node: string, reply: readonly string[]): Reading {
-  const [value = "", pttl, fence, waiters, seconds, micros, runId, seenRunId, since] = reply;
+  const { value, pttl, fence, waiters, seconds, micros, runId, knownRunId, since } = readReply(INSPECT_REPLY, reply);
   const nowUs = Number(seconds) * 1_000_000 + Number(micros);
   const inspection: NodeInspection = {
     node,
     state: stateOf(value),
     ttlMs: Math.max(Number(pttl), -1),
     waiters: Number(waiters),
-    quarantineLeftMs: quarantineLeftMs(engine.quarantineMs, { nowUs, runId, seenRunId, sinceUs: Number(since) }),
+    quarantineLeftMs: quarantineLeftMs(engine.quarantineMs, {
+      nowUs,
+      runId,
+      knownRunId,
+      sinceUs: Number(since),
+    }),
     ...(fence === "" ? {} : { fencingToken: Number(fence) }),
   };
   return { inspection, value };

@@ -17,19 +17,19 @@ export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
 
 /**
  * Returns for how many milliseconds more a node casts no vote, as scripts/quarantine.lua.ts does. The node is the
- * process `runId`, and its clock shows `nowUs`. By its hash, the data is in the hands of `seenRunId` since `sinceUs`.
+ * process `runId`, and its clock shows `nowUs`. By its hash, the data is in the hands of `knownRunId` since `sinceUs`.
  */
 export function quarantineLeftMs(
   wholeMs: number,
   node: {
     readonly nowUs: number;
     readonly runId: string | undefined;
-    readonly seenRunId: string | undefined;
+    readonly knownRunId: string | undefined;
     readonly sinceUs: number;
   },
 ): number {
   const ageMs = (node.nowUs - node.sinceUs) / 1_000;
-  const isKnown = node.runId === node.seenRunId && ageMs >= 0;
+  const isKnown = node.runId === node.knownRunId && ageMs >= 0;
   return Math.max(0, Math.ceil(isKnown ? wholeMs - ageMs : wholeMs));
 }
 

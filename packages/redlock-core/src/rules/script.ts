@@ -17,3 +17,20 @@ export function defineScript(name: string, source: string): NodeScript {
   SOURCE.of("source", source);
   return Object.freeze({ name, source, sha1: createHash("sha1").update(source).digest("hex") });
 }
+
+/** The elements of a reply in their order: a name for TypeScript, and the Lua expression of the value. */
+type ReplyElements = Readonly<Record<string, string>>;
+
+/** Returns the Lua of a reply. */
+export function replyInLua(elements: ReplyElements): string {
+  return `{${Object.values(elements).join(", ")}}`;
+}
+
+/** Returns the elements of a reply by name. An element that is missing is an empty text. */
+export function readReply<Elements extends ReplyElements>(
+  elements: Elements,
+  reply: readonly string[],
+): Readonly<Record<keyof Elements, string>> {
+  const named = Object.keys(elements).map((name, at) => [name, reply[at] ?? ""]);
+  return Object.fromEntries(named) as Readonly<Record<keyof Elements, string>>;
+}

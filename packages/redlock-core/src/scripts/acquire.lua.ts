@@ -22,8 +22,50 @@
  * - {3}: ahead. The ballot is too far above the node's time and the registers.
  */
 import { CLAMP_US } from "../rules/ballot.ts";
-import { CLIENT_IN_LUA, HAS_CLIENT, IS_OURS } from "../rules/token.ts";
+import { CLIENT_IN_LUA, HAS_CLIENT, IS_OURS, isClient } from "../rules/token.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
+
+/** The first element of a refusal. */
+const REFUSED = { held: 0, stale: 2, ahead: 3 } as const;
+
+/** The refusal of one node. */
+export type NodeRefusal =
+  | {
+      readonly kind: "held";
+      /** The index of the resource that is held, or for which an earlier waiter is in line. */
+      readonly index: number;
+      /** The milliseconds until the holder's key expires; -1 if never. */
+      readonly holderTtlMs: number;
+      /** The milliseconds after which a waiter asks again; Infinity if the node cannot tell. */
+      readonly askAgainMs: number;
+      /** Why the key is not a lock. */
+      readonly wrongType?: string | undefined;
+      /** The digits of the holder's client, if the client has a name. */
+      readonly client?: string | undefined;
+    }
+  | { readonly kind: "stale"; readonly storedToken: number }
+  | { readonly kind: "ahead" };
+
+/** Reads a reply. Returns undefined for a grant, and for a reply that is not one of this script. */
+export function nodeRefusalOf(value: unknown): NodeRefusal | undefined {
+  if (!Array.isArray(value)) return undefined;
+  const [code, ...facts] = value as readonly unknown[];
+  if (code === REFUSED.ahead) return { kind: "ahead" };
+  if (code === REFUSED.stale) return { kind: "stale", storedToken: Number(facts[0]) };
+  if (code !== REFUSED.held) return undefined;
+  const [index, holderTtlMs, askAgainMs, about] = facts;
+  return {
+    kind: "held",
+    index: Number(index),
+    holderTtlMs: Number(holderTtlMs),
+    askAgainMs: Number(askAgainMs) < 0 ? Number.POSITIVE_INFINITY : Number(askAgainMs),
+    ...(typeof about === "string" ? aboutHolder(about) : {}),
+  };
+}
+
+function aboutHolder(about: string): { readonly wrongType: string } | { readonly client: string } {
+  return isClient(about) ? { client: about } : { wrongType: about };
+}
 
 export const acquire: string = /* lua */ `
 -- Returns whether the attempt may take the lock, and whether the lock has a line or a reservation.
@@ -54,7 +96,7 @@ local function deny(first, count, index, member, place)
   local value = valueOf(key) or ''
   local about = string.match(value, '^WRONGTYPE.*')
   if ${IS_OURS} and ${HAS_CLIENT} then about = ${CLIENT_IN_LUA} end
-  return {0, index, pttl, askAgainMs(key, pttl), about}
+  return {${REFUSED.held}, index, pttl, askAgainMs(key, pttl), about}
 end
 
 local function refusedBallot(count, ballot)
@@ -63,9 +105,9 @@ local function refusedBallot(count, ballot)
     local stored = raised[ARGV[at]] or seen[at]
     if stored and stored > largest then largest = stored end
   end
-  if ballot > limit and tonumber(ballot) > tonumber(largest) + ${CLAMP_US} then return {3} end
+  if ballot > limit and tonumber(ballot) > tonumber(largest) + ${CLAMP_US} then return {${REFUSED.ahead}} end
   if largest >= ballot and not ${isTokenText("largest")} then error({err = ${noToken("largest")}}) end
-  if largest >= ballot then return {2, largest} end
+  if largest >= ballot then return {${REFUSED.stale}, largest} end
 end
 
 local function acquire(first, count, token, ballot, placeText, ttl, member, note)

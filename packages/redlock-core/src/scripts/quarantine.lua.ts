@@ -21,9 +21,9 @@ import { runIdIn } from "./run-id.lua.ts";
  */
 export function quarantineIn(hash: string): string {
   return /* lua */ `
-  local info = call('INFO', 'server')
-  local isSame = seen[1] and string.find(info, 'run_id:' .. seen[1] .. '\\r', 1, true)
-  local since = tonumber(seen[2] or nil)
+  local info, knownRunId, knownSince = call('INFO', 'server'), seen[1], seen[2]
+  local isSame = knownRunId and string.find(info, 'run_id:' .. knownRunId .. '\\r', 1, true)
+  local since = tonumber(knownSince or nil)
   if not isSame or not since or since > nowUs then
     since = nowUs
     call('HSET', ${hash}, 'run_id', ${runIdIn("info")}, 'since', now, 'quarantine', quarantineMs)
