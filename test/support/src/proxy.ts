@@ -97,6 +97,11 @@ export class FaultyProxy implements AsyncDisposable {
     for (const each of both(direction)) this.#swallowed[each] = true;
   }
 
+  /** Connects to this server from now on, as a name does that leads to another address. Open connections stay. */
+  redirect(target: ProxyTarget): void {
+    this.#target = target;
+  }
+
   /** Resets every open connection, or this one; new ones are accepted. Bytes on their way are lost. */
   drop(connection?: ProxyConnection): void {
     for (const link of this.#links) if (connection === undefined || link === connection) this.#close(link);
