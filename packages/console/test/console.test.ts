@@ -609,6 +609,37 @@ describe("what cannot be done", () => {
     }
   });
 
+  it.each(["another password", "no rights"])("shows no password to which a node gives %s", async (what) => {
+    await using own = await startRedis();
+    const password = what === "no rights" ? "tell-nobody" : "another";
+    await own.call(
+      "ACL",
+      "SETUSER",
+      "operator",
+      "on",
+      `>${password}`,
+      "~*",
+      "&*",
+      ...(password === "another" ? ["+@all"] : []),
+    );
+    const url = `redis://operator:tell-nobody@127.0.0.1:${own.port}`;
+    for (const command of [
+      ["check"],
+      ["locks", "inspect", "a"],
+      ["locks", "release", "a", "--yes"],
+      ["leader", "status", "a"],
+      ["schedules", "list", "a"],
+      ["keys", "top", "a"],
+      ["keys", "pause", "a", "1", "--yes"],
+      ["check", "--json"],
+    ]) {
+      const { code, text, errors } = await run(command, { nodes: [url] });
+      expect(errors + text).not.toContain("tell-nobody");
+      expect(errors + text).not.toBe("");
+      expect(code).toBeGreaterThan(0);
+    }
+  });
+
   it.each([
     [["check", "--cluster"], "operator:tell-nobody@127.0.0.1"],
     [["locks", "inspect", "a"], "operator:tell-nobody@127.0.0.1"],

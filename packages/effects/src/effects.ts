@@ -13,6 +13,7 @@
  */
 import { FencedOffError, systemClock } from "@x/redlock-core";
 import { backOffMs, Emitter, sleep, systemRandom } from "@x/redlock-core/kit";
+import { plainError } from "@x/redlock-core/protocol";
 import {
   type Database,
   type DatabaseTransaction,
@@ -42,7 +43,7 @@ import {
   resolveOnce,
   resolveReplay,
 } from "./options.ts";
-import { isConflict, isConnectionLost } from "./rules/failures.ts";
+import { clientErrorOf, isConflict, isConnectionLost } from "./rules/failures.ts";
 import { jsonOf, type OutboxJobOptions, type OutboxRow, rowOf } from "./rules/outbox-row.ts";
 import { type Statements, statementsOf } from "./rules/sql.ts";
 import { Store, stores } from "./store.ts";
@@ -163,10 +164,10 @@ export class Effects<Client = unknown> {
     try {
       return await this.#database.transaction(async (handle) => {
         const { beginPlain, finishPlain } = this.#statements;
-        const [begun] = rowsOf<{ xid: string }>(await handle.query(beginPlain, [String(this.#options.idleTimeout)]));
+        const [begun] = await send<{ xid: string }>(handle, beginPlain, [String(this.#options.idleTimeout)]);
         const xid = String(begun?.xid);
         const { value, rows } = await callWith(handle, fn);
-        const [isOpen] = rowsOf(await handle.query(finishPlain, [xid]));
+        const [isOpen] = await send(handle, finishPlain, [xid]);
         if (isOpen === undefined) throw new TransactionEndedError();
         await this.#insert(handle, rows);
         sent = { xid, result: value };
@@ -241,7 +242,7 @@ export class Effects<Client = unknown> {
         if (!canRepeat || attempt > this.#options.retries) {
           throw isUnknown ? new OutcomeUnknownError({ id, attempts: attempt, cause: error }) : error;
         }
-        this.#events.tell("retried", () => ({ id, attempt, error }));
+        this.#events.tell("retried", () => ({ id, attempt, error: plainError(clientErrorOf(error)) }));
         const pauseMs = backOffMs({ failures: attempt, ...PAUSE });
         await sleep(systemClock, pauseMs * (0.5 + systemRandom.fraction()), undefined, { keepAlive: true });
       }
@@ -266,7 +267,7 @@ export class Effects<Client = unknown> {
         throw error;
       });
       const result = this.#resultOf(value);
-      const [isOpen] = rowsOf(await handle.query(this.#statements.finish, [result, effect.id]));
+      const [isOpen] = await send(handle, this.#statements.finish, [result, effect.id]);
       if (isOpen === undefined) throw new TransactionEndedError();
       // The last statement: every conflict with another transaction was waited for before the rows get their numbers.
       await this.#insert(handle, rows);
@@ -276,29 +277,26 @@ export class Effects<Client = unknown> {
   }
 
   /** Claims the resources and inserts the inbox row. Returns false if the row exists, or a newer holder has claimed. */
-  async #begin({ query }: DatabaseTransaction<Client>, { id, resources, fencingToken }: Effect): Promise<boolean> {
+  async #begin(handle: DatabaseTransaction<Client>, { id, resources, fencingToken }: Effect): Promise<boolean> {
     const { beginWithoutClaim, beginWithClaim, beginWithClaims } = this.#statements;
     const idle = String(this.#options.idleTimeout);
     const [first] = resources;
-    if (first === undefined) return rowsOf(await query(beginWithoutClaim, [id, idle])).length > 0;
+    if (first === undefined) return (await send(handle, beginWithoutClaim, [id, idle])).length > 0;
     const isOne = resources.length === 1;
     const names = isOne ? first : JSON.stringify(resources);
     const statement = isOne ? beginWithClaim : beginWithClaims;
-    return rowsOf(await query(statement, [names, fencingToken, idle, id])).length > 0;
+    return (await send(handle, statement, [names, fencingToken, idle, id])).length > 0;
   }
 
   /**
    * Reads the stored result. A new statement sees an effect that was committed while the statement before it waited.
    * @throws FencedOffError if no result is stored
    */
-  async #stored(
-    { query }: DatabaseTransaction<Client>,
-    { id, resources, fencingToken }: Effect,
-  ): Promise<string | null> {
-    const [stored] = rowsOf<{ result: string | null }>(await query(this.#statements.result, [id]));
+  async #stored(handle: DatabaseTransaction<Client>, { id, resources, fencingToken }: Effect): Promise<string | null> {
+    const [stored] = await send<{ result: string | null }>(handle, this.#statements.result, [id]);
     if (stored !== undefined) return stored.result;
     const values = [fencingToken, JSON.stringify(resources)];
-    const [claim] = rowsOf<{ resource: string; token: string }>(await query(this.#statements.newerClaim, values));
+    const [claim] = await send<{ resource: string; token: string }>(handle, this.#statements.newerClaim, values);
     // A cleanup has just deleted the row: the next attempt finds its place free.
     if (claim === undefined) throw Object.assign(new Error("the inbox row has gone"), { code: "40001" });
     throw new FencedOffError({ key: claim.resource, fencingToken, claimedBy: claim.token });
@@ -313,8 +311,8 @@ export class Effects<Client = unknown> {
     return result;
   }
 
-  async #insert({ query }: DatabaseTransaction<Client>, rows: readonly OutboxRow[]): Promise<void> {
-    if (rows.length > 0) await query(this.#statements.insertRows, [JSON.stringify(rows)]);
+  async #insert(handle: DatabaseTransaction<Client>, rows: readonly OutboxRow[]): Promise<void> {
+    if (rows.length > 0) await send(handle, this.#statements.insertRows, [JSON.stringify(rows)]);
   }
 
   /** Asks whether a transaction was committed, until the server knows. */
@@ -336,6 +334,19 @@ export class Effects<Client = unknown> {
       const pauseMs = failures === 0 ? ASK_AGAIN_MS : backOffMs({ failures, ...PAUSE });
       await sleep(systemClock, pauseMs, undefined, { keepAlive: true });
     }
+  }
+}
+
+/** Sends a statement of this package. An error does not contain the parameters, such as the data of jobs. */
+async function send<Row>(
+  { query }: Pick<DatabaseTransaction<unknown>, "query">,
+  text: string,
+  values: (string | number | null)[],
+): Promise<readonly Row[]> {
+  try {
+    return rowsOf<Row>(await query(text, values));
+  } catch (error) {
+    throw plainError(clientErrorOf(error));
   }
 }
 

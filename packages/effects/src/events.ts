@@ -16,7 +16,7 @@ export interface EffectsEvents {
   /** A newer holder has claimed one of the resources, so `once` rejected with `FencedOffError`. */
   fencedOff: AboutEffect;
   /** The connection was lost, or another transaction conflicted, and the call is repeated. */
-  retried: { readonly id: string; readonly attempt: number; readonly error: unknown };
+  retried: { readonly id: string; readonly attempt: number; readonly error: Error };
   /** A listener threw. */
   error: unknown;
 }
@@ -25,7 +25,7 @@ export interface RelayEvents {
   /** Rows were added to their queue and removed from the outbox. `oldestMs` is the age of the oldest row. */
   relayed: { readonly queue: string; readonly rows: number; readonly oldestMs: number };
   /** Rows of a queue could not be relayed, and are tried again. The rows of other queues continue. */
-  relayFailed: { readonly queue: string; readonly error: unknown };
+  relayFailed: { readonly queue: string; readonly error: Error };
   /** The open rows of the outbox, every 5 s on the leader. The outbox is read only while the event has a listener. */
   backlog: OutboxBacklog;
   /** The relay failed and tries again, or a listener threw. */

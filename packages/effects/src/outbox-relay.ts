@@ -12,10 +12,12 @@
  */
 import { systemClock } from "@x/redlock-core";
 import { Emitter, inTime, linkSignals, shaped, sleep } from "@x/redlock-core/kit";
+import { plainError } from "@x/redlock-core/protocol";
 import { Queue } from "bullmq";
 import type { Effects } from "./effects.ts";
 import { RELAY_EVENTS, type RelayEvents, relayChannels, type StopListening } from "./events.ts";
 import { type OutboxRelayOptions, type RelayTerm, resolveRelay, TERM } from "./options.ts";
+import { clientErrorOf } from "./rules/failures.ts";
 import { type Store, type StoredRow, stores } from "./store.ts";
 
 /** Rows in one `addBulk`. More brought no more throughput. */
@@ -71,7 +73,7 @@ export class OutboxRelay implements AsyncDisposable {
     if (this.#stop.signal.aborted || this.#running !== undefined) return;
     this.#running = this.#options.election
       .run((term) => this.lead(term), { signal: this.#stop.signal })
-      .catch((error: unknown) => this.#events.emit("error", error))
+      .catch((error: unknown) => this.#report(error))
       .finally(() => {
         this.#running = undefined;
       });
@@ -106,7 +108,7 @@ export class OutboxRelay implements AsyncDisposable {
       timeoutMs: CLOSE_TIMEOUT_MS,
       otherwise: `the queues were not closed within ${CLOSE_TIMEOUT_MS} ms`,
       keepAlive: true,
-    }).catch((error: unknown) => this.#events.emit("error", error));
+    }).catch((error: unknown) => this.#report(error));
   }
 
   async #relayUntilEnd(term: RelayTerm): Promise<void> {
@@ -114,7 +116,7 @@ export class OutboxRelay implements AsyncDisposable {
     try {
       while (!end.signal.aborted) {
         const isBusy = await this.#pass(term, end.signal).catch((error: unknown) => {
-          this.#events.emit("error", error);
+          this.#report(error);
           return false;
         });
         if (!isBusy) await sleep(systemClock, POLL_MS, end.signal, { keepAlive: true }).catch(() => undefined);
@@ -168,7 +170,7 @@ export class OutboxRelay implements AsyncDisposable {
     } catch (error) {
       if (term.signal.aborted) return 0;
       this.#blocked.set(name, systemClock.monotonicMs() + RETRY_MS);
-      this.#events.tell("relayFailed", () => ({ queue: name, error }));
+      this.#events.tell("relayFailed", () => ({ queue: name, error: plainError(clientErrorOf(error)) }));
       return 0;
     }
   }
@@ -187,13 +189,18 @@ export class OutboxRelay implements AsyncDisposable {
     });
   }
 
+  /** Emits an error without the command or statement that failed: it contains a password or the data of jobs. */
+  #report(error: unknown): void {
+    this.#events.emit("error", plainError(clientErrorOf(error)));
+  }
+
   #queueOf(name: string): Queue {
     const known = this.#queues.get(name);
     if (known !== undefined) return known;
     const { connection, prefix } = this.#options;
     // The producers' own queues decide about the settings that are left alone here.
     const queue = new Queue(name, { connection, prefix, skipMetasUpdate: true });
-    queue.on("error", (error) => this.#events.emit("error", error));
+    queue.on("error", (error) => this.#report(error));
     this.#queues.set(name, queue);
     return queue;
   }

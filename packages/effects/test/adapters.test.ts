@@ -1,5 +1,6 @@
 /** Every client that the guide names does the same: its own, or by the adapter that stands in the guide. */
 import { readFileSync } from "node:fs";
+import { inspect } from "node:util";
 import { PGlite } from "@electric-sql/pglite";
 import { type Database, Effects } from "@x/effects";
 import { errorOf, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
@@ -81,7 +82,7 @@ const CLIENTS: Readonly<Record<string, (url: string) => Promise<Opened>>> = {
     return { database: (await adapterOf("Drizzle"))(drizzle(pool)), close: () => pool.end() };
   },
   Knex: async (url) => {
-    const db = knex({ client: "pg", connection: url });
+    const db = knex({ client: "pg", connection: url, compileSqlOnError: false });
     return { database: (await adapterOf("Knex"))(db), close: () => db.destroy() };
   },
   TypeORM: async (url) => {
@@ -143,6 +144,11 @@ describe.skipIf(isWithoutPostgres())("effects by", () => {
     expect(await effects.backlog()).toMatchObject({ rows: 3 });
     expect(await effects.cleanup()).toBe(0);
     expect(await effects.replay({ queue: "receipts", since: new Date(0) })).toBe(0);
+    await effects.transaction((tx) => tx.query(`DROP TABLE ${prefix}outbox`));
+    const failing = effects.once({ key: "seven" }, (tx) => tx.enqueue("receipts", "send", { card: "4111-1111" }));
+    const error = await errorOf(failing);
+    expect(error).toMatchObject({ code: "42P01" });
+    expect(inspect(error, { depth: 10 })).not.toContain("4111-1111");
     await close();
   });
 });

@@ -17,7 +17,7 @@ export type { LockSteps, NodeAnswer, OnAnswer } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
 export { type Acquirer, type Attempted, atCaller, untilGranted } from "./lock/until-granted.ts";
 export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
-export { plainError } from "./nodes/node.ts";
+export { plainError, withoutCommand } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 export { MAX_NODES } from "./rounds/engine.ts";

@@ -1,5 +1,7 @@
 import { Redlock } from "@x/redlock-core";
 import { systemRandom } from "@x/redlock-core/kit";
+import { defineScript, protocolOf } from "@x/redlock-core/protocol";
+import { placesOf } from "@x/test-support";
 import { type LockCheck, LockViolationError, memoryNodes, VirtualClock } from "@x/testing";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
@@ -29,6 +31,25 @@ it("finds two holders of one lock, where nodes lose it and quarantine is off", a
   });
   expect(() => check.verify()).toThrow(LockViolationError);
   expect(check.grants).toBe(2);
+});
+
+it("shows no token of a lock in a violation, nor in a node's refusal", async () => {
+  const nodes = memoryNodes(3, { clock });
+  const other = clock.process("other");
+  const two = new Redlock(memoryNodes(nodes, { clock: other }), { clock: other, quarantine: false });
+  const one = new Redlock(nodes, { clock, quarantine: false });
+  await one.acquire("a");
+  const protocol = protocolOf(one);
+  const ask = async (source: string) =>
+    await clock.until(protocol.run(defineScript("ask", source), { keys: [protocol.lockKey("a")], args: [] }));
+  const [told] = await ask("return redis.call('GET', KEYS[1])");
+  const token = told?.ok === true ? String(told.value) : "";
+  const refused = await ask("return redis.call('HGET', KEYS[1], redis.call('GET', KEYS[1]))");
+  expect(refused[0]?.ok).toBe(false);
+  for (const node of nodes) node.flush();
+  const violation: unknown = await clock.until(two.acquire("a")).catch((error: unknown) => error);
+  expect(violation).toBeInstanceOf(LockViolationError);
+  expect(await placesOf(token, [violation, refused])).toEqual([]);
 });
 
 it("finds what a holder did after its lock had ended", async () => {

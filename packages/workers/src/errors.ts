@@ -3,7 +3,6 @@
  * plain data.
  */
 import type { Finding } from "@x/redlock-core";
-import { plainError } from "@x/redlock-core/protocol";
 
 export type ExclusiveWorkerErrorCode =
   | "UNSUPPORTED_BULLMQ"
@@ -226,15 +225,4 @@ export class JobLockLostError extends ExclusiveWorkerError {
     );
     this.jobId = jobId;
   }
-}
-
-/**
- * Properties in which clients add the failed command to an error. The command's arguments may contain the password of
- * an AUTH.
- */
-const CLIENT_FACTS = ["command", "lastNodeError"] as const;
-
-/** Removes the client's failed command from an error that BullMQ passes on. Returns every other error unchanged. */
-export function withoutCommand(error: unknown): unknown {
-  return error instanceof Error && CLIENT_FACTS.some((name) => name in error) ? plainError(error) : error;
 }

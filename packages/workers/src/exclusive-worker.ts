@@ -19,11 +19,12 @@
  */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { integer, Schema, shaped } from "@x/redlock-core/kit";
+import { withoutCommand } from "@x/redlock-core/protocol";
 import { isFetchAgainReply } from "./bullmq/bullmq.ts";
 import { decodeJob } from "./bullmq/job.ts";
 import { acceptSignal, isWrapper } from "./bullmq/processor.ts";
 import { Job, Worker } from "./bullmq/public.ts";
-import { type WorkerFinding, withoutCommand } from "./errors.ts";
+import type { WorkerFinding } from "./errors.ts";
 import type { ExclusiveWorkerListener } from "./events.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
 import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/rules/key-report.ts";

@@ -48,6 +48,15 @@ export function isIdleEnd(error: unknown): boolean {
   return chainOf(error).some(({ code }) => code === "25P03");
 }
 
+/**
+ * Returns the error of the database's client. An ORM wraps that error in one of its own, whose message may contain the
+ * parameters of the statement.
+ */
+export function clientErrorOf(error: unknown): unknown {
+  const errors = chainOf(error).filter((link) => link instanceof Error);
+  return errors.findLast(({ code }) => typeof code === "string") ?? errors.at(-1) ?? error;
+}
+
 type Link = Readonly<Record<string, unknown>>;
 
 /** Lists an error and what it wraps. */

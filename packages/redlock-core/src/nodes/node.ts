@@ -146,3 +146,14 @@ export function plainError(error: unknown, depth: number = MAX_DEPTH): Error {
   const facts = ERROR_FACTS.filter((fact) => ["string", "number"].includes(typeof given[fact]));
   return Object.assign(plain, Object.fromEntries(facts.map((fact) => [fact, given[fact]])));
 }
+
+/**
+ * Properties in which clients add the failed command to an error. The command's arguments may contain the password of
+ * an AUTH.
+ */
+const CLIENT_FACTS = ["command", "lastNodeError"] as const;
+
+/** Removes the client's failed command from an error. Returns every other error unchanged. */
+export function withoutCommand(error: unknown): unknown {
+  return error instanceof Error && CLIENT_FACTS.some((name) => name in error) ? plainError(error) : error;
+}

@@ -1,5 +1,5 @@
 /** Scripts on the keys of redis-semaphore, and the function that runs a script with a user's client. */
-import { defineScript } from "@x/redlock-core/protocol";
+import { defineScript, withoutCommand } from "@x/redlock-core/protocol";
 
 type Argument = string | number;
 type Script = ReturnType<typeof defineScript>;
@@ -50,18 +50,26 @@ return 1
 `,
 );
 
-/** Runs a script. Resolves with true if the reply is 1. */
-export async function run(
+/** Runs a script. Resolves with true if the reply is 1. Rejects without the client's failed command. */
+export async function run(client: RedisClient, script: Script, key: string, ...args: Argument[]): Promise<boolean> {
+  try {
+    return isOne(await evaluate(client, script, key, ...args));
+  } catch (error) {
+    throw withoutCommand(error);
+  }
+}
+
+async function evaluate(
   client: RedisClient,
   { source, sha1 }: Script,
   key: string,
   ...args: Argument[]
-): Promise<boolean> {
+): Promise<unknown> {
   try {
-    return isOne(await client.evalsha(sha1, 1, key, ...args));
+    return await client.evalsha(sha1, 1, key, ...args);
   } catch (error) {
     if (!String(error).includes("NOSCRIPT")) throw error;
-    return isOne(await client.eval(source, 1, key, ...args));
+    return await client.eval(source, 1, key, ...args);
   }
 }
 

@@ -10,6 +10,7 @@
 import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
 import { integer, text } from "@x/redlock-core/kit";
+import { withoutCommand } from "@x/redlock-core/protocol";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
 import {
   type FlowJob,
@@ -22,7 +23,6 @@ import {
   Queue,
   type RepeatOptions,
 } from "../bullmq/public.ts";
-import { withoutCommand } from "../errors.ts";
 import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { rejectWithoutCommand } from "../without-command.ts";

@@ -12,9 +12,10 @@
 import { EventEmitter } from "node:events";
 import { type Redlock, systemClock } from "@x/redlock-core";
 import { integer, sleep } from "@x/redlock-core/kit";
+import { withoutCommand } from "@x/redlock-core/protocol";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
 import { Worker } from "../bullmq/public.ts";
-import { type WorkerFinding, withoutCommand } from "../errors.ts";
+import type { WorkerFinding } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import { LIST } from "../operators/key-operators.ts";
