@@ -1,8 +1,27 @@
-import { PgBoss } from "pg-boss";
+import { createRequire } from "node:module";
 import { type Address, CONCURRENCY, type JobData, QUEUE, type QueueSystem } from "./system.ts";
 
+interface Job {
+  readonly data: JobData;
+  readonly signal: AbortSignal;
+}
+
+interface PgBoss {
+  on(event: "error", listener: () => void): unknown;
+  start(): Promise<PgBoss>;
+  stop(options: { readonly graceful: boolean }): Promise<void>;
+  createQueue(name: string, options: object): Promise<void>;
+  send(name: string, data: JobData, options: object): Promise<string | null>;
+  work(name: string, options: object, handler: (jobs: readonly Job[]) => Promise<void>): Promise<string>;
+}
+
+// Its declarations are written for Node.js 22, so the few that are used here are above.
+const { PgBoss: Boss } = createRequire(import.meta.url)("pg-boss") as {
+  readonly PgBoss: new (options: object) => PgBoss;
+};
+
 async function startBoss(address: Address, leaseMs: number): Promise<PgBoss> {
-  const boss = new PgBoss({
+  const boss = new Boss({
     ...address,
     user: "tester",
     database: "postgres",
@@ -39,7 +58,7 @@ boss.send(queue, data, { id, singletonKey: key })`,
   startWorker: async (address, leaseMs, process) => {
     const boss = await startBoss(address, leaseMs);
     const options = { localConcurrency: CONCURRENCY, pollingIntervalSeconds: 0.5 };
-    await boss.work<JobData>(QUEUE, options, async ([job]) => {
+    await boss.work(QUEUE, options, async ([job]) => {
       if (job !== undefined) await process(job.data, { isHeld: () => !job.signal.aborted });
     });
   },
