@@ -9,7 +9,7 @@ export const TAGS = {
   ask: "LANE_ASK",
   /** The reply is wrapped. See `WRAPPED`. */
   wrapped: "LANE_REPLY",
-  /** One of many ends has failed. The message follows. */
+  /** An end in a batch has failed. The message follows. */
   error: "LANE_ERROR",
 } as const;
 

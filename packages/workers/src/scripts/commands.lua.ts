@@ -1,5 +1,5 @@
 /**
- * The lane's side of the five BullMQ commands that take or leave a job. KEYS and ARGV are those of the installed
+ * The lane's side of the five BullMQ commands that fetch, end or move a job. KEYS and ARGV are passed by the installed
  * BullMQ. A command that may take the next job has one more argument at the end: the token for the lock of that job's
  * key. The token is '' if the script must not acquire the lock. The comment of a command describes the text before the
  * token.
@@ -15,7 +15,8 @@ import { at } from "./lane.lua.ts";
 import { JOB } from "./rules/job-fields.ts";
 
 /**
- * Defined first. Lets BullMQ's texts unpack JSON of an object, whose first byte no packed object has, and tables.
+ * Defined first. Lets BullMQ's texts unpack tables and JSON objects. No packed object begins with the first byte of
+ * JSON.
  */
 export const unpackable: string = /* lua */ `
 -- cjson decodes null to a value that is not nil.
@@ -32,14 +33,14 @@ local cmsgpack = {pack = packer.pack, unpack = function(packed)
   return string.byte(packed, 1) == 123 and withoutNull(cjson.decode(packed)) or packer.unpack(packed)
 end}
 
--- The key of the marker that this script has set. BullMQ wakes idle workers by it.
+-- The key of the marker that this script has set, with which BullMQ wakes idle workers.
 local MARKED
 `;
 
 /** The texts before and after the space in the last argument. */
 const SPLIT = "string.match(ARGV[#ARGV], '^(%S*) (.*)$')";
 
-/** With `whenBusy: "latest"`, a job that releases its key until its retry is at its retry as old as it was. */
+/** With `whenBusy: "latest"`, a job that releases its key until its retry keeps its age for the retry. */
 const keepAge = (id: string): string =>
   `if LATEST then attempt(call, 'HSETNX', P .. ${id}, '${JOB.firstFailure}', attempt(call, 'INCR', P .. 'lane:seq')) end`;
 
@@ -150,7 +151,7 @@ end
  * the replies, with {TAGS.error, text} for an end that failed.
  *
  * KEYS are BullMQ's without the keys of the job. ARGV[1] is the queue's prefix. These arguments of each job follow:
- * - Its id, the time, the property, the value and the state.
+ * - The job's ID, the end time, the property, the value and the state.
  * - '1' to fetch the next job.
  * - The options as JSON, and BullMQ's token.
  * - The last two arguments of `moveToFinished`.
@@ -219,7 +220,7 @@ elseif SKIP or ARGV[6] == '1' then
   end
   chosen = attempt(release, id)
 elseif attempt(call, 'HEXISTS', P .. id, '${JOB.refusal}') == 1 then
-  -- A newer job has superseded this one, so it does not run again: its keys do not wait for its retry.
+  -- A newer job has superseded this job, which does not run again. The keys do not wait for the retry.
   attempt(contended().promoteToFront, id)
   chosen = id
 end

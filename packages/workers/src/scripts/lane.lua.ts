@@ -1,26 +1,27 @@
 /**
- * The lane decides which job may run next on an entity key. It is a library of Lua functions, which `compose.ts` puts
- * before BullMQ's own script texts. The functions run inside BullMQ's atomic step, so a job is taken and its keys are
- * claimed at once.
+ * The lane decides which job may run next on an entity key. `compose.ts` puts this library of Lua functions before
+ * BullMQ's own script texts. The functions run inside BullMQ's atomic step, so a job is taken and its keys are claimed
+ * in one step.
  *
  * Redis keys that the library uses. `P` is `<prefix>:<queue>:`.
  *
  * - `P lane:holders`: hash from each key in use to the job ID in the key's first slot, or to a mark. `!:paused` means
- *   that the key is paused. `!:next` means that the first slot is free, but not for every job.
- *   Jobs are in line then, further slots are taken, or the key has a policy. The field of a key exists as long as any
- *   of this is true. A field that ends with the control character 31 contains the key's policy: JSON, set by operators
+ *   that the key is paused. `!:next` means that the first slot is free, but not for every job. The reason is that jobs
+ *   are in line, further slots are taken, or the key has a policy. The field of a key exists as long as the key has any
+ *   of this data. A field that ends with the control character 31 contains the key's policy: JSON, set by operators
  *   (see setPolicy in operators.lua.ts).
  * - `P lane:slots=<key>`: hash from slot number to job ID, for the slots after the first. Only if several jobs of a key
  *   may run.
  * - `P lane:chosen`: hash from each key that may have several slots to the job that has received a slot and has not
  *   been taken yet. The next job in line is chosen only after that, so the jobs start in order.
  * - `P lane:line=<key>`: zset of the job IDs in line for the key, scored by place. While the key is paused, the first
- *   member is `!:paused`. Its score is the end of the pause minus PAUSE_BASE, or -inf for a pause without an end.
+ *   member is `!:paused`. Its score is the end of the pause minus PAUSE_BASE. The score of a pause without an end is
+ *   -inf.
  * - `P lane:paused`: hash from each paused key to JSON {reason, since, until, jobId}, for operators. `jobId` is the job
  *   whose failure stopped the key.
- * - `P lane:starts=<key>`: list of the latest start times of a key with a rate, newest first. It is cut to the number
- *   of starts that the rate allows, and expires when the latest start no longer counts. If the key may have several
- *   slots, each time is followed by the job ID.
+ * - `P lane:starts=<key>`: list of the latest start times of a key with a rate, newest first. The list is cut to the
+ *   number of starts that the rate allows, and expires when the latest start no longer counts. If the key may have
+ *   several slots, each time is followed by the job ID.
  * - `P lane:seq`: counter of the arrivals in lines.
  * - `P lane:superseded`: not a key but a channel, which announces jobs that a newer job has interrupted.
  * - `P <id>`: BullMQ's hash of a job, with the lane's fields.
@@ -41,10 +42,10 @@
  * keys of a job. BullMQ rejects job IDs with one colon but accepts IDs with two, so a second colon (`lane:line:42`)
  * could collide with a job.
  *
- * Redis does not undo a script that fails halfway. A job that moves is therefore added to its new place first, and
- * removed from there if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`. Errors
- * after BullMQ's part of a command are reported next to its reply. A key that was only half passed on is passed on when
- * a script next looks at it.
+ * Redis does not undo a script that fails halfway. A job that moves is therefore first added to its new place, and
+ * removed from the new place if it cannot leave the old one. A job that cannot be judged is set aside in `delayed`.
+ * Errors after BullMQ's part of a command are reported next to its reply. A key that was only half passed on is passed
+ * on when a script next looks at it.
  *
  * Definitions that the library needs before it (see compose.ts):
  *
@@ -143,7 +144,7 @@ local function isAlone()
   return call('EXISTS', P .. 'wait', P .. 'prioritized') == 0
 end
 
--- Returns the functions that only a contended key needs. They are created when they are first needed.
+-- Returns the functions that only a contended key needs. The first call creates these functions.
 local slow
 local function contended()
   if slow then return slow end
@@ -275,8 +276,8 @@ local function fetch(reply, opts)
   return reply
 end
 
--- Parks jobs ahead of the next fetch if this script has met a busy key already, because the fetch is likely to meet one
--- also. To take such a job and put it back costs more. On 100 keys this gains a tenth of the jobs/s.
+-- Parks jobs ahead of the next fetch if this script has met a busy key already, because the fetch is likely to meet
+-- another. Taking such a job and putting it back costs more. On 100 keys this gains a tenth of the jobs/s.
 local function siftAhead(ending)
   if ROTATE then return end
   if slow then slow.sift(ending) end
@@ -287,7 +288,7 @@ local function follow(reply, chosen, fetchNext, opts)
   if fetchNext ~= '1' then return reply end
   if type(reply) == 'table' and type(reply[1]) == 'table' then return fetch(reply, opts) end
   if chosen then return contended().fetch(nil, opts) end
-  -- The turn may have been that of a job that is gone.
+  -- The job whose turn it was may be gone.
   return ROTATE and contended().fetch(reply, opts) or reply
 end
 

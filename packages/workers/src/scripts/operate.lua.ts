@@ -24,19 +24,19 @@ const functions = Object.entries(operators).map(([name, text]) => `${name} = ${t
 export const operate: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 
--- The arguments behind the first \`count\` ones of the function.
+-- Returns the arguments after the first \`count\` arguments of the function.
 local function argumentsAfter(count)
   local list = {}
   for i = 4 + count, #ARGV do list[#list + 1] = ARGV[i] end
   return list
 end
 
--- The starts of a key that count for its rate, with the rate, as "<starts>,<max>,<ms>"; '' if the key has no rate.
+-- Returns the rate of a key with the counted starts as "<starts>,<max>,<ms>"; '' if the key has no rate.
 local function rateOf(key)
   local lane = contended()
   local max, ms = lane.rateOf(key)
   if not max then return '' end
-  -- The newest starts come first: a start that counts is in front of all that do not.
+  -- The newest starts come first, so all counted starts come before all others.
   local counted, beyond, now = 0, call('LLEN', lane.startsOf(key)), lane.redisMs()
   while counted < beyond do
     local middle = math.floor((counted + beyond) / 2)
@@ -46,13 +46,13 @@ local function rateOf(key)
   return string.format('%.0f,%.0f,%.0f', counted, max, ms)
 end
 
--- Reports whether the worker of a job is gone: the job is among those that run, and BullMQ's lock of it has ended.
+-- Reports whether the worker of a job is gone: the job is active, and BullMQ's lock of the job has expired.
 local function isStalled(id)
   return call('EXISTS', P .. id .. ':lock') == 0 and call('LPOS', P .. 'active', id) and true or false
 end
 
--- Returns the seconds since a worker with keys was last heard of; '' if none is registered. Returns 0 if one of the jobs
--- that run has its lock.
+-- Returns the seconds since a worker with keys last registered; '' if none is registered. Returns 0 if BullMQ's lock of
+-- an active job exists.
 local function heardAgo()
   for _, id in ipairs(call('LRANGE', P .. 'active', 0, 99)) do
     if call('EXISTS', P .. id .. ':lock') == 1 then return 0 end
@@ -65,7 +65,7 @@ local function heardAgo()
   return newest and math.max(0, tonumber(call('TIME')[1]) - newest) or ''
 end
 
--- What operators see of a key. A fact that does not apply is ''.
+-- Returns the facts of a key that operators see. A fact that does not apply is ''.
 local function keyFacts(key)
   local lane = contended()
   local isPaused = lane.pausedFor(key)

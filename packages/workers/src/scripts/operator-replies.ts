@@ -39,7 +39,7 @@ export interface KeyFacts {
   readonly key: string;
   /** The IDs of the jobs that have the key, in the order of their slots. */
   readonly holders: readonly string[];
-  /** When the first of them was last started. */
+  /** When the first of these jobs last started. */
   readonly startedOn: number | undefined;
   /** The number of jobs in line. */
   readonly parked: number;
@@ -78,11 +78,11 @@ export interface JobFacts {
   readonly isQueuePaused: boolean;
   /** Whether the worker of the job is gone. */
   readonly isStalled: boolean;
-  /** Seconds since a worker with keys was last heard of. Undefined if none is registered. */
+  /** Seconds since a worker with keys last registered. Undefined if none is registered. */
   readonly heardAgo: number | undefined;
   readonly keys: readonly {
     readonly isHolderRemoved: boolean;
-    /** The number of jobs in front of this one in line. Undefined if the job is not in line. */
+    /** The number of jobs before this job in line. Undefined if the job is not in line. */
     readonly rank: number | undefined;
     readonly facts: KeyFacts;
   }[];

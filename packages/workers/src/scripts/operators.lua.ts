@@ -1,9 +1,9 @@
 /**
- * The functions that operators, and the worker between jobs, call in the lane. `operate.lua.ts` puts all of them into
- * one script.
+ * The functions of the lane that operators call, and that the worker calls between jobs. `operate.lua.ts` combines
+ * these functions in one script.
  *
- * Each export is the text of a Lua function. The caller's arguments are its parameters, as text. A list of any length
- * is not a parameter: `argumentsAfter(count)` returns the arguments behind the first `count` of them.
+ * Each export is the text of a Lua function, whose parameters are the caller's arguments as text. A list of any length
+ * is not a parameter: `argumentsAfter(count)` returns the arguments after the first `count` arguments.
  */
 import { BULL, JOB } from "./rules/job-fields.ts";
 
@@ -29,8 +29,8 @@ export const pin: string = /* lua */ `function()
 end`;
 
 /**
- * Moves a job to the front of the queue that waits for its lock and still has its keys, even before its timer fires.
- * Replies 1 if the job was one.
+ * Moves a job that waits for its lock and still has its keys to the front of the queue, even before its timer fires.
+ * Replies 1 if there was such a job.
  */
 export const wake: string = /* lua */ `function(id)
   local pin = call('HGET', P .. id, '${JOB.keys}')
@@ -81,10 +81,10 @@ export const resume: string = /* lua */ `function(key)
 end`;
 
 /**
- * Sets the policy of a key, which replaces the workers' options for it. `given` is the JSON of the policy, or '' to
- * remove the present one. Replies 1 if the key had a policy, else 0.
+ * Sets the policy of a key, which replaces the workers' options for this key. `given` is the JSON of the policy, or ''
+ * to remove the present policy. Replies 1 if the key had a policy, else 0.
  *
- * Slots that the policy adds are filled. If it removes slots, jobs that run in them continue to their end.
+ * Slots that the policy adds are filled. Jobs in slots that the policy removes continue to their end.
  */
 export const setPolicy: string = /* lua */ `function(key, given)
   local holder, lane = firstSlot(key), contended()
@@ -92,14 +92,15 @@ export const setPolicy: string = /* lua */ `function(key, given)
   local hadPolicy = before and next(before) ~= nil and 1 or 0
   if given == '' and hadPolicy == 0 then return 0 end
   if given ~= '' or call('EXISTS', furtherSlots(key)) == 1 then
-    -- Of several slots, one at a time is given to a job that has yet to be taken. The first slot may be one already.
+    -- Only one of several slots at a time is given to a job that has not been taken yet. The first slot may be this
+    -- one.
     local isJob = holder and holder ~= PAUSED and holder ~= NEXT
     if not before and SLOTS == 1 and isJob and lane.holds(holder, key)
       and call('EXISTS', P .. holder .. ':lock') == 0 and not call('ZSCORE', P .. 'delayed', holder) then
       call('HSET', CHOSEN, key, holder)
     end
     call('HSETNX', HOLDERS, key, NEXT)
-    -- While further slots are taken, no job takes the key without a look at them.
+    -- While further slots are taken, every job that takes the key must look at these slots.
     POLICIES[key] = cjson.decode(given ~= '' and given or '{}')
     call('HSET', HOLDERS, key .. '\\31', given ~= '' and given or '{}')
   else
@@ -151,9 +152,9 @@ export const list: string = /* lua */ `function(cursor, count)
 end`;
 
 /**
- * Explains why a job waits. Replies {} if there is no such job, else the facts of the job, followed by an array for
- * each of its keys. The array holds whether the holder was removed, the job's rank in line or -1, and the facts of the
- * key.
+ * Explains why a job waits. Replies {} if the job does not exist, else the facts of the job, followed by an array for
+ * each of its keys. The array contains whether the holder was removed, the job's rank in line or -1, and the facts of
+ * the key.
  */
 export const explain: string = /* lua */ `function(id)
   local pin, place, finishedOn, data, name, lockPlace = unpack(call('HMGET', P .. id,
@@ -258,7 +259,7 @@ export const sweep: string = /* lua */ `function(cursor, count, everyMs, isLast)
   local page = call('HSCAN', HOLDERS, cursor, 'COUNT', count)
   for i = 1, #page[2], 2 do
     local key = page[2][i]
-    -- A key that cannot be passed on does not keep the others from being passed on.
+    -- A key that cannot be passed on must not stop the sweep.
     if string.byte(key, -1) ~= 31 then quietly(contended().heal, key) end
   end
   if isLast == '1' or page[1] == '0' then
@@ -268,19 +269,19 @@ export const sweep: string = /* lua */ `function(cursor, count, everyMs, isLast)
 end`;
 
 /**
- * Replies at most `most` jobs in line for the one key of a job that runs, for the processor call of that job. Each is
- * {id, place, fields}. `token` is the token of BullMQ's lock of the running job.
+ * Replies at most `most` jobs in line for the only key of a running job, for the processor call of this job. Each entry
+ * is {id, place, fields}. `token` is the token of BullMQ's lock of the running job.
  *
- * The list ends before the first job that the call may not have. Such a job has several keys, waits for its lock, or
- * does not run.
+ * The list ends before the first job that the call may not handle. This is a job with several keys, one that waits for
+ * its lock, or one that does not run.
  */
 export const gather: string = /* lua */ `function(id, token, most)
   most = tonumber(most)
   local reply, pin = {}, call('HGET', P .. id, '${JOB.keys}')
   local isOurs = hasKeys(pin) and isSingle(pin) and call('HGET', HOLDERS, pin) == id and call('GET', P .. id .. ':lock') == token
   if not isOurs or most < 1 then return reply end
-  -- Because no slot is free, nobody has looked at the jobs of the queue: fifty are parked at a time, until enough are
-  -- in line.
+  -- No slot is free, so no worker has looked at the jobs in the queue. Fifty jobs are parked at a time, until enough
+  -- jobs are in line.
   for _ = 1, most, 50 do
     parkedHere = 0
     if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
@@ -300,10 +301,10 @@ end`;
 
 /**
  * Stores the outcomes that a processor call has set for jobs in line, given as a list of ID, place and outcome. `id` is
- * the job of the call, and `token` the token of BullMQ's lock of that job.
+ * the call's own job, and `token` the token of BullMQ's lock of this job.
  *
- * Replies the IDs of the jobs that have left their places. Replies false if the call does not count, because its job is
- * no longer the worker's.
+ * Replies the IDs of the jobs that have left their places. Replies false if the call does not count, because its own
+ * job no longer belongs to the worker.
  */
 export const settle: string = /* lua */ `function(id, token)
   local pin = call('HGET', P .. id, '${JOB.keys}')
@@ -319,7 +320,9 @@ export const settle: string = /* lua */ `function(id, token)
   return gone
 end`;
 
-/** Replies for each ID of a list why the job is not to run, or not again, as a pin. Replies '' if the job is to run. */
+/**
+ * Replies for each ID of a list why the job must not run, or not again, as a pin. Replies '' for a job that may run.
+ */
 export const superseded: string = /* lua */ `function()
   local reply = {}
   for i, id in ipairs(argumentsAfter(0)) do
@@ -338,10 +341,7 @@ export const lengths: string = /* lua */ `function()
   return {waiting, call('LLEN', P .. 'active')}
 end`;
 
-/**
- * Leaves a mark, by which another connection can tell whether it reaches the same database. Replies the key of the
- * mark.
- */
+/** Sets a mark. Another connection that finds the mark reaches the same database. Replies the Redis key of the mark. */
 export const mark: string = /* lua */ `function(name)
   local key = P .. 'lane:mark=' .. name
   call('SET', key, 1, 'PX', 10000)
@@ -349,12 +349,12 @@ export const mark: string = /* lua */ `function(name)
 end`;
 
 /**
- * Registers a worker for `lifeMs` ms, and reads the set-ups of all registered workers. They are in the hash P
- * lane:workers, each with the second in which the worker last registered. If `setup` is '', the worker is removed, or
- * only reads.
+ * Registers a worker for `lifeMs` ms, and reads the setups of all registered workers. The hash P lane:workers contains
+ * each setup with the second in which the worker last registered. If `setup` is '', the worker is removed, or only
+ * reads.
  *
- * Replies {{set-ups}, {IDs of stray jobs}}. A stray job runs in a worker that is not registered, and does not have its
- * keys. At most 100 jobs are looked at, of the first 1000 that run.
+ * Replies {{setups}, {IDs of stray jobs}}. A stray job runs in a worker that is not registered, and does not have its
+ * keys. At most 100 jobs of unregistered workers are checked, among the first 1000 active jobs.
  *
  * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. A caller that fetches jobs by hand may use any
  * token.

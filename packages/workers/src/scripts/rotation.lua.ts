@@ -7,11 +7,11 @@
  *   its weight, and counts the starts in the fraction.
  * - `P lane:chosen`: also contains the job of the present turn, under a name that no key has. The job is in `wait`
  *   until it is taken, so BullMQ sees that there is work. Then the next job is chosen.
- * - The field JOB.turn of a job: exists while the turn of its key continues after the job. It contains the place in the
- *   ring and the key. The end of the job passes the key to its next job, as without rotation.
+ * - The field JOB.turn of a job: the place in the ring and the key. Exists while the turn of the key continues after
+ *   the job. The end of the job passes the key to the next job of the key, as without rotation.
  *
- * A job whose key is free is taken immediately only if no other key has its turn first. Otherwise the job joins the
- * line.
+ * A job whose key is free is taken immediately only if no other key has its turn first. If another key has, the job
+ * joins the line.
  */
 import { JOB } from "./rules/job-fields.ts";
 
@@ -78,12 +78,12 @@ export const ring: string = /* lua */ `
 
 /** Defined after all functions that a turn needs. */
 export const turns: string = /* lua */ `
-  -- At most so many jobs that cannot be parked are passed when the lane looks ahead.
+  -- Largest number of jobs that are passed because they cannot be parked, when the lane looks ahead.
   local MOST_PASSED = 5
 
-  -- Returns the pin and the keys of a job that may wait in line, its facts for park, and what is in the first slot of
-  -- its one key. Returns nil for a job without keys, with unknown keys, that has its keys already, or that is not to
-  -- run. For a job whose line is full, or with a key in \`passedOf\`, it returns nil and the keys.
+  -- Returns the pin and the keys of a job that may wait in line, its facts for park, and the content of the first slot
+  -- of its only key. Returns nil for a job without keys or with unknown keys, for a job that already has its keys, and
+  -- for a job that must not run. For a job whose line is full, or with a key in \`passedOf\`, returns nil and the keys.
   local function parkable(id, passedOf)
     local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.outcome}', '${JOB.firstFailure}')
     if facts[5] or facts[6] then return end
@@ -105,8 +105,8 @@ export const turns: string = /* lua */ `
     return pin, keys, facts, known
   end
 
-  -- Reports whether the next job of a key, at the end of the current one, would pass other jobs. A job at the front of
-  -- the queue that is in no line counts: it has no key, has its keys, or is not to run.
+  -- Reports whether the next job of a key, at the end of the current job, would pass other jobs. A job at the front of
+  -- the queue that is not in a line counts: the job has no key, has its keys, or must not run.
   function othersGoFirst()
     if othersWait() then return true end
     if isAlone() then return false end
@@ -115,8 +115,8 @@ export const turns: string = /* lua */ `
     return not pin and not keys
   end
 
-  -- Lets one job without a key, or with unknown keys, go before the job that was just chosen. If this command takes
-  -- such a job, that job is the one.
+  -- Lets one job without a key, or with unknown keys, go before the job that was just chosen. A job of this kind that
+  -- the command has taken is the one.
   local function letOneGoFirst(id)
     local standing = call('LRANGE', P .. 'wait', -2, -1)
     if standing[#standing] ~= id then return end
@@ -126,7 +126,7 @@ export const turns: string = /* lua */ `
     if isUrgent then unprioritize(other) else toFront(P .. 'wait', other, -1) end
   end
 
-  -- Chooses the job whose turn it is, if none is chosen: its id.
+  -- Chooses the job whose turn has come, unless a job is already chosen. Returns the job's ID.
   function turn()
     if isTurnOpen() then return end
     for _ = 1, BATCH do
@@ -151,18 +151,18 @@ export const turns: string = /* lua */ `
     isClaimed = false
   end
 
-  -- Parks jobs at the front of the queue even if their keys are free, so that their keys get a turn. Returns whether
-  -- there may be more of them.
+  -- Parks jobs at the front of the queue even if their keys are free, so that the keys get a turn. Returns whether more
+  -- such jobs may follow.
   local function see()
-    -- The keys of jobs that were passed because a line was full. A line may have room again, because jobs leave their
-    -- lines meanwhile. A later job with such a key is also passed, because it must not join the line first.
+    -- The keys of jobs that were passed because a line was full. The line may have room again, because jobs leave lines
+    -- in the meantime. A later job with such a key is also passed, because the later job must not join the line first.
     local passed, passedOf = 0, {}
     local function look(id, list)
       local pin, keys, facts, known
       if id ~= chosenHere then pin, keys, facts, known = parkable(id, passedOf) end
       if not pin then
         if keys then passedOf[keys[1]] = true end
-        -- A job behind one with several keys may have another of these keys, and must wait for it.
+        -- After a job with several keys, a later job may have another of these keys and must wait for the first job.
         passed = passed + (keys and #keys > 1 and MOST_PASSED or 1)
         return
       end

@@ -21,8 +21,8 @@ export const fullLine: string = /* lua */ `
     end
   end
 
-  -- Returns a job in line with exactly the same keys that is newer than a job that is back for its retry. \`age\`: when
-  -- the latter first failed.
+  -- For a job that is back for its retry: returns a newer job in line with exactly the same keys. \`age\`: when the
+  -- retried job first failed.
   local function newerThan(pin, age)
     local key = keysOf(pin)[1]
     for index = 0, BATCH do
@@ -33,8 +33,8 @@ export const fullLine: string = /* lua */ `
     end
   end
 
-  -- For a new job that does not run: returns its key, and the ID of the job because of which it does not. Nil if it may
-  -- wait in line.
+  -- For a new job that must not run: returns the key, and the ID of the job because of which the new job does not run.
+  -- Returns nil if the new job may wait in line.
   local function turnedAway(pin, age)
     local newer = LATEST and age and newerThan(pin, age)
     if newer then return keysOf(pin)[1], newer end
@@ -43,12 +43,12 @@ export const fullLine: string = /* lua */ `
     return full, holder and holder ~= PAUSED and holder ~= NEXT and holder or ''
   end
 
-  -- The reason that a job receives which does not run: why, its key, and the job because of which it does not.
+  -- Formats the refusal of a job that must not run: the reason, the key, and the ID of the job that goes before.
   local function dropped(key, by)
     return BAD .. (DROPPED or 'backlog') .. '\\31' .. key .. '\\31' .. by
   end
 
-  -- Takes a job out of its lines. The job behind it may be next.
+  -- Removes a job from its lines. The next job in line may then be allowed to run.
   local function leaveLines(id, pin)
     for _, key in ipairs(keysOf(pin)) do
       leaveLine(id, key)
@@ -58,14 +58,14 @@ export const fullLine: string = /* lua */ `
     call('HDEL', P .. id, '${JOB.place}', '${JOB.parkedAt}')
   end
 
-  -- Drops a job from its lines. It is taken next, and its worker ends it with the reason.
+  -- Drops a job from its lines. The next fetch takes the job, and its worker ends the job with the reason.
   local function leaveFull(id, pin, why)
     call('HSET', P .. id, '${JOB.refusal}', why)
     leaveLines(id, pin)
     promoteToFront(id)
   end
 
-  -- A job has joined its lines: the oldest other jobs that exceed the limit of a line do not run.
+  -- Called when a job has joined its lines: drops the oldest other jobs that exceed the limit of a line.
   local function dropOldest(id, pin, keys)
     for i = 1, #keys do
       local key = keys[i]
@@ -76,18 +76,18 @@ export const fullLine: string = /* lua */ `
         local oldest = isFull(key, max, 1) and standing(key, index)
         local own = oldest and isFull(key, max, 1) and call('HGET', P .. oldest, '${JOB.keys}')
         if not own then break end
-        -- A job is only superseded by a newer one with the same keys.
+        -- A job is only superseded by a newer job with the same keys.
         if oldest == id or (DROPPED == 'superseded' and own ~= pin) then index = index + 1
         else leaveFull(oldest, own, dropped(key, id)) end
       end
     end
   end
 
-  -- A job has joined its line: the job that has exactly the same keys gives way to it, and does not run again. If that
-  -- job runs, its worker is notified. If it waits, it is taken next.
+  -- Called when a job has joined its line: interrupts the job that has exactly the same keys and does not run again. If
+  -- the interrupted job runs, its worker is notified. If the job waits, the next fetch takes the job.
   local function interrupt(id, pin, keys)
     local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
-    -- A job that was dropped for this one may have passed the key on, even to this job.
+    -- A job that was dropped for the new job may have passed the key on, even to the new job.
     if not holder or holder == id or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
     local facts = call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}')
     if facts[1] ~= pin then return end

@@ -1,6 +1,6 @@
 /**
- * The outcome for a job that BullMQ has taken: the script replies it with its keys, parks it, or sets it aside. Jobs at
- * the front of the queue are judged before BullMQ takes them.
+ * Judges a job that BullMQ has taken: the script replies the job with its keys, parks the job, or sets the job aside.
+ * Jobs at the front of the queue are judged before BullMQ takes them.
  *
  * `turns` is the part of rotation that belongs here. A part of the lane library, see lane.lua.ts.
  */
@@ -9,7 +9,7 @@ import { REPLY, TAGS } from "../command-replies.ts";
 import { BULL, JOB } from "../rules/job-fields.ts";
 
 export const judge = (turns: string): string => /* lua */ `
-  -- A job whose keys JavaScript finds. See \`parseUnknownJobs\` in command-replies.ts.
+  -- A job whose keys JavaScript must compute. See \`parseUnknownJobs\` in command-replies.ts.
   local function unknownJob(id)
     return {id, unpack(call('HMGET', P .. id, 'name', 'data', 'timestamp', 'priority', 'parentKey'))}
   end
@@ -39,17 +39,17 @@ export const judge = (turns: string): string => /* lua */ `
     return found
   end
 
-  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates them. Returns whether there may
-  -- be more of them. \`ending\`: a pin whose key is about to be free.
+  -- Parks the jobs at the front of the queue that may not run, before BullMQ activates these jobs. Returns whether more
+  -- such jobs may follow. \`ending\`: a pin whose key is about to be free.
   local function sift(ending)
-    -- The holders of keys with one slot: each is looked at once.
+    -- The holders of keys with one slot, so that each holder is checked once.
     local taken = {}
     for _ = parkedHere + 1, BATCH do
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
       local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.firstFailure}')
-      -- The job does not run: the worker that takes it receives the reason.
+      -- The job must not run, and the worker that takes the job receives the reason.
       if facts[5] then return false end
       local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
       if not hasKeys(pin) or pin == ending then return false end
@@ -77,7 +77,7 @@ ${turns}
     return {P..'wait', P..'active', P..'prioritized', P..'events', P..'stalled', P..'limiter', P..'delayed', P..'paused', P..'meta', P..'pc', P..'marker'}
   end
 
-  -- Returns the numbers of the slots in which a job has its keys, in order; false if all are 0.
+  -- Returns the slot numbers of a job in the order of its keys. False if all numbers are 0.
   local function slotsOf(id, pin)
     if not hasKeys(pin) then return false end
     local numbers = {}
@@ -105,7 +105,7 @@ ${turns}
       elseif field == '${JOB.moreKeys}' then isMark = true end
     end
     if fault then
-      -- If the worker dies now, a superseded job must not run after the newer one.
+      -- If the worker dies now, a superseded job must not run after the newer job.
       if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end
       -- The job had backed off.
       if wasParked and hasKeys(pin) then leaveLines(id, pin) end
@@ -164,7 +164,7 @@ ${turns}
           judged[${REPLY.parked}] = parkedHere - parkedBefore
         end
         if judged then return judged end
-        -- A job that cannot be judged there is judged again when it is taken.
+        -- A job that cannot be judged ahead is judged again when a fetch takes the job.
         local isMore = quietly(seeAhead or sift)
         local isNext = ROTATE and quietly(isTurnOpen)
         if (isMore or parkedHere >= BATCH) and not isNext then return {'${TAGS.again}', parkedHere - parkedBefore} end

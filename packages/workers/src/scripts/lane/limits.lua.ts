@@ -5,8 +5,8 @@
 import { JOB } from "../rules/job-fields.ts";
 
 export const limits: string = /* lua */ `
-  -- Returns the number of ms for which the key stays paused; nil if it is not paused. A pause whose time is over ends
-  -- here. Its mark is removed last, so that a pause that was half ended is ended again.
+  -- Returns the number of ms for which the key stays paused; nil if the key is not paused. A pause whose time is over
+  -- ends here. The mark of the pause is removed last, so that a half-ended pause is ended again.
   local function pausedFor(key)
     local score = tonumber(call('ZSCORE', line(key), PAUSED) or nil)
     if not score or score == -math.huge then return score and math.huge end
@@ -17,7 +17,7 @@ export const limits: string = /* lua */ `
     call('ZREM', line(key), PAUSED)
   end
 
-  -- Returns why the key is paused. Nil if it is not, or if the text cannot be read.
+  -- Returns the stored pause of the key. Nil if the key is not paused, or if the text cannot be read.
   local function pauseOf(key)
     local ok, facts = pcall(cjson.decode, call('HGET', P .. 'lane:paused', key) or '')
     return ok and type(facts) == 'table' and facts or nil
@@ -73,8 +73,8 @@ export const limits: string = /* lua */ `
     return policy and MAY_SHARE and policy.concurrency or SLOTS
   end
 
-  -- Reports whether jobs may have further slots of the key. True even if their present number is one, because it may
-  -- have been higher.
+  -- Reports whether jobs may have further slots of the key. With a policy, even a key with one slot counts, because its
+  -- number of slots may have been higher.
   local function isShared(key)
     return SLOTS > 1 or (MAY_SHARE and policyOf(key) ~= false)
   end

@@ -7,7 +7,7 @@ import { BULL, JOB } from "../rules/job-fields.ts";
 
 export const line = (ring: string): string => /* lua */ `
   -- Returns the job at this index of the line, or PAUSED. Drops IDs of jobs that were removed or finished by a plain
-  -- worker, and IDs that name another job by now.
+  -- worker, and IDs that now belong to another job.
   local function standing(key, index)
     while true do
       local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
@@ -56,12 +56,12 @@ export const line = (ring: string): string => /* lua */ `
 
   local function promoteToFront(id)
     local keys = {P..'delayed', P..'wait', P..'paused', P..'meta', P..'prioritized', P..'active', P..'pc', P..'events', P..'marker'}
-    -- The job was in 'delayed', or its timer has fired. Either way it is now the last in the queue: the left end of a
-    -- list.
+    -- The job was in 'delayed', or its timer has fired. In both cases the job is now the last one in the queue, at the
+    -- left end of a list.
     bullPromote(keys, {P, id})
     local score = call('ZSCORE', keys[5], id)
     if score and ROTATE then
-      -- BullMQ takes the jobs of 'wait' first, and some of them may not have been judged.
+      -- BullMQ takes the jobs in 'wait' first, and some of these jobs may not have been judged.
       unprioritize(id)
     elseif score then
       call('ZADD', keys[5], math.floor(tonumber(score) / 4294967296) * 4294967296, id)
@@ -152,7 +152,7 @@ ${ring}
       if isShared(key) then freed[#freed + 1] = unseat(id, key)
       elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, turnText) or nil) or chosen end
     end
-    -- Only after all keys are free: the next job may need several of them.
+    -- After all keys are free, because the next job may need several of these keys.
     for _, key in ipairs(freed) do chosen = heal(key, id, turnText) or chosen end
     return chosen
   end
@@ -167,9 +167,9 @@ ${ring}
     return string.format('%.0f', least - 1)
   end
 
-  -- Returns the place of a job that was given a slot and was not taken: 0. Jobs that were handed out were in front of
-  -- it, so they go in front if they come back. If another job has the place 0, it was chosen again after this one:
-  -- returns false.
+  -- Returns the place of a job that was given a slot and was not taken: 0. Jobs that were handed out before go in front
+  -- of this job if they come back. Returns false if another job has the place 0, because the other job was chosen again
+  -- after this job.
   local function placeOfChosen(id, keys)
     for i = 1, #keys do
       if isShared(keys[i]) and call('HGET', CHOSEN, keys[i]) == id then

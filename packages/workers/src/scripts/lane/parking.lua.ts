@@ -26,8 +26,8 @@ export const parking: string = /* lua */ `
     if event and event[2][2] == 'active' and event[2][4] == id then call('XDEL', P .. 'events', event[1]) end
   end
 
-  -- The second half of a move: the job is in its new place already. If it cannot leave the old place, \`back\` takes it
-  -- out of the new one.
+  -- Completes the move of a job that is already in its new place. If the job cannot leave the old place, \`back\`
+  -- removes the job from the new place.
   local function leave(old, back)
     local reply = try(unpack(old))
     if not hasFailed(reply) then return end
@@ -40,8 +40,8 @@ export const parking: string = /* lua */ `
     pcall(undo, id, opts)
   end
 
-  -- Parks a job. \`go\` takes the job out of its old place; its argument takes the job out of 'delayed' again.
-  -- \`left\`: the number of ms after which the first job in line may run.
+  -- Parks a job. \`go\` removes the job from its old place; the argument of \`go\` removes the job from 'delayed'
+  -- again. \`left\`: the number of ms after which the first job in line may run.
   local function park(id, pin, isFirst, left, go, facts)
     local keys = keysOf(pin)
     facts = facts or call('HMGET', P .. id, '${JOB.place}', 'priority')
@@ -64,7 +64,7 @@ export const parking: string = /* lua */ `
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
     go({'ZREM', P .. 'delayed', id})
     local by = PARKED_BY .. table.concat(keys, ', ')
-    -- A job that is parked again keeps the time: it may have been given its key since, without being taken.
+    -- A job that is parked again keeps the time, because the job may have received its key since without being taken.
     local isNew = not facts[1] and not isFirst
     local field, since = isNew and '${JOB.parkedAt}' or '${JOB.place}', isNew and NOW or place
     call('HSET', P .. id, 'delay', delay, '${JOB.keys}', pin, '${JOB.place}', place, '${BULL.processedBy}', by, field, since)
@@ -77,8 +77,8 @@ export const parking: string = /* lua */ `
     end
   end
 
-  -- Moves the first job in line to the front of the queue, where the next fetch finds it. Returns its ID. Returns nil
-  -- if more is to be done for the key, or if the job is not to run or was removed.
+  -- Moves the first job in line to the front of the queue, where the next fetch finds the job. Returns the job's ID.
+  -- Returns nil if the key needs more work, or if the job must not run or was removed.
   local function putNext(key)
     if not freeSlot(key, false) or limitedFor(key) or isAwaited(key) then return end
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
@@ -96,7 +96,7 @@ export const parking: string = /* lua */ `
       return
     end
     call('ZREM', line(key), id)
-    -- The ID may name another job by now.
+    -- The ID may belong to another job by now.
     if following and tonumber(call('HGET', P .. following, '${JOB.place}') or 'x') == tonumber(heads[4]) then
       call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following)
     end
@@ -105,7 +105,8 @@ export const parking: string = /* lua */ `
     return id
   end
 
-  -- Pauses the keys of a job that BullMQ has moved to 'delayed', for a number of ms. The job goes first afterwards.
+  -- Pauses the keys of a job that BullMQ has moved to 'delayed', for a number of ms. The job goes first after the
+  -- pause.
   local function backOff(id, ms)
     uncount(id)
     local pin = call('HGET', P .. id, '${JOB.keys}')
@@ -125,7 +126,8 @@ export const parking: string = /* lua */ `
     park(id, key, false, nil, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
   end
 
-  -- Reports whether the end of this key's job is likely to bring the key's next job. Its lock is then requested ahead.
+  -- Reports whether the end of this key's job is likely to bring the key's next job, whose lock is then requested
+  -- ahead.
   local function isFollowed(pin)
     return TOKEN == '' and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
   end
@@ -172,7 +174,8 @@ export const parking: string = /* lua */ `
     end
   end
 
-  -- Moves a job that was taken and cannot be judged to 'delayed', without a place in line. It is judged again later.
+  -- Moves a job that was taken and cannot be judged to 'delayed', without a place in line. The job is judged again
+  -- later.
   local function setAside(id, opts)
     for _, active in ipairs(call('LRANGE', P .. 'active', 0, -1)) do
       if active == id then

@@ -3,7 +3,7 @@
  * of the lane library, see lane.lua.ts.
  */
 export const slots: string = /* lua */ `
-  -- Returns what is in the first slot of the key, after a pause that is over has ended. \`known\`: what was there a
+  -- Returns the content of the key's first slot. A pause whose time is over ends before. \`known\`: the content a
   -- moment ago.
   local function holderOf(key, known)
     local holder = known
@@ -22,7 +22,8 @@ export const slots: string = /* lua */ `
     end
   end
 
-  -- Frees further slots whose jobs are gone. Returns the jobs in the others by slot number, and their count.
+  -- Frees further slots whose jobs are gone. Returns the jobs in the other slots by slot number, and the number of
+  -- these jobs.
   local function takenSlots(key)
     local slots, taken, count = call('HGETALL', furtherSlots(key)), {}, 0
     for i = 1, #slots, 2 do
@@ -32,11 +33,11 @@ export const slots: string = /* lua */ `
     return taken, count
   end
 
-  -- Keys whose slots were all taken when this script last looked. Within the script they stay so.
+  -- Keys whose slots were all taken when this script last looked, and which \`unseat\` has not freed since.
   local allTaken = {}
 
-  -- Returns the number of the slot for the next job. Nil if all slots are taken; if operators have lowered their
-  -- number, more jobs may have the key.
+  -- Returns the number of the slot for the next job. Nil if all slots are taken. If operators have lowered the number
+  -- of slots, more jobs than this number may have the key.
   local function freeSlot(key, isFirstTaken)
     if not isFirstTaken and not policyOf(key) then return 0 end
     if not isShared(key) then return not isFirstTaken and 0 or nil end
@@ -67,15 +68,15 @@ export const slots: string = /* lua */ `
 
   local function isJob(holder) return holder and holder ~= PAUSED and holder ~= NEXT end
 
-  -- Reports whether a job has the first slot of the key. A job that is gone does not count.
+  -- Reports whether a job has the first slot of the key. A job that is gone is not counted.
   local function isFirstTaken(key)
     local holder = firstSlot(key)
     return isJob(holder) and holds(holder, key)
   end
 
-  -- Reports whether the key is paused, or all its slots are taken. \`holder\`: what is in the first slot. \`atFirst\`:
-  -- an active job in the first slot is believed to have the key; a job that is parked for it looks closer when it is
-  -- judged again.
+  -- Reports whether the key is paused, or all its slots are taken. \`holder\`: the content of the first slot.
+  -- \`atFirst\`: trust that an active job in the first slot has the key. A job that is parked because of this trust is
+  -- checked more closely when the job is judged again.
   local function isBusy(key, holder, atFirst)
     if holder == PAUSED then return true end
     local isActive = atFirst and isJob(holder) and call('EXISTS', P .. holder .. ':lock') == 1
@@ -113,8 +114,8 @@ export const slots: string = /* lua */ `
     return false
   end
 
-  -- Reports whether more jobs have the key than may, because operators have lowered the number. Another job that waits
-  -- to be taken does not count: it comes after this one.
+  -- Reports whether more jobs have the key than allowed, because operators have lowered the number. Another chosen job
+  -- that waits to be taken is not counted, because the other job comes after this job.
   local function isOver(id, key)
     if not policyOf(key) or not isShared(key) then return false end
     local _, count = takenSlots(key)

@@ -4,8 +4,8 @@
 import { JOB } from "../rules/job-fields.ts";
 
 export const take: string = /* lua */ `
-  -- Called when the keys of a job are first known. A removed job may have had the same ID: the new job inherits neither
-  -- its slots, which pass to the next in line, nor its place in front of a key that its failure stopped.
+  -- Called when the keys of a job are first known. A removed job may have had the same ID. The slots of the removed job
+  -- pass to the next jobs in line. If the failure of the removed job stopped a key, the new job does not go first.
   local function disown(id, pin)
     for _, key in ipairs(keysOf(pin)) do
       local holder = firstSlot(key)
@@ -23,7 +23,7 @@ export const take: string = /* lua */ `
   -- key;
   -- 2. whether a key was passed on to the first job in line, because the holder is gone;
   -- 3. if it is first in line, the number of ms after which it may run at the earliest.
-  -- \`known\`: what was in the first slot of the job's one key a moment ago. \`isNew\`: the job is in no line.
+  -- \`known\`: the content of the first slot of the job's only key a moment ago. \`isNew\`: the job is not in a line.
   local function mayRun(id, keys, known, isNew)
     local free, isFirst, isMoved, left = true, false, false, nil
     for i = 1, #keys do
@@ -83,8 +83,8 @@ export const take: string = /* lua */ `
     if since then call('HDEL', P .. id, '${JOB.parkedAt}') else call('HSET', P .. id, '${JOB.keys}', pin) end
   end
 
-  -- Makes a job the holder of all its keys: true. Otherwise returns false, what mayRun says of the job's place and
-  -- time, and whether other keys have their turn first. \`since\`: when the job was parked.
+  -- Makes a job the holder of all its keys, and returns true. If a key is not available, returns false, the place and
+  -- time from mayRun, and whether other keys have their turn first. \`since\`: when the job was parked.
   local function take(id, pin, wasParked, since)
     local known
     if ROTATE and isSingle(pin) and not wasParked then known = firstSlot(pin) end

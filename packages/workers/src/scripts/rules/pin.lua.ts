@@ -1,13 +1,14 @@
 /**
- * Pure: Lua that finds the *pin* of a job, one text of sorted, unique keys, as entity-key.ts has it. The pin is '' if
- * the job has no key, and BAD and why if its keys cannot be used. It is nil where JavaScript is to find them.
+ * Pure: Lua that computes the *pin* of a job, a single text of sorted, unique keys, as described in entity-key.ts. The
+ * pin is '' if the job has no key, and BAD followed by the reason if its keys cannot be used. Nil if JavaScript must
+ * compute the keys.
  */
 import { indexOf, KEY_FAULTS, MAX_KEY_BYTES, MAX_KEYS } from "../../rules/entity-key.ts";
 import { luaString } from "./lua.ts";
 
 /**
- * Returns the library. `path` has the fields that lead to the key in the job's data; it is undefined where a function
- * finds the key.
+ * Returns the library. `path` contains the fields that lead to the key in the job's data. Undefined if a function
+ * computes the key.
  */
 export function pinLibrary(path: readonly string[] | undefined): string {
   return `
@@ -32,7 +33,7 @@ end
 `;
 
 const fromPath = (path: readonly string[]): string => /* lua */ `
--- A value as the text of a key; nil and why, if it cannot be one.
+-- Returns a value as the text of a key. Returns nil and the reason if the value cannot be a key.
 local function textOf(value)
   if type(value) == 'string' then
     if #value == 0 then return nil, '${KEY_FAULTS.empty}' end
@@ -50,7 +51,7 @@ end
 local function pinOfData(data)
   ${noData}
   local ok, value = pcall(cjson.decode, data)
-  -- Lua reads less than JavaScript does: no half of a surrogate pair, nothing nested deeply.
+  -- Lua can read less than JavaScript: no half of a surrogate pair, and no deep nesting.
   if not ok then return end
 ${path.map(step).join("")}
   if value == nil or value == cjson.null then return '' end
@@ -71,7 +72,7 @@ ${path.map(step).join("")}
 end
 `;
 
-/** Returns the Lua of one field further, as `valueAt` goes. Lua counts from 1. */
+/** Returns the Lua of one more field of the path, like a step of `valueAt`. Lua counts from 1. */
 function step(field: string): string {
   const index = indexOf(field);
   const named = `value = value[${luaString(field)}]`;
