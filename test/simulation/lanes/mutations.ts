@@ -549,7 +549,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a new job inherits no further slot",
     without: "it has that of the removed job whose ID it has",
-    patches: [take("(holder == id or isShared(key)) and unseat", "holder == id and unseat")],
+    patches: [take("(holder == id or isShared(key)) and leaveSlot", "holder == id and leaveSlot")],
     focus: holderAgainWithSlots,
   },
   {
@@ -651,7 +651,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "timers of parked jobs only",
     without: "whoever has the id of one in line loses its delay",
-    patches: [line("local following = first(key)", "local following = call('ZRANGE', line(key), 0, 0)[1]")],
+    patches: [line("local following = firstInLine(key)", "local following = call('ZRANGE', line(key), 0, 0)[1]")],
     focus: parkedAgain,
   },
   {
@@ -673,7 +673,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "all keys of a job are claimed",
     without: "only the first",
-    patches: [line("      seat(id, keys[i])\n", "      if i == 1 then seat(id, keys[i]) end\n")],
+    patches: [line("      takeSlot(id, keys[i])\n", "      if i == 1 then takeSlot(id, keys[i]) end\n")],
   },
   {
     protection: "all keys of the next job are free",
@@ -989,8 +989,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "that one is judged when its timer fires",
     patches: [
       line(
-        "    local id = left and standing(key, 1)\n    if id then judgeIn(left, id) end",
-        "    local id = left and standing(key, 1)\n    if id then call('EXISTS', id) end",
+        "    local id = left and jobAt(key, 1)\n    if id then judgeIn(left, id) end",
+        "    local id = left and jobAt(key, 1)\n    if id then call('EXISTS', id) end",
       ),
     ],
     focus: shortPauses,
@@ -1219,8 +1219,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "one after the other, and a key is not passed on",
     patches: [
       line(
-        "if isShared(key) then freed[#freed + 1] = unseat(id, key)",
-        "if isShared(key) then if unseat(id, key) then chosen = heal(key) or chosen end",
+        "if isShared(key) then freed[#freed + 1] = leaveSlot(id, key)",
+        "if isShared(key) then if leaveSlot(id, key) then chosen = heal(key) or chosen end",
       ),
     ],
     focus: slotsOfSeveral,
@@ -1626,7 +1626,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a call has those that come after one that is gone",
     without: "it ends there",
-    patches: [operators("contended().standing(pin, index)", "call('ZRANGE', line(pin), index, index)[1]")],
+    patches: [operators("contended().jobAt(pin, index)", "call('ZRANGE', line(pin), index, index)[1]")],
     focus: merged,
   },
   {

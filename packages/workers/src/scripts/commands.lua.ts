@@ -70,7 +70,7 @@ local pin = facts[1] or string.sub(ARGV[10], 2)
 -- rotation, only if no other key waits or the key's turn continues.
 local stops = HALT and ARGV[5] == 'failed'
 local mayFetch = ARGV[6] == '1' and not stops
-local isHolder, isWanted = quietly(look, ARGV[1], pin)
+local isHolder, isWanted = quietly(holderState, ARGV[1], pin)
 local slot = (SLOTS > 1 or POLICIES[pin]) and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)
 local isTurnOfKey = isWanted and (not ROTATE or facts[3] or not quietly(contended().othersGoFirst))
 local next = mayFetch and isTurnOfKey and quietly(contended().putNext, pin)

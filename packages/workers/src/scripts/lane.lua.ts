@@ -208,10 +208,10 @@ ${judge(rotation.turns)}
   slow = {
     keysOf = keysOf, holds = holds, disown = disown, promoteToFront = promoteToFront, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal, sift = seeAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
+    heal = heal, sift = parkAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
-    isShared = isShared, slotCount = slotCount, rateOf = rateOf, standing = standing, unknownJob = unknownJob
+    isShared = isShared, slotCount = slotCount, rateOf = rateOf, jobAt = jobAt, unknownJob = unknownJob
   }
   return slow
 end
@@ -223,7 +223,7 @@ local function calmly(reply)
 end
 
 -- Reports whether the job is the holder of its one key, and whether another job waits for the key or has a slot of it.
-local function look(id, pin)
+local function holderState(id, pin)
   local isHolder = hasKeys(pin) and isSingle(pin) and firstSlot(pin) == id
   if not isHolder then return false, false end
   -- A key with a policy is not forgotten.

@@ -287,7 +287,7 @@ export const gather: string = /* lua */ `function(id, token, most)
     if not quietly(contended().sift) or call('ZCARD', line(pin)) >= most then break end
   end
   for index = 0, most do
-    local other = contended().standing(pin, index)
+    local other = contended().jobAt(pin, index)
     if not other then break end
     if other ~= PAUSED then
       local fields, facts = call('HGETALL', P .. other), {}

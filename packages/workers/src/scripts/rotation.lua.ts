@@ -20,7 +20,7 @@ export const ring: string = /* lua */ `
   local RING, TURN = P .. 'lane:ring', '\\31'
   -- The number of starts that a place in the ring can count.
   local MOST_OF_TURN = 128
-  local turn, seeAhead, othersGoFirst
+  local turn, parkAhead, othersGoFirst
   -- The job that this script last chose.
   local chosenHere
 
@@ -46,7 +46,7 @@ export const ring: string = /* lua */ `
   end
 
   -- Adds a key with a job in line and a free slot to the ring. \`place\`: where the turn of the key continues.
-  local function enter(key, place)
+  local function joinRing(key, place)
     local last = place or call('ZREVRANGE', RING, 0, 0, 'WITHSCORES')[2] or 0
     call('ZADD', RING, 'NX', place or string.format('%.0f', math.floor(tonumber(last)) + 1), key)
   end
@@ -118,9 +118,9 @@ export const turns: string = /* lua */ `
   -- Lets one job without a key, or with unknown keys, go before the job that was just chosen. A job of this kind that
   -- the command has taken is the one.
   local function letOneGoFirst(id)
-    local standing = call('LRANGE', P .. 'wait', -2, -1)
-    if standing[#standing] ~= id then return end
-    local other, isUrgent = standing[1], false
+    local front = call('LRANGE', P .. 'wait', -2, -1)
+    if front[#front] ~= id then return end
+    local other, isUrgent = front[1], false
     if other == id then other, isUrgent = call('ZRANGE', P .. 'prioritized', 0, 0)[1], true end
     if not other or parkable(other) or (FETCHED and not parkable(FETCHED)) then return end
     if isUrgent then unprioritize(other) else toFront(P .. 'wait', other, -1) end
@@ -153,11 +153,11 @@ export const turns: string = /* lua */ `
 
   -- Parks jobs at the front of the queue even if their keys are free, so that the keys get a turn. Returns whether more
   -- such jobs may follow.
-  local function see()
+  local function parkFront()
     -- The keys of jobs that were passed because a line was full. The line may have room again, because jobs leave lines
     -- in the meantime. A later job with such a key is also passed, because the later job must not join the line first.
     local passed, passedOf = 0, {}
-    local function look(id, list)
+    local function tryToPark(id, list)
       local pin, keys, facts, known
       if id ~= chosenHere then pin, keys, facts, known = parkable(id, passedOf) end
       if not pin then
@@ -174,29 +174,29 @@ export const turns: string = /* lua */ `
       for i = 1, free and #keys or 0 do
         -- If no job had the key, park has marked it.
         if known ~= false then mark(keys[i], NEXT) end
-        enter(keys[i])
+        joinRing(keys[i])
       end
     end
     local ids = call('LRANGE', P .. 'wait', -BATCH - MOST_PASSED, -1)
     for i = #ids, 1, -1 do
       if parkedHere >= BATCH then return true end
       if passed >= MOST_PASSED then return false end
-      if string.sub(ids[i], 1, 2) ~= '0:' then look(ids[i], 'wait') end
+      if string.sub(ids[i], 1, 2) ~= '0:' then tryToPark(ids[i], 'wait') end
     end
     if #ids == BATCH + MOST_PASSED then return true end
     ids = call('ZRANGE', P .. 'prioritized', 0, BATCH - 1)
     for i = 1, #ids do
       if parkedHere >= BATCH then return true end
       if passed >= MOST_PASSED then return false end
-      look(ids[i], 'prioritized')
+      tryToPark(ids[i], 'prioritized')
     end
     return #ids == BATCH
   end
 
   -- The turn is chosen once, after all these jobs have joined their lines.
-  function seeAhead()
+  function parkAhead()
     local before = parkedHere
-    local isMore = quietly(see)
+    local isMore = quietly(parkFront)
     if parkedHere > before then turn() end
     return isMore
   end
@@ -204,4 +204,4 @@ export const turns: string = /* lua */ `
 
 /** The names of both parts, for a lane without the option. */
 export const noRing =
-  "local enter, turn, othersWait, placeAfter, isRunnable, seeAhead, isTurnOpen, noteTurn, othersGoFirst";
+  "local joinRing, turn, othersWait, placeAfter, isRunnable, parkAhead, isTurnOpen, noteTurn, othersGoFirst";

@@ -26,7 +26,7 @@ export const fullLine: string = /* lua */ `
   local function newerThan(pin, age)
     local key = keysOf(pin)[1]
     for index = 0, BATCH do
-      local id = standing(key, index)
+      local id = jobAt(key, index)
       if not id then return end
       local facts = id ~= PAUSED and call('HMGET', P .. id, '${JOB.keys}', '${JOB.firstFailure}') or {}
       if facts[1] == pin and (not facts[2] or tonumber(facts[2]) > tonumber(age)) then return id end
@@ -73,7 +73,7 @@ export const fullLine: string = /* lua */ `
       local index = isOldest and pausedFor(key) and 1 or 0
       for _ = 1, max and isOldest and BATCH or 0 do
         -- Removed jobs leave the line here.
-        local oldest = isFull(key, max, 1) and standing(key, index)
+        local oldest = isFull(key, max, 1) and jobAt(key, index)
         local own = oldest and isFull(key, max, 1) and call('HGET', P .. oldest, '${JOB.keys}')
         if not own then break end
         -- A job is only superseded by a newer job with the same keys.

@@ -160,12 +160,12 @@ ${turns}
           return {'${TAGS.again}', parkedHere - parkedBefore, whatFailed(judged)}
         end
         if judged and ROTATE and type(judged[1]) == 'table' then
-          quietly(seeAhead)
+          quietly(parkAhead)
           judged[${REPLY.parked}] = parkedHere - parkedBefore
         end
         if judged then return judged end
         -- A job that cannot be judged ahead is judged again when a fetch takes the job.
-        local isMore = quietly(seeAhead or sift)
+        local isMore = quietly(parkAhead or sift)
         local isNext = ROTATE and quietly(isTurnOpen)
         if (isMore or parkedHere >= BATCH) and not isNext then return {'${TAGS.again}', parkedHere - parkedBefore} end
       elseif not ROTATE or not quietly(turn) then

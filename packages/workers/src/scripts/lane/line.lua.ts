@@ -8,7 +8,7 @@ import { BULL, JOB } from "../rules/job-fields.ts";
 export const line = (ring: string): string => /* lua */ `
   -- Returns the job at this index of the line, or PAUSED. Drops IDs of jobs that were removed or finished by a plain
   -- worker, and IDs that now belong to another job.
-  local function standing(key, index)
+  local function jobAt(key, index)
     while true do
       local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
       local id = head[1]
@@ -20,9 +20,9 @@ export const line = (ring: string): string => /* lua */ `
   end
 
   -- Returns the first job in line, or PAUSED.
-  local function first(key)
-    local id = standing(key, 0)
-    if id == PAUSED and not pausedFor(key) then return standing(key, 0) end
+  local function firstInLine(key)
+    local id = jobAt(key, 0)
+    if id == PAUSED and not pausedFor(key) then return jobAt(key, 0) end
     return id
   end
 
@@ -38,7 +38,7 @@ export const line = (ring: string): string => /* lua */ `
   -- Lets the first job in line for a paused key be judged again when the pause ends.
   local function await(key)
     local left = pausedFor(key)
-    local id = left and standing(key, 1)
+    local id = left and jobAt(key, 1)
     if id then judgeIn(left, id) end
   end
 
@@ -72,7 +72,7 @@ export const line = (ring: string): string => /* lua */ `
 
   local function leaveLine(id, key)
     if call('ZREM', line(key), id) == 0 then return end
-    local following = first(key)
+    local following = firstInLine(key)
     if following then call('ZADD', P .. 'delayed', 'XX', (NOW + patience(0)) * 4096, following) end
   end
 
@@ -81,7 +81,7 @@ ${ring}
   -- Gives a job all its keys. \`isTaken\`: the job starts now, so the time at which it was parked is removed.
   local function claim(id, pin, keys, isTaken)
     for i = 1, #keys do
-      seat(id, keys[i])
+      takeSlot(id, keys[i])
       leaveLine(id, keys[i])
     end
     call('HSET', P .. id, '${JOB.keys}', pin)
@@ -93,8 +93,8 @@ ${ring}
   -- line.
   local function isNextOn(id, key)
     local holder = holderOf(key)
-    if not has(id, key, holder) and (isBusy(key, holder) or isAwaited(key)) then return false end
-    local head = first(key)
+    if not hasSlot(id, key, holder) and (isBusy(key, holder) or isAwaited(key)) then return false end
+    local head = firstInLine(key)
     return not head or head == id
   end
 
@@ -102,7 +102,7 @@ ${ring}
   -- is the place in the ring where the key's turn continues. Returns the job that may run now, if any.
   local function advance(key, place, isTurn)
     if isAwaited(key) then return mark(key, NEXT) end
-    local id = first(key)
+    local id = firstInLine(key)
     if not id then
       forget(key)
       return ROTATE and not isTurn and turn() or nil
@@ -126,7 +126,7 @@ ${ring}
     end
     if ROTATE and not isTurn and not isSettled(id) then
       mark(key, NEXT)
-      enter(key, place)
+      joinRing(key, place)
       return turn()
     end
     claim(id, pin, keys)
@@ -149,7 +149,7 @@ ${ring}
     local chosen, freed = nil, {}
     for _, key in ipairs(keysOf(pin)) do
       local holder = SLOTS == 1 and firstSlot(key)
-      if isShared(key) then freed[#freed + 1] = unseat(id, key)
+      if isShared(key) then freed[#freed + 1] = leaveSlot(id, key)
       elseif holder == id then chosen = advance(key, ROTATE and placeAfter(id, key, turnText) or nil) or chosen end
     end
     -- After all keys are free, because the next job may need several of these keys.

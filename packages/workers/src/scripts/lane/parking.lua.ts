@@ -18,7 +18,7 @@ export const parking: string = /* lua */ `
   end
 
   -- Takes back the writes of BullMQ for a start, in the same step.
-  local function undo(id, opts)
+  local function undoStart(id, opts)
     call('DEL', P .. id .. ':lock')
     uncount(id)
     if isLimited(id, opts) then call('DECR', P .. 'limiter') end
@@ -37,12 +37,12 @@ export const parking: string = /* lua */ `
 
   local function leaveActive(id, opts, back)
     leave({'LREM', P .. 'active', 1, id}, back)
-    pcall(undo, id, opts)
+    pcall(undoStart, id, opts)
   end
 
-  -- Parks a job. \`go\` removes the job from its old place; the argument of \`go\` removes the job from 'delayed'
-  -- again. \`left\`: the number of ms after which the first job in line may run.
-  local function park(id, pin, isFirst, left, go, facts)
+  -- Parks a job. \`leaveOldPlace\` removes the job from its old place; the argument of \`leaveOldPlace\` removes the
+  -- job from 'delayed' again. \`left\`: the number of ms after which the first job in line may run.
+  local function park(id, pin, isFirst, left, leaveOldPlace, facts)
     local keys = keysOf(pin)
     facts = facts or call('HMGET', P .. id, '${JOB.place}', 'priority')
     local place = facts[1] or (isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))
@@ -62,7 +62,7 @@ export const parking: string = /* lua */ `
     local isTimed = left and left < math.huge and rank <= 1
     if isTimed then delay = math.min(left, FAR) + 1 end
     call('ZADD', P .. 'delayed', (NOW + delay) * 4096 + tonumber(place) % 4096, id)
-    go({'ZREM', P .. 'delayed', id})
+    leaveOldPlace({'ZREM', P .. 'delayed', id})
     local by = PARKED_BY .. table.concat(keys, ', ')
     -- A job that is parked again keeps the time, because the job may have received its key since without being taken.
     local isNew = not facts[1] and not isFirst
@@ -152,7 +152,7 @@ export const parking: string = /* lua */ `
     isClaimed = true
     if ROTATE then
       if turnText then noteTurn(id, key, tonumber(string.match(turnText, '^%S+'))) end
-      quietly(seeAhead)
+      quietly(parkAhead)
     end
     reply[${REPLY.pin}] = key
     reply[${REPLY.parked}] = parkedHere - parkedBefore

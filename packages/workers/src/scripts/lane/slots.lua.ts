@@ -33,7 +33,7 @@ export const slots: string = /* lua */ `
     return taken, count
   end
 
-  -- Keys whose slots were all taken when this script last looked, and which \`unseat\` has not freed since.
+  -- Keys whose slots were all taken when this script last looked, and which \`leaveSlot\` has not freed since.
   local allTaken = {}
 
   -- Returns the number of the slot for the next job. Nil if all slots are taken. If operators have lowered the number
@@ -83,11 +83,11 @@ export const slots: string = /* lua */ `
     return not freeSlot(key, isActive or (isJob(holder) and holds(holder, key)))
   end
 
-  local function has(id, key, holder)
+  local function hasSlot(id, key, holder)
     return holder == id or (isShared(key) and slotOf(id, key) ~= nil)
   end
 
-  local function seat(id, key)
+  local function takeSlot(id, key)
     if isShared(key) then
       if slotOf(id, key) then return end
       if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end
@@ -96,7 +96,7 @@ export const slots: string = /* lua */ `
   end
 
   -- Frees the slot of a job. Returns the key if the job had one.
-  local function unseat(id, key)
+  local function leaveSlot(id, key)
     local slot = slotOf(id, key)
     if not slot then return end
     allTaken[key] = nil

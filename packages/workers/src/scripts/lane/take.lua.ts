@@ -14,7 +14,7 @@ export const take: string = /* lua */ `
         facts.jobId = nil
         call('HSET', P .. 'lane:paused', key, cjson.encode(facts))
       end
-      if (holder == id or isShared(key)) and unseat(id, key) then heal(key) end
+      if (holder == id or isShared(key)) and leaveSlot(id, key) then heal(key) end
     end
   end
 
@@ -30,7 +30,7 @@ export const take: string = /* lua */ `
       local key = keys[i]
       local holder = holderOf(key, known)
       local closed
-      if has(id, key, holder) then
+      if hasSlot(id, key, holder) then
         closed = pausedFor(key) or limitedFor(key, id)
         if closed or isOver(id, key) then free, isFirst = false, true end
       elseif isBusy(key, holder, isNew) or isAwaited(key) then
@@ -39,7 +39,7 @@ export const take: string = /* lua */ `
         closed = holder == PAUSED and pausedFor(key)
       else
         -- A key that no job has has no line.
-        local head = (holder or not isNew) and first(key)
+        local head = (holder or not isNew) and firstInLine(key)
         if head and head ~= id then
           advance(key)
           free, isMoved = false, true
