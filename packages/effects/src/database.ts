@@ -1,6 +1,6 @@
 /**
- * The database as this package uses it, and the adapters for `pg` and `postgres`. A PGlite needs no adapter. Adapters
- * of a few lines for other clients are in docs/effects/clients.md.
+ * The database in the form that this package uses, and the adapters for `pg` and `postgres`. A PGlite needs no adapter.
+ * Adapters of a few lines for other clients are in docs/effects/clients.md.
  */
 import { shaped } from "@x/redlock-core/kit";
 import { isConnectionLost, isIdleEnd } from "./rules/failures.ts";
@@ -23,11 +23,11 @@ export interface Database<Client = unknown> {
   /** Sends a statement outside of any transaction. */
   query: Query;
   /**
-   * Begins a READ COMMITTED transaction and calls `run` with it. The transaction is committed if `run` resolves, and
-   * rolled back if `run` rejects. The call settles as `run` does, or rejects if the commit failed.
+   * Begins a READ COMMITTED transaction and calls `run` with the transaction. The transaction is committed if `run`
+   * resolves, and rolled back if `run` rejects. The call settles as `run` does, or rejects if the commit failed.
    */
   transaction<Result>(run: (tx: DatabaseTransaction<Client>) => Promise<Result>): Promise<Result>;
-  /** The largest number of connections, if it is known. */
+  /** The largest number of connections, if known. */
   readonly size?: number | undefined;
 }
 
@@ -89,7 +89,7 @@ function ofPg<Client>(pool: FullPgPool): Database<Client> {
     async transaction(run) {
       const client = await pool.connect();
       let broken: unknown;
-      // The pool removes its own listener while a client is lent, and an error without a listener ends the process.
+      // The pool has no listener on a lent client, and an error without a listener ends the process.
       const onError = (error: unknown): void => {
         broken ??= error;
       };
@@ -102,7 +102,7 @@ function ofPg<Client>(pool: FullPgPool): Database<Client> {
       } catch (error) {
         if (isConnectionLost(error)) broken ??= error;
         else await client.query("ROLLBACK").catch(onError);
-        // The pause of this process is the cause, and the lost connection its effect.
+        // The pause of this process has caused the loss of the connection.
         throw isIdleEnd(broken) ? broken : error;
       } finally {
         client.removeListener("error", onError);

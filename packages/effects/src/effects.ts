@@ -2,8 +2,9 @@
  * Effects of jobs in Postgres that happen once, with an outbox in the same transaction.
  *
  * Guaranteed:
- * - Of all calls of `once` with one inbox ID, at most one commits its effect. All others return its result, until the
- *   inbox row is cleaned up. Calls at the same time are included, and so is a connection that is lost during COMMIT.
+ * - Of all calls of `once` with one inbox ID, at most one call commits the effect. All other calls return the result,
+ *   until the inbox row is cleaned up. Calls at the same time are included, and so is a connection that is lost during
+ *   COMMIT.
  * - After a transaction has committed under a fencing token, no transaction with a smaller token of the same resource
  *   commits.
  * - A job is in the outbox if and only if its transaction was committed.
@@ -76,13 +77,13 @@ export type EffectFunction<Result, Client> = (tx: Transaction<Client>) => Result
 const PAUSE = { delayMs: 20, maxDelayMs: 2_000 } as const;
 /** The pause between two questions for the outcome of a transaction. */
 const ASK_AGAIN_MS = 50;
-/** The lock of all migrations: two at the same time would create one table twice. */
+/** The lock of all migrations: two migrations at the same time would create one table twice. */
 const MIGRATION_LOCK = 7_244_165_313;
 
 /** How far one attempt of `once` has come. */
 type Progress =
   | { readonly name: "begun" }
-  /** Every earlier attempt has ended, because this one got its place in the inbox. */
+  /** Every earlier attempt has ended, because this attempt got the place in the inbox. */
   | { readonly name: "claimed" }
   /** The function has thrown an error of its own. */
   | { readonly name: "thrown" }
@@ -180,7 +181,7 @@ export class Effects<Client = unknown> {
     }
   }
 
-  /** Counts the outbox rows that wait for their relay. */
+  /** Counts the outbox rows that wait for the relay. */
   async backlog(): Promise<OutboxBacklog> {
     return await this.#store.backlog();
   }
@@ -189,7 +190,8 @@ export class Effects<Client = unknown> {
    * Lets the relay add jobs again that it has kept (`keepFor`), for a Redis that has lost its data. Resolves with their
    * number.
    *
-   * Jobs that still exist in Redis are not added twice. A consumer without `once` repeats the effects of the others.
+   * Jobs that still exist in Redis are not added twice. A consumer without `once` repeats the effects of all other
+   * jobs.
    */
   async replay(options: ReplayOptions): Promise<number> {
     const { queue, sinceMs } = resolveReplay(options);
@@ -249,7 +251,9 @@ export class Effects<Client = unknown> {
     }
   }
 
-  /** Makes one transaction of an effect. A rejection rolls it back, even if the effect is already stored. */
+  /**
+   * Makes one transaction of an effect. A rejection rolls the transaction back, even if the effect is already stored.
+   */
   async #attempt(
     effect: Effect,
     fn: EffectFunction<unknown, Client>,
@@ -269,7 +273,7 @@ export class Effects<Client = unknown> {
       const result = this.#resultOf(value);
       const [isOpen] = await send(handle, this.#statements.finish, [result, effect.id]);
       if (isOpen === undefined) throw new TransactionEndedError();
-      // The last statement: every conflict with another transaction was waited for before the rows get their numbers.
+      // The last statement: every conflict with another transaction was waited for before the rows get numbers.
       await this.#insert(handle, rows);
       reach({ name: "complete", rows: rows.length });
       return result;

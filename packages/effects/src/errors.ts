@@ -18,8 +18,8 @@ export abstract class EffectsError extends Error {
 /**
  * COMMIT was sent, the connection was lost, and the server did not answer again. The effect may be done or not.
  *
- * Call `once` again with the same job or key: it returns the stored result, or does the effect now. `cause` is the
- * client's last error.
+ * Call `once` again with the same job or key: the call returns the stored result, or does the effect now. `cause` is
+ * the client's last error.
  */
 export class OutcomeUnknownError extends EffectsError {
   readonly code = "OUTCOME_UNKNOWN" as const;

@@ -2,7 +2,7 @@
 import { Channels, type Known } from "@x/redlock-core/kit";
 
 interface AboutEffect {
-  /** The inbox ID: a JSON array of what `once` was called with. */
+  /** The inbox ID: a JSON array with the job or key, and the step. */
   readonly id: string;
   readonly resources: readonly string[];
   readonly fencingToken: number;
@@ -22,7 +22,7 @@ export interface EffectsEvents {
 }
 
 export interface RelayEvents {
-  /** Rows were added to their queue and removed from the outbox. `oldestMs` is the age of the oldest row. */
+  /** Rows were added to the queue and removed from the outbox. `oldestMs` is the age of the oldest row. */
   relayed: { readonly queue: string; readonly rows: number; readonly oldestMs: number };
   /** Rows of a queue could not be relayed, and are tried again. The rows of other queues continue. */
   relayFailed: { readonly queue: string; readonly error: Error };
@@ -32,7 +32,7 @@ export interface RelayEvents {
   error: unknown;
 }
 
-/** The rows that wait for their relay. */
+/** The rows that wait for the relay. */
 export interface OutboxBacklog {
   /** Number of rows, counted up to 100,000. */
   readonly rows: number;
@@ -40,7 +40,7 @@ export interface OutboxBacklog {
   readonly oldestMs: number;
 }
 
-/** Ends what the call that returned it has begun. */
+/** Ends the subscription. */
 export type StopListening = () => void;
 
 export const EFFECTS_EVENTS: Known<EffectsEvents> = {

@@ -1,4 +1,4 @@
-/** This entry has effects that happen once, and the relay of their outbox. */
+/** This entry has effects that happen once, and the relay of the outbox. */
 
 export type { Database, DatabaseTransaction, PgPool, PostgresClient, Query, Rows } from "./database.ts";
 export { type EffectFunction, Effects, type Transaction } from "./effects.ts";

@@ -1,4 +1,4 @@
-/** Pure: options and arguments, their defaults, and the rules they obey. */
+/** Pure: options and arguments, with defaults and rules. */
 import { types } from "node:util";
 import {
   type Check,
@@ -18,13 +18,13 @@ import { type EffectJob, inboxIdOf } from "./rules/inbox-id.ts";
 export interface EffectsOptions {
   /** The schema of the tables, which must exist. Default: the connection's search path. */
   readonly schema?: string | undefined;
-  /** The beginning of the tables' names. Every service needs its own, or its own schema. Default "effects_". */
+  /** The beginning of the tables' names. Every service needs a prefix or schema of its own. Default "effects_". */
   readonly prefix?: string | undefined;
   /** The longest result of an effect, as bytes of JSON. Default 65536. */
   readonly maxResult?: number | undefined;
   /**
-   * How long a transaction may wait for its process before the server ends it, in ms. A frozen process holds up the
-   * next holder of its resource for this long. Default 30000.
+   * How long a transaction may wait for the process before the server ends the transaction, in ms. A frozen process
+   * holds up the next holder of its resource for this long. Default 30000.
    */
   readonly idleTimeout?: number | undefined;
   /** How often `once` is repeated after a lost connection or a conflict, with growing pauses. Default 5. */
@@ -41,7 +41,7 @@ export type EffectLock =
     }
   | { readonly election: string; readonly fencingToken: number };
 
-/** The identity of an effect, and its lock. */
+/** The identity and the lock of an effect. */
 export interface OnceOptions {
   /** The BullMQ job of the effect. Exactly one of `job` and `key` must be given. */
   readonly job?: EffectJob | undefined;
@@ -81,11 +81,14 @@ export interface RelayElection {
 export interface OutboxRelayOptions {
   /** The leader of this election relays. Give it a name of its own for each outbox. */
   readonly election: RelayElection;
-  /** The Redis of the queues, as BullMQ takes it. Give a client, not options, for one connection to all queues. */
+  /**
+   * The Redis of the queues, in the form that BullMQ takes. Give a client, not options, for one connection to all
+   * queues.
+   */
   readonly connection: ConnectionOptions;
   /** BullMQ's prefix of all keys. Default "bull". */
   readonly prefix?: string | undefined;
-  /** How long relayed rows are kept for `replay`, in ms. Default 0: they are deleted. */
+  /** How long relayed rows are kept for `replay`, in ms. Default 0: relayed rows are deleted. */
   readonly keepFor?: number | undefined;
 }
 

@@ -89,7 +89,7 @@ export class OutboxRelay implements AsyncDisposable {
     await run.finally(() => this.#leading.delete(run));
   }
 
-  /** Ends the relay after the batches under way, resigns, and closes its queues. It never rejects. */
+  /** Ends the relay after the batches under way, resigns, and closes the queues. Never rejects. */
   stop(): Promise<void> {
     this.#stopped ??= this.#stopAll();
     return this.#stopped;
@@ -143,7 +143,7 @@ export class OutboxRelay implements AsyncDisposable {
     return isBusy;
   }
 
-  /** Reports the backlog and deletes rows that were kept long enough, each in its own time. */
+  /** Reports the backlog and deletes rows that were kept long enough, at different intervals. */
   async #lookAround(nowMs: number): Promise<void> {
     if (nowMs >= this.#backlogAtMs && this.#events.isHeard("backlog")) {
       this.#backlogAtMs = nowMs + BACKLOG_MS;
@@ -155,7 +155,7 @@ export class OutboxRelay implements AsyncDisposable {
     await this.#store.forget(keepFor);
   }
 
-  /** Relays the oldest rows of a queue, and returns their number; 0 if that failed. */
+  /** Relays the oldest rows of a queue, and returns the number of rows; 0 if that failed. */
   async #relay(name: string, term: RelayTerm): Promise<number> {
     try {
       const rows = await this.#store.head(name, BATCH);
@@ -179,7 +179,7 @@ export class OutboxRelay implements AsyncDisposable {
     const jobs = rows.map(({ id, name, data, opts, ms }) => ({
       name,
       data: JSON.parse(data) as unknown,
-      // The row's own time: a second delivery is the same job for the consumer's inbox.
+      // With the row's time, a second delivery is the same job for the consumer's inbox.
       opts: { jobId: id, ...(JSON.parse(opts) as object), timestamp: Number(ms) },
     }));
     await inTime(systemClock, queue.addBulk(jobs), {
@@ -189,7 +189,7 @@ export class OutboxRelay implements AsyncDisposable {
     });
   }
 
-  /** Emits an error without the command or statement that failed: it contains a password or the data of jobs. */
+  /** Emits an error without the failed command or statement, which may contain a password or the data of jobs. */
   #report(error: unknown): void {
     this.#events.emit("error", plainError(clientErrorOf(error)));
   }

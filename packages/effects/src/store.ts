@@ -1,9 +1,9 @@
-/** The outbox as the relay and the operators use it. Every statement runs by itself, outside of a transaction. */
+/** The outbox for the relay and for operators. Every statement runs alone, outside of a transaction. */
 import { type Database, rowsOf } from "./database.ts";
 import type { OutboxBacklog } from "./events.ts";
 import type { Statements } from "./rules/sql.ts";
 
-/** A row of the outbox as it is relayed. */
+/** A row of the outbox for the relay. */
 export interface StoredRow {
   readonly seq: string;
   readonly id: string;
@@ -14,7 +14,7 @@ export interface StoredRow {
   readonly ms: string;
 }
 
-/** The store of each `Effects`, for its relays. */
+/** The store of each `Effects`, for the relays. */
 export const stores: WeakMap<object, Store> = new WeakMap();
 
 const LARGEST_COUNT = 100_000;

@@ -1,6 +1,6 @@
 /**
  * Warns of options of a job's worker under which `once` cannot keep its promise, or handlers wait for each other.
- * BullMQ has no public way from a job to its worker; if its internals change, nothing is warned of.
+ * BullMQ has no public way from a job to the worker; if the internals of BullMQ change, nothing is warned of.
  */
 import { quote } from "@x/redlock-core/kit";
 

@@ -1,4 +1,4 @@
-/** Pure: what an error of a Postgres client means. Each client has errors of its own, and ORMs wrap them. */
+/** Pure: the meaning of an error of a Postgres client. Each client has errors of its own, and ORMs wrap the errors. */
 
 /** Errors of the server after which the connection is gone, or was refused for a moment. */
 const LOST_STATES: ReadonlySet<string> = new Set(["57P01", "57P02", "57P03", "53300"]);
@@ -24,7 +24,7 @@ const LOST_MESSAGE =
 
 const CONFLICTS: ReadonlySet<string> = new Set(["40001", "40P01", "P2034"]);
 
-/** Error codes of an error and of everything that it wraps. */
+/** Properties in which an error keeps the error that it wraps. */
 const WRAPPERS = ["cause", "driverError", "originalError"] as const;
 const DEEPEST = 5;
 
@@ -38,12 +38,12 @@ export function isConnectionLost(error: unknown): boolean {
   });
 }
 
-/** Reports whether the server has rolled the transaction back because it conflicts with another one. */
+/** Reports whether the server has rolled the transaction back because of a conflict with another transaction. */
 export function isConflict(error: unknown): boolean {
   return chainOf(error).some(({ code }) => typeof code === "string" && CONFLICTS.has(code));
 }
 
-/** Reports whether the server has ended a session that left its transaction idle for too long. */
+/** Reports whether the server has ended a session whose transaction was idle for too long. */
 export function isIdleEnd(error: unknown): boolean {
   return chainOf(error).some(({ code }) => code === "25P03");
 }
@@ -59,7 +59,7 @@ export function clientErrorOf(error: unknown): unknown {
 
 type Link = Readonly<Record<string, unknown>>;
 
-/** Lists an error and what it wraps. */
+/** Lists an error and the errors that it wraps. */
 function chainOf(error: unknown): readonly Link[] {
   const chain: Link[] = [];
   const add = (given: unknown): void => {

@@ -1,6 +1,6 @@
 /** Pure: the name of an effect in the inbox. */
 
-/** The parts of a BullMQ job that tell it from every other one. */
+/** The parts of a BullMQ job that together name one job. */
 export interface EffectJob {
   readonly id?: string | undefined;
   /** BullMQ uses job IDs again: after a loss of data, and a custom ID once its job is removed. The time differs. */

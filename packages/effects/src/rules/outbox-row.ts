@@ -22,7 +22,7 @@ const REFUSED: readonly string[] = ["parent", "repeat", "repeatJobKey", "debounc
   | "debounce"
 )[];
 
-/** BullMQ takes one of these at most. */
+/** BullMQ accepts at most one of these options. */
 const EXCLUSIVE = [
   "removeDependencyOnFailure",
   "failParentOnFailure",
@@ -39,7 +39,7 @@ const JOB_ID = textLike(
 const PRIORITY = integer({ min: 0, max: LOWEST_PRIORITY, unit: "" }).optional();
 const DELAY = integer({ min: 0 }).optional();
 
-/** Returns the row of a job. Throws `TypeError` or `RangeError` for what BullMQ would refuse. */
+/** Returns the row of a job. Throws `TypeError` or `RangeError` for a job that BullMQ would refuse. */
 export function rowOf(queue: string, name: string, data: unknown, opts: OutboxJobOptions = {}): OutboxRow {
   QUEUE.of("queue", queue);
   NAME.of("name", name);

@@ -1,8 +1,8 @@
 /**
  * Pure: all SQL of this package, for PostgreSQL 13 and later.
  *
- * Each statement uses its parameters once and in order, as text or numbers with casts. So every client can send them,
- * even a client with placeholders of another form.
+ * Each statement uses each parameter once and in order, as text or a number with a cast. So every client can send the
+ * statement, even a client with other placeholders.
  */
 
 export interface TableNames {
@@ -18,7 +18,7 @@ export interface Statements {
   readonly beginWithoutClaim: string;
   /** Claims one resource, then begins. Parameters: resource, token, idle bound, inbox ID. A row: run the function. */
   readonly beginWithClaim: string;
-  /** The same for several resources, given as a JSON array. */
+  /** Claims several resources, given as a JSON array, then begins. */
   readonly beginWithClaims: string;
   /** Reads the stored result. Parameter: inbox ID. */
   readonly result: string;
@@ -86,7 +86,7 @@ export function statementsOf({ schema, prefix }: TableNames): Statements {
     ],
     beginWithoutClaim: `INSERT INTO ${inbox} (id) VALUES ($1::text) ON CONFLICT (id) DO NOTHING
       RETURNING ${setIdleBound.replace("$IDLE", "$2")} AS ok`,
-    // Postgres plans this statement in half the time of the next one.
+    // Postgres plans this statement in half the time of `beginWithClaims`.
     beginWithClaim: `WITH claim AS (
     INSERT INTO ${fence} AS f (resource, token) VALUES ($1::text, $2::bigint)${claim("$3")}
     INSERT INTO ${inbox} (id) SELECT $4::text FROM claim ON CONFLICT (id) DO NOTHING RETURNING 1 AS ok`,
@@ -116,7 +116,7 @@ export function statementsOf({ schema, prefix }: TableNames): Statements {
       FROM ${outbox} o WHERE relayed_at IS NULL AND queue = $1::text ORDER BY o.seq LIMIT $2::int`,
     deleteRows: `DELETE FROM ${outbox} WHERE seq = ANY(string_to_array($1::text, ',')::bigint[])`,
     markRows: `UPDATE ${outbox} SET relayed_at = now() WHERE seq = ANY(string_to_array($1::text, ',')::bigint[])`,
-    // By the places of the rows: no plan reads the whole table, whatever the server believes of its size.
+    // The places of the rows make every plan short, even with wrong statistics of the table.
     forgetRows: `DELETE FROM ${outbox} WHERE ctid = ANY(ARRAY(
       SELECT ctid FROM ${outbox} WHERE relayed_at IS NOT NULL AND ${older("relayed_at")}
       ORDER BY relayed_at LIMIT $2::int))`,
