@@ -130,7 +130,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "a nested call is known",
     without: "it waits for its own caller",
-    patches: [core("lock/section.ts", "section.#session === session &&", "section.#session !== session &&")],
+    patches: [core("lock/section.ts", "call.#session === session &&", "call.#session !== session &&")],
     directed: "nested calls",
   },
   {

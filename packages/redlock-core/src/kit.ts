@@ -10,6 +10,7 @@ export { backOffMs } from "./kit/back-off.ts";
 export { DAY_MS, type Instant, readClock } from "./kit/clock.ts";
 export { Channels, callQuietly, Emitter, type Known, Traced, warn } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
+export { nextOuter, type OuterCall, outerCall, runInside } from "./kit/outer-call.ts";
 export { systemRandom } from "./kit/random.ts";
 export {
   abortSignal,

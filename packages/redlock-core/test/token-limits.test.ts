@@ -104,7 +104,7 @@ it("what a node cannot have given is not told it as the greatest number that it 
   const node = new StubNode("connecting");
   const batcher = new Batcher(node, 0, systemClock, requests, 1_000);
   onTestFinished(() => batcher.close());
-  for (const number of [...WRONG.slice(1), "1795000000000000", "90071992547409930"]) batcher.noteNumber(number);
+  for (const number of [...WRONG.slice(1), "1795000000000000", "90071992547409930"]) batcher.numbers.note(number);
   node.become("ready");
   expect(of.mock.calls).toEqual([[[], "1795000000000000"]]);
 });

@@ -1,6 +1,6 @@
 /** The calls `acquire`, `tryAcquire` and `using` of semaphores and of both sides of a read-write lock. */
-import { AsyncLocalStorage } from "node:async_hooks";
 import { type Lock, LockHeldError, ReentrancyError } from "@x/redlock-core";
+import { nextOuter, type OuterCall, outerCall, runInside } from "@x/redlock-core/kit";
 import { type AccessOptions, type Manner, ROUTINE } from "./options.ts";
 import { acquirePermits } from "./permits/acquisition.ts";
 import type { PermitRequest, Pool } from "./permits/pool.ts";
@@ -54,31 +54,27 @@ export class Access<Options extends AccessOptions = AccessOptions> {
   }
 }
 
-/** One call of `using`. Calls inside the routine, at any depth, find the `Use` in their asynchronous context. */
-interface Use {
+/** One call of `using`. */
+class Use implements OuterCall {
   readonly pool: Pool;
   readonly lock: Lock;
-  readonly outer: Use | undefined;
-  isOver: boolean;
-}
+  outer: OuterCall | undefined;
+  isOver = false;
 
-/** The asynchronous context costs nothing before the first `run`. */
-const uses = new AsyncLocalStorage<Use>();
-
-/** Returns the innermost call of `using` that has not ended, starting with `inner`. */
-function openUse(inner: Use | undefined): Use | undefined {
-  let open = inner;
-  while (open?.isOver === true) open = open.outer;
-  return open;
+  constructor(pool: Pool, lock: Lock, outer: OuterCall | undefined) {
+    this.pool = pool;
+    this.lock = lock;
+    this.outer = outer;
+  }
 }
 
 /**
  * Throws if a surrounding call of `using` holds the same semaphore or read-write lock. The inner call might wait
  * forever: nobody overtakes a waiter that wants more permits than are free, and this waiter waits for the outer call.
  */
-function refuseReentry(inner: Use | undefined, pool: Pool): void {
-  for (let use = inner; use !== undefined; use = openUse(use.outer)) {
-    if (!use.pool.isSameAs(pool) || !use.lock.isHeld()) continue;
+function refuseReentry(inner: OuterCall | undefined, pool: Pool): void {
+  for (let call = inner; call !== undefined; call = nextOuter(call)) {
+    if (!(call instanceof Use && call.pool.isSameAs(pool) && call.lock.isHeld())) continue;
     throw new ReentrancyError([pool.name], [pool.name], {
       what: pool.what,
       advice: "pass its lock along, or ask for all of it in the outer call",
@@ -93,12 +89,12 @@ async function use<Result>(
   routine: (lock: Lock) => Result | PromiseLike<Result>,
 ): Promise<Result> {
   const isKnown = pool.redlock.options.reentrancy !== "wait";
-  const outer = isKnown ? openUse(uses.getStore()) : undefined;
+  const outer = isKnown ? outerCall() : undefined;
   refuseReentry(outer, pool);
   const lock = await acquirePermits(pool, request);
-  const own: Use = { pool, lock, outer, isOver: false };
+  const own = new Use(pool, lock, outer);
   try {
-    return await (isKnown ? uses.run(own, routine, lock) : routine(lock));
+    return await (isKnown ? runInside(own, routine, lock) : routine(lock));
   } finally {
     own.isOver = true;
     await lock.release();

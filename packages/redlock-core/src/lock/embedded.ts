@@ -97,7 +97,7 @@ export class EmbeddedLocks {
   adopt(granted: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
     // No later fencing token may be below this one.
-    engine.batchers[0]?.noteValue(granted.fencingToken);
+    engine.batchers[0]?.numbers.noteValue(granted.fencingToken);
     const grant = grantOf(engine, granted, ttl);
     const now = readClock(engine.clock);
     if (remainingMs(grant.end, now) <= 0) {

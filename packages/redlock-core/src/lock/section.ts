@@ -11,9 +11,9 @@
  * A routine and the joined calls that it does not wait for do not exclude each other.
  */
 
-import { AsyncLocalStorage } from "node:async_hooks";
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
+import { nextOuter, type OuterCall, runInside } from "../kit/outer-call.ts";
 import { abortable } from "../kit/signals.ts";
 import { CallDeadline } from "../waiting/call-deadline.ts";
 import { LocalLine, type LocalWaiter } from "../waiting/local-line.ts";
@@ -21,16 +21,13 @@ import { JoinedLease } from "./joined-lease.ts";
 import { Lock, leaseOf } from "./lock.ts";
 import type { Session } from "./session.ts";
 
-/** It costs nothing before the first `run`. */
-const sections = new AsyncLocalStorage<Section>();
-
 interface SectionParts {
   /** The same for all calls of one `Redlock`. */
   readonly session: Session;
   /** The lock that the nodes have granted. */
   readonly granted: Lock;
-  /** The section around this one. */
-  readonly outer: Section | undefined;
+  /** The call around this one. */
+  readonly outer: OuterCall | undefined;
   /** What a joined call has in place of the granted lock: its handle, and its turn. */
   readonly joined?: { readonly lock: Lock; readonly turn: LocalWaiter };
   /** What is said of the lock if it is somebody else's to release. */
@@ -47,17 +44,17 @@ export interface Lent {
   readonly fencingToken: number;
 }
 
-export class Section {
+export class Section implements OuterCall {
   /** The lock that the routine gets. */
   readonly lock: Lock;
   readonly #session: Session;
   readonly #granted: Lock;
   readonly #turn: LocalWaiter | undefined;
   readonly #lent: Lent | undefined;
-  #outer: Section | undefined;
+  outer: OuterCall | undefined;
   /** The calls that joined this section, in the order of their turns. */
   #calls: LocalLine | undefined;
-  #isOver = false;
+  isOver = false;
 
   constructor({ session, granted, outer, joined, lent }: SectionParts) {
     this.lock = joined?.lock ?? granted;
@@ -65,38 +62,24 @@ export class Section {
     this.#granted = granted;
     this.#turn = joined?.turn;
     this.#lent = lent;
-    this.#outer = outer;
-  }
-
-  /** Returns the innermost section around the code that runs now, of any `Redlock`. */
-  static current(): Section | undefined {
-    return Section.#open(sections.getStore());
+    this.outer = outer;
   }
 
   /**
    * Returns the section whose lock a call for `resources` would wait for: the innermost one, from `inner` on. A lock
    * that is lost or released is in nobody's way.
    */
-  static inTheWay(inner: Section | undefined, session: Session, resources: readonly string[]): Section | undefined {
-    let section = inner;
-    while (section !== undefined && !(section.#session === session && section.#holdsAnyOf(resources))) {
-      section.#outer = Section.#open(section.#outer);
-      section = section.#outer;
+  static inTheWay(inner: OuterCall | undefined, session: Session, resources: readonly string[]): Section | undefined {
+    for (let call = inner; call !== undefined; call = nextOuter(call)) {
+      if (call instanceof Section && call.#session === session && call.#holdsAnyOf(resources)) return call;
     }
-    return section;
-  }
-
-  /** Skips sections that have ended. Calls that start each other in a loop therefore leave no chain behind. */
-  static #open(section: Section | undefined): Section | undefined {
-    let open = section;
-    while (open !== undefined && open.#isOver) open = open.#outer;
-    return open;
+    return undefined;
   }
 
   /** Calls `routine` in the section, and ends the section. It settles as the routine does. */
   async during<Result>(routine: (lock: Lock) => Result | PromiseLike<Result>): Promise<Result> {
     try {
-      return await sections.run(this, routine, this.lock);
+      return await runInside(this, routine, this.lock);
     } finally {
       await this.#end();
     }
@@ -107,7 +90,7 @@ export class Section {
    * rejects.
    */
   #end(): Promise<unknown> {
-    this.#isOver = true;
+    this.isOver = true;
     // The usual section has neither, and is spared the promises.
     return this.#calls === undefined && this.#turn === undefined ? this.#release() : this.#endInTurn();
   }
@@ -138,7 +121,7 @@ export class Section {
    */
   async join(
     resources: readonly string[],
-    inner: Section | undefined,
+    inner: OuterCall | undefined,
     options: ResolvedUsingOptions,
   ): Promise<Section> {
     const granted = this.#granted;

@@ -9,6 +9,7 @@ import type { RedlockEvents } from "../api/events.ts";
 import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurnOptions } from "../api/options.ts";
 import type { Clock } from "../kit/clock.ts";
 import { callQuietly, type Emitter } from "../kit/emitter.ts";
+import { outerCall } from "../kit/outer-call.ts";
 import type { Random } from "../kit/random.ts";
 import { callback, integer, number, text, textLike, texts } from "../kit/schema/check.ts";
 import { acquire, acquireUntraced, tryAcquire } from "../lock/acquire.ts";
@@ -142,7 +143,7 @@ export class RedlockProtocol {
    * joins it or is refused. The call settles as the routine does, when the last call that joined has ended.
    */
   async inside<Result>(granted: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
-    const section = new Section({ session: this.#session, granted, outer: Section.current(), lent });
+    const section = new Section({ session: this.#session, granted, outer: outerCall(), lent });
     return await section.during(routine);
   }
 

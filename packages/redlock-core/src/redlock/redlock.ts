@@ -26,6 +26,7 @@ import {
   type UsingOptions,
 } from "../api/options.ts";
 import { systemClock } from "../kit/clock.ts";
+import { outerCall } from "../kit/outer-call.ts";
 import { systemRandom } from "../kit/random.ts";
 import { callback } from "../kit/schema/check.ts";
 import { acquire, tryAcquire } from "../lock/acquire.ts";
@@ -225,7 +226,7 @@ async function useSection<Result>(
   routine: (lock: Lock) => Result | PromiseLike<Result>,
   resolved: ResolvedUsingOptions,
 ): Promise<Result> {
-  const outer = Section.current();
+  const outer = outerCall();
   const held = Section.inTheWay(outer, session, names);
   if (held !== undefined) session.assertOpen(names, resolved.signal);
   const section =

@@ -17,12 +17,12 @@
 
 import type { Clock } from "../kit/clock.ts";
 import { show } from "../kit/schema/show.ts";
-import { NO_ANSWER } from "../nodes/connection.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
 import { digits, isNumber } from "../rules/operation.ts";
-import { deadConnectionMs, READ_ONLY_MS } from "../rules/silence.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
-import { type BatchRequests, NO_NUMBER } from "./batch-request.ts";
+import type { BatchRequests } from "./batch-request.ts";
+import { GrantNumbers } from "./grant-numbers.ts";
+import { NodeWatch } from "./node-watch.ts";
 import { isReadOnly, isRefused, operationError, type Receiver, type Reply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
@@ -61,6 +61,8 @@ export class Batcher {
   readonly node: LockNode;
   /** The index of the node among the nodes. */
   readonly index: number;
+  readonly watch: NodeWatch;
+  readonly numbers: GrantNumbers = new GrantNumbers();
   readonly #clock: Clock;
   readonly #requests: BatchRequests;
   readonly #nodeTimeoutMs: number;
@@ -76,16 +78,6 @@ export class Batcher {
   readonly #undelivered = new UndeliveredList();
   /** Cancels the pause after which operations that a connected node refused are sent again. */
   #cancelRedelivery: (() => void) | undefined;
-  #cancelWatch: (() => void) | undefined;
-  /** The number of answers of the node, whatever was asked. */
-  #heard = 0;
-  /** The greatest number that the node gave a grant of this client. A node that lost its data goes on above it. */
-  #greatestNumber = NO_NUMBER;
-  /** The greatest of those that have not become text. */
-  #notedValue = 0;
-  /** The times of the first and the last of the latest refusals to write as a replica. */
-  #readOnlySinceMs = 0;
-  #lastReadOnlyMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
@@ -95,6 +87,7 @@ export class Batcher {
     this.#clock = clock;
     this.#requests = requests;
     this.#nodeTimeoutMs = nodeTimeoutMs;
+    this.watch = new NodeWatch(node, clock, nodeTimeoutMs);
     this.#fullRequest = requests.sender.isAlone ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
@@ -123,35 +116,6 @@ export class Batcher {
   silentMs(): number {
     const sinceMs = this.#inFlightSinceMs[0];
     return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
-  }
-
-  /** Notes that the node answered, with an error or without. */
-  heard(): void {
-    this.#heard += 1;
-  }
-
-  /** Notes that the node did not answer in time. If nothing comes from it for long, its connection is replaced. */
-  suspect(): void {
-    if (this.#isClosed || this.node.reconnect === undefined || this.node.state !== "ready") return;
-    const heard = this.#heard;
-    this.#cancelWatch ??= this.#clock.schedule(deadConnectionMs(this.#nodeTimeoutMs), () => {
-      this.#cancelWatch = undefined;
-      if (this.#heard === heard && this.node.state === "ready") this.node.reconnect?.(NO_ANSWER);
-    });
-  }
-
-  /**
-   * Notes a refusal to write as a replica. After refusals for `READ_ONLY_MS`, without a pause as long, the connection
-   * is given up. Other answers say nothing: a replica reads, and so it answers the release of a key that is missing.
-   */
-  #noteReadOnly(): void {
-    const nowMs = this.#clock.monotonicMs();
-    const isFirst = nowMs - this.#lastReadOnlyMs > READ_ONLY_MS;
-    this.#lastReadOnlyMs = nowMs;
-    if (isFirst) this.#readOnlySinceMs = nowMs;
-    if (nowMs - this.#readOnlySinceMs < READ_ONLY_MS || this.node.state !== "ready") return;
-    this.#lastReadOnlyMs = Number.NEGATIVE_INFINITY;
-    this.node.reconnect?.("the server is a read-only replica, so its name is looked up again");
   }
 
   /**
@@ -185,14 +149,13 @@ export class Batcher {
     this.#isClosed = true;
     this.#stopListening();
     this.#cancelRedelivery?.();
-    this.#cancelWatch?.();
+    this.watch.close();
     this.#undelivered.clear();
     this.#failPending(new Error(`${this.node.name}: closed`));
   }
 
   #onStateChange(): void {
-    this.#cancelWatch?.();
-    this.#cancelWatch = undefined;
+    this.watch.stop();
     if (this.node.state === "down") {
       this.#failPending(notConnected(this.node));
       return;
@@ -241,7 +204,7 @@ export class Batcher {
 
   #flush(): void {
     if (this.node.state !== "ready") return;
-    if (this.silentMs() > this.#nodeTimeoutMs) this.suspect();
+    if (this.silentMs() > this.#nodeTimeoutMs) this.watch.suspect();
     this.#redeliver();
     const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
     while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
@@ -276,9 +239,7 @@ export class Batcher {
   }
 
   #send(batch: readonly Request[]): void {
-    if (this.#notedValue > 0) this.noteNumber(digits(this.#notedValue));
-    this.#notedValue = 0;
-    const { keys, args } = this.#requests.of(batch, this.#greatestNumber);
+    const { keys, args } = this.#requests.of(batch, this.numbers.greatest);
     const bit = 1 << this.index;
     for (const request of batch) request.sentTo |= bit;
     this.#inFlightSinceMs.push(this.#clock.monotonicMs());
@@ -312,7 +273,7 @@ export class Batcher {
   }
 
   #answered(batch: readonly Request[]): void {
-    this.#heard += 1;
+    this.watch.heard();
     this.#inFlightSinceMs.shift();
     if (this.node.isCluster !== true) return;
     const slot = slotOf(batch);
@@ -323,7 +284,8 @@ export class Batcher {
 
   #onAnswer(batch: readonly Request[], reply: unknown, error?: Error): void {
     this.#answered(batch);
-    if (isReadOnly(error?.message) || (Array.isArray(reply) && reply.some(isRefusedAsReplica))) this.#noteReadOnly();
+    if (isReadOnly(error?.message) || (Array.isArray(reply) && reply.some(isRefusedAsReplica)))
+      this.watch.refusedAsReplica();
     if (error !== undefined) this.#fail(batch, error);
     else if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);
     else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
@@ -338,7 +300,7 @@ export class Batcher {
       for (const request of batch) request.receiver.onReply(this.index, YES);
       return;
     }
-    this.noteNumber(reply);
+    this.numbers.note(reply);
     let number = Number(reply) + 1;
     for (const { kind } of batch) if (kind === "acquire") number -= 1;
     for (const { kind, receiver } of batch) {
@@ -353,19 +315,9 @@ export class Batcher {
     for (const { kind, receiver } of batch) {
       const value = reply[at++];
       if (this.#requests.sender.isAlone && kind === "acquire" && typeof value === "number")
-        this.noteNumber(digits(value));
+        this.numbers.note(digits(value));
       receiver.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
     }
-  }
-
-  /** Notes a number that the node gave a grant of this client. */
-  noteNumber(number: string): void {
-    if (isNumber(number) && number > this.#greatestNumber) this.#greatestNumber = number;
-  }
-
-  /** Does the same. The number becomes text when that is needed: many come to a client that sends nothing itself. */
-  noteValue(number: number): void {
-    if (number > this.#notedValue) this.#notedValue = number;
   }
 
   #fail(batch: readonly Request[], error: Error): void {

@@ -123,7 +123,7 @@ export class Round implements Receiver, Timed {
     this.#abandonUnsent(message, true);
     for (let node = 0; node < batchers.length; node += 1) {
       if ((this.#asked & ~this.#answered & (1 << node)) === 0) continue;
-      batchers[node]?.suspect();
+      batchers[node]?.watch.suspect();
       this.#answer(node, { kind: "error", message, timedOut: true });
     }
     this.#end();

@@ -117,7 +117,7 @@ export async function runOn(
     if (node.state === "connecting" && !(await untilSettled(node, deadline.over))) throw notConnected(node, " in time");
     const ask = (): Promise<unknown> => {
       const answer = node.eval(script, request.keys, request.args);
-      const heard = (): void => batcher.heard();
+      const heard = (): void => batcher.watch.heard();
       answer.then(heard, heard);
       return Promise.race([answer, deadline.over]);
     };
@@ -127,7 +127,7 @@ export async function runOn(
       throw error;
     });
     if (value === TIMED_OUT) {
-      batcher.suspect();
+      batcher.watch.suspect();
       throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
     }
     return { node: node.name, tookMs: asked.clock.monotonicMs() - startedMs, ok: true, value };
