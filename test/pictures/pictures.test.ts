@@ -1,11 +1,15 @@
 /** The pictures of the guides are what the code does: run with `-u` to draw them anew. */
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
+import { ATTACKS, type Attack, play } from "../proof/attacks.ts";
+import { readRules } from "../proof/rules.ts";
+import { Solver } from "../proof/solver.ts";
 import { runDirected } from "../simulation/directed.ts";
 import { loadEngine } from "../simulation/engine.ts";
 import { MUTATIONS } from "../simulation/mutations.ts";
 import { timelineSvg as reportSvg } from "../simulation/report/svg.ts";
 import { commandLine } from "./command-line.ts";
+import { runTimeline } from "./proof-runs.ts";
 import { rotation } from "./rotation.ts";
 import { failover, health, loss, quarantined, twoHolders } from "./scenes.ts";
 import { terminalSvg } from "./terminal.ts";
@@ -95,4 +99,27 @@ it.each([
   const broken = await runDirected(await loadEngine(patches), directed);
   expect(broken.violation?.invariant).toBe("exclusion");
   await expect(plain(reportSvg(broken))).toMatchFileSnapshot(file(`${name}-broken`));
+});
+
+it("the pictures of the proof are runs that the solver finds", async () => {
+  await using solver = new Solver();
+  const rules = readRules();
+  const attackOn = (name: Attack["without"]): Attack => {
+    const attack = ATTACKS.find(({ without }) => without === name);
+    if (attack === undefined) throw new Error(`no attack on ${name}`);
+    return attack;
+  };
+  const draw = async (name: string, attack: Attack, title: string, options: { readonly tokens?: boolean } = {}) => {
+    const run = await play(solver, attack, { rules });
+    expect(run.answer).toBe("sat");
+    await expect(timelineSvg(runTimeline(title, run, options))).toMatchFileSnapshot(file(name));
+  };
+  const loss = attackOn("the quarantine");
+  await draw("proof-quarantine", loss, "Without quarantine: a node that has forgotten A's key votes for B");
+  const kept: Attack = { ...loss, without: "a repaired node does not count", breaks: "nothing", after: /B asks/ };
+  await draw("proof-protection", kept, "With it, the node has A's key or casts no vote until A has stopped believing");
+  const released = attackOn("release by token");
+  await draw("proof-release", released, "A release that compares no token: C deletes A's key");
+  const late = attackOn("late votes do not count");
+  await draw("proof-late-vote", late, "A vote that counts though it is late: B's token is below A's", { tokens: true });
 });

@@ -13,8 +13,8 @@ import { and, eq, evaluate, ge, le, mul, not, num, parse, type Sort, type Term, 
 
 export interface Attack {
   readonly without: Protection;
-  /** The promise that breaks: two believe at once, A believes again after B, or B has no greater token. */
-  readonly breaks: "exclusion" | "continuity" | "token order";
+  /** The promise that breaks: two believe at once, A believes again after B, or B has no greater token. `nothing`: B holds. */
+  readonly breaks: "exclusion" | "continuity" | "token order" | "nothing";
   /** Time passes between any two of these. */
   readonly steps: readonly string[];
   /** The steps before which more than some milliseconds pass. */
@@ -232,6 +232,7 @@ function isBroken({ breaks, without }: Attack, s: State, isRemoved: boolean): Te
       `(> ${s[x].leftMono} 0)`,
       isRemoved && without === "all clocks" ? "true" : `(> ${s[x].leftWall} 0)`,
     );
+  if (breaks === "nothing") return believes("B");
   if (breaks === "exclusion") return and(believes("A"), believes("B"));
   const isSecond = and(eq(s.first, "1"), s.B.wasGranted);
   return and(isSecond, breaks === "continuity" ? believes("A") : le(ballot("B"), ballot("A")));

@@ -61,6 +61,11 @@ export function groupedOf<S>(shape: S, state: Named, prefix = ""): Terms<S> {
 
 type Tree = { readonly [name: string]: Term | Tree | undefined };
 
+/** Returns changes by the names of the values. */
+export function changesFrom(changes: object): Map<string, Term> {
+  return namedOf(changes as Tree);
+}
+
 function namedOf(changes: Tree, prefix = ""): Map<string, Term> {
   const terms = new Map<string, Term>();
   for (const [name, of] of Object.entries(changes)) {
@@ -95,7 +100,7 @@ export function transitionOf<S>(machine: Machine<S>, step: Step<S>, before: Name
   const state = groupedOf(machine.shape, before);
   const after = new Map(before);
   const equations: Term[] = [];
-  for (const [name, term] of namedOf(step.next(state, draws))) {
+  for (const [name, term] of changesFrom(step.next(state, draws))) {
     const sort = sorts.get(name);
     if (sort === undefined) throw new Error(`${step.name} changes ${name}, which is not in the state`);
     if (term === before.get(name)) continue;

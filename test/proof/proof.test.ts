@@ -1,5 +1,6 @@
 /** The lock protocol is proved, and the proof has power: it needs each protection, and notices a changed formula. */
 import { afterAll, describe, expect, it } from "vitest";
+import { MUTATIONS } from "../simulation/mutations.ts";
 import { ATTACKS, isNeeded, play } from "./attacks.ts";
 import { prove } from "./induction.ts";
 import { invariantOf } from "./invariant.ts";
@@ -8,6 +9,8 @@ import { PROTECTIONS } from "./protections.ts";
 import { readRules } from "./rules.ts";
 import { Solver } from "./solver.ts";
 import { CHANGES, isProvedWith, theoremsOf } from "./theorems.ts";
+import { isNoticed, trace } from "./trace.ts";
+import { NOTICED, OUTSIDE } from "./traced.ts";
 
 const rules = readRules();
 const solver = new Solver();
@@ -55,5 +58,28 @@ describe("the proof", () => {
     const just = async (skew: number): Promise<string> =>
       (await play(solver, attack, { rules, given: [`(<= skew ${skew})`] })).answer;
     expect([await just(bound - 1), await just(bound + 60)]).toEqual(["unsat", "sat"]);
+  });
+});
+
+describe("the trace", () => {
+  it.each([
+    [3, 12],
+    [5, 3],
+  ])("finds that what the code does on %i nodes are steps of the model", async (nodeCount, runs) => {
+    const { problems, steps } = await trace({ seed: "trace", runs, nodeCount });
+    expect([...problems]).toEqual([]);
+    expect(steps.get("A has a quorum: granted")).toBeGreaterThan(10);
+    expect(steps.get("n1 repairs A")).toBeGreaterThan(0);
+  });
+
+  it("knows of each lock mutation whether it is in the model", () => {
+    const ofLocks = MUTATIONS.filter(({ subject = "locks" }) => subject === "locks");
+    const names = ofLocks.map(({ protection }) => protection);
+    expect([...Object.keys(NOTICED), ...Object.keys(OUTSIDE)].toSorted()).toEqual(names.toSorted());
+  });
+
+  // `npm run prove` has all of them.
+  it.each(["drift margin", "lock check", "token compare"])("notices the mutation: %s", async (name) => {
+    expect(await isNoticed(name)).toBe(true);
   });
 });

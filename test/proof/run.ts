@@ -6,6 +6,8 @@ import { ATTACKS, isNeeded, play, timelineOf } from "./attacks.ts";
 import { readRules } from "./rules.ts";
 import { Solver } from "./solver.ts";
 import { CHANGES, isProvedWith, theoremsOf } from "./theorems.ts";
+import { isNoticed, trace } from "./trace.ts";
+import { NOTICED } from "./traced.ts";
 
 const HELP = `npm run prove -- [options]
 
@@ -62,8 +64,24 @@ async function run(): Promise<void> {
       `${change.name}: ${isProved ? "proved" : "not proved, as expected"}`,
     );
   }
+  for (const [nodeCount, runs] of [
+    [3, 700],
+    [4, 150],
+    [5, 150],
+  ] as const) {
+    const { problems, steps } = await trace({ seed: "trace", runs: values.quick ? runs / 10 : runs, nodeCount });
+    judge(problems.size === 0, `every step of the code on ${nodeCount} nodes is one of the model: ${countsOf(steps)}`);
+    for (const [problem, example] of problems) print(`        ${problem}: ${example}`);
+  }
+  for (const protection of Object.keys(NOTICED)) {
+    judge(await isNoticed(protection), `the trace notices the mutation: ${protection}`);
+  }
   print(failed === 0 ? "everything is as expected" : `${failed} FAILED`);
   process.exitCode = failed === 0 ? 0 : 1;
+}
+
+function countsOf(steps: ReadonlyMap<string, number>): string {
+  return [...steps].map(([step, count]) => `${step.replace("n1 ", "a node ")} ${count} times`).join(", ");
 }
 
 function dumpInto(solver: Solver, folder: string): void {
