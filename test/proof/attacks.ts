@@ -151,15 +151,21 @@ export function modelFor(attack: Attack, rules: Rules, isRemoved: boolean): Mode
   return modelOf({ rules, nodes, drift: DRIFT, assume: "wall clocks", without: isRemoved ? without : undefined });
 }
 
+export interface PlayOptions {
+  readonly rules: Rules;
+  /** Default: true. */
+  readonly isRemoved?: boolean;
+  /** More that is true of the run. */
+  readonly given?: readonly Term[];
+  /** The shortest time between two steps. A wait that does not matter is at most four times as long. Default: 5. */
+  readonly pauseMs?: number;
+}
+
 /** Looks for times at which the steps of the attack are possible, and the promise is broken at the end. */
 export async function play(
   solver: Solver,
   attack: Attack,
-  {
-    rules,
-    isRemoved = true,
-    given = [],
-  }: { readonly rules: Rules; readonly isRemoved?: boolean; readonly given?: readonly Term[] },
+  { rules, isRemoved = true, given = [], pauseMs = 5 }: PlayOptions,
 ): Promise<Run> {
   const model = modelFor(attack, rules, isRemoved);
   const names = ["time passes", ...attack.steps.flatMap((name) => [name, "time passes"])];
@@ -190,8 +196,8 @@ export async function play(
     const isNear = (of: string): Term =>
       and(ge(tick(of), mul(num(1 - DRIFT), tick("true"))), le(tick(of), mul(num(1 + DRIFT), tick("true"))));
     return [
-      ge(tick("true"), "5"),
-      ...(attack.after.test(next) ? [] : [le(tick("true"), "20")]),
+      ge(tick("true"), num(pauseMs)),
+      ...(attack.after.test(next) ? [] : [le(tick("true"), num(4 * pauseMs))]),
       ...[...model.nodes, "B.Mono", "B.Wall"].map(isNear),
       isAsleep ? eq(tick("A.Mono"), "0") : isNear("A.Mono"),
       next === attack.setBackBefore ? eq(tick("A.Wall"), "(- 5000)") : isNear("A.Wall"),
