@@ -21,6 +21,8 @@ const modules: Readonly<Record<string, object>> = { kysely, "drizzle-orm": drizz
 async function adapterOf(title: string): Promise<(client: unknown) => Database> {
   const section = guide.split(/^## /m).find((text) => text.startsWith(`${title}\n`)) ?? "";
   const [, source = ""] = /^```ts\n([^]*?)^```/m.exec(section) ?? [];
+  const [body = ""] = /^export function [^]*?^}/m.exec(source) ?? [];
+  expect(body.split("\n").length).toBeLessThanOrEqual(10);
   const { code } = await transform(source, { loader: "ts", format: "cjs", target: "node20" });
   const module = { exports: {} as Record<string, (client: unknown) => Database> };
   // oxlint-disable-next-line typescript/no-implied-eval -- the guide's own text
