@@ -11,19 +11,19 @@ import type { Disposer as BluebirdDisposer } from "bluebird";
 import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
 import { OBJECT } from "./settings.ts";
 import { quitClients } from "./shared-engine.ts";
-import { type Client, type EngineSettings, ExecutionError, type ExecutionStats, ResourceLockedError } from "./types.ts";
+import {
+  type Client,
+  type EngineSettings,
+  ExecutionError,
+  type ExecutionStats,
+  ResourceLockedError,
+  type SomeSettings,
+} from "./types.ts";
 
-/** The options of node-redlock 4. What is no number counts as left out, as there. */
-export interface Options extends EngineSettings {
-  /** How far the clocks may drift apart, as a share of the ttl. Default 0.01. */
-  readonly driftFactor?: number | undefined;
-  /** The number of attempts after the first; -1 means without end. Default 10. */
-  readonly retryCount?: number | undefined;
-  /** The pause between attempts, in ms. A lock that is released meanwhile is taken at once. Default 200. */
-  readonly retryDelay?: number | undefined;
-  /** The amount by which the pause may be longer or shorter, in ms. Default 100. */
-  readonly retryJitter?: number | undefined;
-}
+/** The options of node-redlock 4. An option that is not a number counts as left out, as in node-redlock. */
+export interface Options
+  extends EngineSettings,
+    Pick<SomeSettings, "driftFactor" | "retryCount" | "retryDelay" | "retryJitter"> {}
 
 export type LockOptions = Pick<Options, "retryCount" | "retryDelay">;
 

@@ -80,7 +80,6 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   /** How the lease is renewed; undefined if it is not. */
   #policy: RenewalPolicy | undefined;
   #renewAtMs: number;
-  #isExtending = false;
   #controller: AbortController | undefined;
   #atEnd: Set<() => void> | undefined;
   #underWay: ExtendRound | undefined;
@@ -152,13 +151,13 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   nextDueMs(): number {
     if (this.#state.kind !== "held") return Number.POSITIVE_INFINITY;
     const endMs = this.#end.monotonicMs;
-    return this.#policy !== undefined && !this.#isExtending ? Math.min(this.#renewAtMs, endMs) : endMs;
+    return this.#policy !== undefined && this.#underWay === undefined ? Math.min(this.#renewAtMs, endMs) : endMs;
   }
 
   tick(dueMs: number): void {
     if (this.remaining() <= 0 || this.#state.kind !== "held") return;
     const policy = this.#policy;
-    if (policy === undefined || this.#isExtending || this.#renewAtMs > dueMs) return;
+    if (policy === undefined || this.#underWay !== undefined || this.#renewAtMs > dueMs) return;
     const ttlMs = this.#ttlMs;
     const nowMs = this.#engine.clock.monotonicMs();
     if (policy.isPaused?.() === true) this.#renewAtMs = policy.retryMs(nowMs, nowMs, ttlMs);
@@ -296,7 +295,6 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
             hadKeyOn: this.#hadKeyOn,
           })
         : extendByScript(this.#engine, this.#own.scripts, { ttlMs, timeoutMs, end: this.#end });
-    this.#isExtending = true;
     this.#underWay = round;
     const result = await round.result;
     this.#underWay = undefined;
@@ -311,7 +309,6 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     if (this.#state.kind !== "held") return;
     const { clock, events } = this.#engine;
     const policy = this.#policy ?? BY_THIRDS;
-    this.#isExtending = false;
     this.#votes = result.kind === "extended" ? [] : result.votes;
     if (result.kind === "lost") {
       this.lose(result.reason);
