@@ -3,8 +3,8 @@
  * that the locks are on the queue's own Redis, and costs no additional request.
  *
  * The requests of `KeyLocks` handle the other cases. They acquire a lock that is held or has waiters, and the locks of
- * several keys. They release the lock of a job that fails, is moved back, or is followed by the key's next job. Until a
- * mark that the lane has set is found on the locks' Redis, requests handle all cases.
+ * several keys. They release the lock of a job that has several keys, fails, or is moved back. Until a mark that the
+ * lane has set is found on the locks' Redis, requests handle all cases.
  *
  * The lock is an ordinary one (see `EmbeddedLocks` of `@x/redlock-core`). A run holds the lock from before the
  * processor is called until the processor has settled. A lock that no run claims is released with its job's end, or

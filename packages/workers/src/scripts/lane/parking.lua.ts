@@ -126,8 +126,8 @@ export const parking: string = /* lua */ `
     park(id, key, false, nil, function(back) leave({'LREM', P .. 'wait', -1, id}, back) end)
   end
 
-  -- Reports whether the end of this key's job is likely to bring the key's next job, whose lock is then requested
-  -- ahead.
+  -- Reports whether the end of this key's job is likely to bring the key's next job. The worker then requests the lock
+  -- of the next job ahead, unless scripts acquire the locks.
   local function isFollowed(pin)
     return TOKEN == '' and isSingle(pin) and isAlone() and call('EXISTS', line(pin)) == 1
   end
