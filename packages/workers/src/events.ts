@@ -70,7 +70,6 @@ export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerL
   [Event in keyof WorkerEvents]: (message: WorkerEvents[Event]) => void;
 };
 
-/** The data of each event without the queue. */
 type Facts = { readonly [Name in keyof WorkerEvents]: Omit<WorkerEvents[Name], "queue"> };
 
 /** Emits an event of the queue. `message` is only called if the event has a listener. */

@@ -30,7 +30,7 @@ import { type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, readOptions
 import { Arrivals } from "./runner/arrivals.ts";
 import { JobLockRenewals } from "./runner/job-lock-renewals.ts";
 import { Merging } from "./runner/merging.ts";
-import { Runner } from "./runner/runner.ts";
+import { JobRunner } from "./runner/runner.ts";
 import { Watchdog } from "./runner/watchdog.ts";
 
 const SHORTEST_SWEEP_MS = 1_000;
@@ -55,7 +55,6 @@ export interface WorkerPlan<Options> {
   readonly options: ResolvedExclusiveOptions;
   readonly scripts: BullScripts;
   readonly redlock: Redlock;
-  /** Whether the jobs are fetched by hand. */
   readonly isByHand: boolean;
   readonly isSandboxed: boolean;
 }
@@ -111,7 +110,7 @@ export interface WorkerParts {
   readonly policies: KeyPolicies;
   readonly registry: WorkerRegistry;
   readonly renewals: JobLockRenewals;
-  readonly runner: Runner;
+  readonly runner: JobRunner;
   readonly closing: Closing;
 }
 
@@ -186,7 +185,7 @@ export function createWorkerParts(
     stopSweeping: startSweep({ clock, everyMs: Math.max(recheckInterval, SHORTEST_SWEEP_MS), lane }),
   });
   const { merge } = rules;
-  const runner = new Runner({
+  const runner = new JobRunner({
     queue,
     clock,
     lane,

@@ -7,10 +7,8 @@
 import { UnsupportedBullMQError } from "../errors.ts";
 
 interface EndFacts {
-  /** The BullMQ job that ends. */
   readonly job: object;
   readonly jobId: string;
-  /** Prefix of the queue's keys. */
   readonly prefix: string;
   /** Token of BullMQ's lock of the job. */
   readonly token: string;

@@ -142,7 +142,6 @@ export class Run implements JobLock, Renewable {
     if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
   }
 
-  /** Stores the lock of the job's keys. */
   setLock(lock: Lock): void {
     this.#lock = lock;
     this.#lockedMs = this.#clock.monotonicMs();
@@ -153,7 +152,6 @@ export class Run implements JobLock, Renewable {
     return this.#clock.monotonicMs() - this.#lockedMs;
   }
 
-  /** Lock of the job's keys. Undefined if the run has none. */
   get lock(): Lock | undefined {
     return this.#lock;
   }
@@ -211,7 +209,6 @@ export class Run implements JobLock, Renewable {
     return (this.#batch ??= new Batch([this.#job]));
   }
 
-  /** Adds jobs to the batch that the processor's call handles. */
   addToBatch(others: readonly Job[]): void {
     this.#batch = new Batch([this.#job, ...others]);
   }

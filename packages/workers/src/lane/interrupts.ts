@@ -10,7 +10,6 @@ import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { parsePin } from "../rules/entity-key.ts";
 
-/** A job that a newer job has superseded. */
 interface Superseded {
   readonly jobId: string;
   readonly key: string;
@@ -54,7 +53,6 @@ export class Interrupts {
     if (this.#earlyIds.delete(jobId)) this.checkNotes([jobId]);
   }
 
-  /** Reads the notes of running jobs. */
   checkNotes(jobIds: readonly string[]): void {
     this.#readNotes(jobIds).catch((error: Error) => {
       if (!this.#isStopped) this.#parts.onError(error);

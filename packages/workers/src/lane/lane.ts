@@ -251,7 +251,6 @@ export class Lane {
     }
   }
 
-  /** Adds the end of a job to the next batch. */
   #endJob(client: BullClient, end: JobEnd): Promise<unknown> {
     const { job, jobId, token } = end.facts;
     const taken = takenJobOf(job) ?? this.#takenWithToken(jobId, token);
@@ -441,7 +440,6 @@ function endArguments({ end, instruction, keys, lockToken }: PendingEnd): (strin
   return end.argumentsWith(keys, `${tokenToRelease(instruction)} ${lockToken}`);
 }
 
-/** Returns the job in a reply, if the reply brings one. */
 function parseTakenJob(reply: unknown, sent: Instant, lockToken: string): TakenJob | undefined {
   return bringsJob(reply) ? new TakenJob(reply, sent, lockToken) : undefined;
 }

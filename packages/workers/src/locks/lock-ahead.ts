@@ -16,7 +16,6 @@ import type { RequestedLock, TakenJob } from "../lane/taken-job.ts";
  */
 const UNCLAIMED_MS = 2_000;
 
-/** The job that came with the end of the current job. */
 type NextJob = Pick<TakenJob, "lockName" | "requestedLock">;
 
 export class LockAhead implements RequestedLock {

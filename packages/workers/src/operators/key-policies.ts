@@ -14,7 +14,6 @@ interface KeyPoliciesParts {
   readonly lane: Pick<Lane, "operate">;
   /** Rules of this worker. Undefined if its jobs are fetched by hand. */
   readonly rules: ResolvedExclusiveOptions["rules"] | undefined;
-  /** Resolves with the setups of the running workers. */
   readonly setups: () => Promise<readonly WorkerSetup[]>;
   /** Called with the error of each damaged policy that a list leaves out. */
   readonly onError: (error: Error) => void;

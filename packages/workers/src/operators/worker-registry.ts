@@ -51,7 +51,6 @@ export class WorkerRegistry {
     this.#stop = repeat(this.#parts.clock, EVERY_MS, async () => await this.#watch());
   }
 
-  /** Compares the workers now. */
   async check(): Promise<readonly WorkerFinding[]> {
     return (await this.#compare()).map(({ finding }) => finding);
   }

@@ -48,7 +48,6 @@ return redis.call('HMGET', KEYS[1], 'partitions', 'servers', 'next')
 
 const door = script("door", "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))");
 
-/** The record that stores the layout of a queue. */
 export class LayoutRecord {
   readonly #division: Division;
   readonly #home: BullTarget["queue"];

@@ -53,7 +53,6 @@ export interface Division {
   readonly prefix: string;
   readonly partitions: number;
   readonly servers: readonly ConnectionOptions[];
-  /** Name and connection of each partition's queue. */
   readonly places: readonly { readonly queue: string; readonly connection: ConnectionOptions }[];
 }
 

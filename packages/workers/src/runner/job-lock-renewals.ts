@@ -21,7 +21,6 @@ interface JobLockRenewalsParts {
   readonly limits: { readonly driftFactor: number; readonly maxTtl: number };
   /** TTL of a key's lock. */
   readonly ttl: number;
-  /** Renews locks as the worker does. */
   readonly renew: Renew;
   readonly onError: (error: Error) => void;
 }

@@ -77,7 +77,7 @@ interface RunnerParts {
 
 const CONFIRM_ATTEMPTS = 3;
 
-export class Runner {
+export class JobRunner {
   readonly #parts: RunnerParts;
   readonly #clock: Clock;
   readonly #onLost = (run: Run, error: Error): void =>
@@ -178,7 +178,6 @@ export class Runner {
     watchdog.delete(run);
   }
 
-  /** Ends a job that does not run. */
   #endDropped(job: Job, { as, key, by }: Pin & { readonly kind: "dropped" }): NotRun {
     const about = { jobId: String(job.id), keys: [key] };
     this.#parts.emitEvent("dropped", () => ({

@@ -53,7 +53,6 @@ export class Watchdog {
     return last !== undefined && this.#isRunning(last) ? last : undefined;
   }
 
-  /** Returns the run that holds this lock. */
   findRunHolding(lock: Parameters<Run["isHeldBy"]>[0]): Run | undefined {
     return this.#renewal.leases.find((run) => run.isHeldBy(lock));
   }

@@ -19,7 +19,6 @@ const KEY_NAMES = [
 ];
 export const QUEUE_KEY_COUNT: number = KEY_NAMES.length;
 
-/** Returns the keys of the queue with this key prefix. */
 export function queueKeys(prefix: string): string[] {
   return KEY_NAMES.map((name) => `${prefix}${name}`);
 }

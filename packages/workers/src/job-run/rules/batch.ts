@@ -9,7 +9,6 @@ import { shaped } from "@x/redlock-core/kit";
 import type { Job } from "../../bullmq/public.ts";
 import { isMove } from "../../bullmq/rules/move.ts";
 
-/** The outcome that a call has set for a job. */
 export type Outcome =
   | { readonly value: unknown }
   | { readonly error: { readonly name: string; readonly message: string; readonly stack: string | undefined } };

@@ -71,7 +71,6 @@ interface Owned {
   readonly owner: string;
 }
 
-/** Returns the rules in a worker's setup. */
 export function rulesOf({ at, onFailure, perKey }: WorkerSetup): Rules & Owned {
   const stored: Partial<Pick<Rules, "line" | "merge" | "rotate">> = storedObject(perKey ?? "{}") ?? {};
   return { onFailure, line: stored.line, merge: stored.merge, rotate: stored.rotate, owner: at };

@@ -39,7 +39,6 @@ interface KeyLimits {
   readonly keysAhead: number | undefined;
 }
 
-/** The jobs that have a key. */
 interface Holders {
   /**
    * ID of the job that has the key: the job runs, was chosen to run next, or waits for its retry. The first of
@@ -142,7 +141,6 @@ export interface Explanation {
   readonly dueAtMs: number | undefined;
 }
 
-/** Returns the jobs in line for a key, and the jobs that have it. */
 export function keyJobsOf({ holders, parkedSince, ids }: ReturnType<typeof parseLine>): KeyJobs {
   return { holder: holders[0], holders, parked: ids, parkedSinceMs: parkedSince };
 }
