@@ -59,7 +59,7 @@ interface RunOptions {
   readonly tell?: (text: string) => void;
 }
 
-it("is asked by the command line, which says who has a lock", async () => {
+it("is inspected by the command line, which shows the holder of a lock", async () => {
   const redlock = connected("billing-api");
   const names = ["a", "b", "c", "d"];
   await Promise.all(names.map((name) => redlock.acquire(name, { ttl: 60_000 })));
@@ -79,7 +79,7 @@ it("is asked by the command line, which says who has a lock", async () => {
   await Promise.all(names.map((name) => redlock.forceRelease(name)));
 });
 
-it("is served as a page by the command, with the locks and queues of all masters", async () => {
+it("is served as a page, with the locks and queues of all masters", async () => {
   const redlock = connected();
   const client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
   client.on("error", () => undefined);
@@ -147,7 +147,7 @@ it("shows the locks of all masters, and which master does not answer", async () 
   await expect.poll(async () => (await stateOf()).locks.error, { timeout: 30_000 }).toBeUndefined();
 });
 
-it("keeps the number of a master for as long as it is there", () => {
+it("keeps the number of a master as long as the master exists", () => {
   const told = (...masters: readonly (readonly [string, number, number])[]): unknown =>
     masters.map(([id, first, last]) => [first, last, ["host", 7_000 + first, id], ["host", 1, "replica"]]);
   const first = parseMasters(told(["a", 0, 9], ["b", 10, 19], ["a", 20, 29]), []);

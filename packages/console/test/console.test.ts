@@ -86,13 +86,13 @@ it("has every command that its skill names", async () => {
 });
 
 describe("check", () => {
-  it("tells the findings, and is not good if there are some", async () => {
+  it("prints the findings, and is not good with a finding", async () => {
     const { code, text } = await run(["check"]);
     expect(text).toContain("QUARANTINED");
     expect(code).toBe(1);
   });
 
-  it("is good where nothing is wrong", async () => {
+  it("is good without a problem", async () => {
     const [server] = await startRedisNodes(1, { args: ["--appendonly", "yes"] });
     onTestFinished(() => server?.stop());
     const { code, text } = await run(["check"], { nodes: [server?.url ?? ""] });
@@ -100,7 +100,7 @@ describe("check", () => {
     expect(code).toBe(0);
   });
 
-  it("answers in JSON what the library says", async () => {
+  it("prints the library's findings in JSON", async () => {
     const { text } = await run(["check", "--no-quarantine", "--json"]);
     const codes = (JSON.parse(text) as { code: string }[]).map(({ code }) => code);
     const told = (await connected().check()).map(({ code }) => code);
@@ -110,7 +110,7 @@ describe("check", () => {
 });
 
 describe("locks", () => {
-  it("says that a lock is held, for how long, and by which fencing token", async () => {
+  it("shows a held lock, its remaining time and its fencing token", async () => {
     const lock = await connected().acquire("console:held", { ttl: 30_000 });
     const { code, text } = await run(["locks", "inspect", "console:held"]);
     expect(text).toMatch(/console:held: held, for (2\d|30)\.\d s/);
@@ -118,14 +118,14 @@ describe("locks", () => {
     expect(code).toBe(0);
   });
 
-  it("takes a lock away with --yes, so that its holder loses it", async () => {
+  it("releases a lock by force with --yes, so that its holder loses the lock", async () => {
     const lock = await connected().acquire("console:taken", { ttl: 30_000 });
     expect(await run(["locks", "release", "console:taken", "--yes"])).toMatchObject({ code: 0 });
     await expect(lock.extend()).rejects.toThrow("console:taken");
     expect(await run(["locks", "release", "console:taken", "--yes"])).toMatchObject({ code: 1 });
   });
 
-  it("shows what others wrote to Redis, and does not let it command the terminal", async () => {
+  it("shows foreign text from Redis without letting it control the terminal", async () => {
     const evil = "\u001b]0;title\u0007\u009b2J\u202e\nconsole:evil: free";
     const shown = String.raw`\u001b]0;title\u0007\u009b2J\u202e`;
     const redlock = new Redlock([...urls()], { quarantine: false, name: evil });
@@ -142,7 +142,7 @@ describe("locks", () => {
       expect(printed.replaceAll("\n", "")).not.toMatch(/[\p{Cc}\p{Bidi_Control}]/u);
   });
 
-  it("takes nothing away without a yes", async () => {
+  it("releases nothing without a yes", async () => {
     const lock = await connected().acquire("console:kept", { ttl: 30_000 });
     const unasked = await run(["locks", "release", "console:kept"]);
     expect(unasked).toMatchObject({ code: 2 });
@@ -152,7 +152,7 @@ describe("locks", () => {
     expect(await run(["locks", "release", "console:kept"], { answer: true })).toMatchObject({ code: 0 });
   });
 
-  it("looks again until it is ended", async () => {
+  it("repeats the look until the command is ended", async () => {
     const watching = start(["locks", "watch", "console:watched", "--watch", "0.05", "--json"]);
     const verdicts = (): string[] =>
       watching
@@ -171,7 +171,7 @@ describe("locks", () => {
 });
 
 describe("leader", () => {
-  it("says who leads, and asks the leader to resign", async () => {
+  it("shows the leader, and asks the leader to resign", async () => {
     expect(await run(["leader", "status", "console"])).toMatchObject({ code: 1 });
     const election = new LeaderElection(connected(), { name: "console", id: "host-a", value: "10.0.0.1" });
     onTestFinished(() => election.stop({ drainTimeout: 0 }));
@@ -186,7 +186,7 @@ describe("leader", () => {
     await asked;
   });
 
-  it("tells each change of the leader", async () => {
+  it("prints each change of the leader", async () => {
     const election = new LeaderElection(connected(), { name: "changing", id: "host-b" });
     onTestFinished(() => election.stop({ drainTimeout: 0 }));
     const watching = start(["leader", "watch", "changing"]);
@@ -216,7 +216,7 @@ it("names the leader whose lock is inspected, long after its election", async ()
 describe("schedules", () => {
   const YEAR_MS = 365 * 86_400_000;
 
-  it("lists them, tells their history, pauses, resumes and triggers them", async () => {
+  it("are listed, paused, resumed and triggered, with their history", async () => {
     const election = new LeaderElection(connected(), { name: "cron", id: "host-c" });
     const scheduler = new LeaderScheduler({ election, keyPrefix: "nightly" });
     onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
@@ -259,7 +259,7 @@ describe("schedules", () => {
     expect(JSON.parse(text)).toMatchObject({ leader: { id: "host-c" }, schedules: [{ name: "bill", paused: false }] });
   });
 
-  it("orders nothing without a yes, and nothing of a schedule that nobody knows", async () => {
+  it("orders nothing without a yes, and nothing for an unknown schedule", async () => {
     const election = new LeaderElection(connected(), { name: "unasked" });
     const scheduler = new LeaderScheduler({ election });
     onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
@@ -283,7 +283,7 @@ describe("schedules", () => {
 });
 
 describe("keys", () => {
-  it("tells a job whose worker is gone from one that runs", async () => {
+  it("distinguishes a job whose worker is gone from a running job", async () => {
     const [url = ""] = urls();
     const connection = { url, maxRetriesPerRequest: null };
     const queue = new Queue("gone", { connection });
@@ -352,7 +352,7 @@ describe("keys", () => {
     expect(await worker.check()).toEqual([]);
   });
 
-  it("shows how workers are set up, drops the line of a key, and runs a failed job again", async () => {
+  it("shows the options of workers, drops the line of a key, and runs a failed job again", async () => {
     const [url = ""] = urls();
     const connection = { url, maxRetriesPerRequest: null };
     const queue = new Queue("operated", { connection });
@@ -414,7 +414,7 @@ describe("keys", () => {
     await expect.poll(() => ends.length).toBe(2);
   });
 
-  it("names a queue that there is not, and leaves nothing behind", async () => {
+  it("names a queue that does not exist, and leaves nothing behind", async () => {
     const { code, errors } = await run(["keys", "top", "nowhere"]);
     expect(errors).toContain('there is no queue "nowhere" with the prefix "bull"');
     expect(code).toBe(2);
@@ -453,7 +453,7 @@ describe("keys", () => {
     });
     afterAll(() => queue.close());
 
-    it("are those of all of them, and a key's commands go to its own", async () => {
+    it("are listed for all partitions, and commands for a key go to its partition", async () => {
       expect(new Set(keys.map((key) => partitionOf(key, 4))).size).toBeGreaterThan(1);
       expect(setups).toMatchObject([{ key: "account", onFailure: "halt" }]);
       const { text, code } = await run(["keys", "top", "divided"]);
@@ -469,7 +469,7 @@ describe("keys", () => {
       expect(policies).toMatchObject({ 1: { concurrency: 2 }, 2: { maxWaiting: { max: 9 } } });
     });
 
-    it("tell jobs of one id apart by their key", async () => {
+    it("distinguish jobs with the same ID by their key", async () => {
       const [key, id] = (jobIds.find((each) => each.endsWith(" 1")) ?? "").split(" ") as [string, string];
       expect(jobIds.filter((each) => each.endsWith(" 1")).length).toBeGreaterThan(1);
       const { errors, code } = await run(["keys", "explain", "divided", id]);
@@ -487,7 +487,7 @@ describe("keys", () => {
       expect(code).toBe(2);
     });
 
-    it("are shown on the page as those of one queue, beside each partition that is asked for", async () => {
+    it("are shown on the page as one queue, next to each named partition", async () => {
       const serving = start(["serve", "--json", "--queue", "divided,{divided-1of4}"]);
       const found = start(["serve", "--json"]);
       const queuesAt = async ({ text }: Running): Promise<readonly { name: string; pausedKeys: number }[]> => {
@@ -541,7 +541,7 @@ describe("serve", () => {
     await expect(fetch(url)).rejects.toThrow("fetch failed");
   });
 
-  it("shows the queues that it finds, on the host names that it is told", async () => {
+  it("shows the found queues, under the allowed host names", async () => {
     const [url = ""] = urls();
     const queue = new Queue("served", { connection: { url, maxRetriesPerRequest: null } });
     onTestFinished(() => queue.close());
@@ -558,7 +558,7 @@ describe("serve", () => {
     expect(await serving.end()).toMatchObject({ code: 0 });
   });
 
-  it("takes no queue of a longer prefix for one of its own", async () => {
+  it("does not confuse a queue of a longer prefix with its own queues", async () => {
     const [url = ""] = urls();
     const [own, other] = ["bull", "bull:eu"].map(
       (prefix) => new Queue("prefixed", { prefix, connection: { url, maxRetriesPerRequest: null } }),
@@ -578,7 +578,7 @@ describe("serve", () => {
     expect(await serving.end()).toMatchObject({ code: 0, errors: "" });
   });
 
-  it("serves what the other nodes tell while the first one is away", async () => {
+  it("serves the data of the other nodes while the first node is away", async () => {
     const serving = start(["serve", "--json"], { nodes: [URL_WITH_SECRET, ...urls().slice(1)] });
     await expect.poll(serving.text, { timeout: 20_000 }).toContain("url");
     const { url } = JSON.parse(serving.text()) as { url: string };
@@ -590,15 +590,15 @@ describe("serve", () => {
     expect(errors).not.toContain("tell-nobody");
   });
 
-  it("says why it cannot listen", async () => {
+  it("explains why it cannot listen", async () => {
     const { code, errors } = await run(["serve", "--host", "192.0.2.1"]);
     expect(errors).toContain("cannot listen");
     expect(code).toBe(2);
   });
 });
 
-describe("what cannot be done", () => {
-  it("names the node that cannot be reached, why, and what to do, without its password", async () => {
+describe("a command that fails", () => {
+  it("names the unreachable node, the reason and a solution, without the password", async () => {
     for (const command of [["check"], ["locks", "inspect", "a"], ["keys", "top", "a"]]) {
       const { code, text, errors } = await run(command, { nodes: [URL_WITH_SECRET] });
       expect(errors).toMatch(/cannot reach 127\.0\.0\.1:1: .*ECONNREFUSED/);
@@ -682,7 +682,7 @@ describe("what cannot be done", () => {
     expect(unreachable).not.toContain("--redis");
   });
 
-  it("drops what is empty between the commas of REDIS_URL, and takes none for unset", async () => {
+  it("ignores empty parts of REDIS_URL, and treats an empty REDIS_URL as missing", async () => {
     const { code, text } = await run(["locks", "inspect", "a"], { nodes: ["", ...urls(), " ", ""] });
     expect(text).toContain("a: free");
     expect(code).toBe(0);
@@ -693,7 +693,7 @@ describe("what cannot be done", () => {
     }
   });
 
-  it("says which of several nodes are away", async () => {
+  it("names the nodes that are away", async () => {
     const { code, text } = await run(["locks", "inspect", "a"], { nodes: [...urls().slice(0, 2), URL_WITH_SECRET] });
     expect(text).toContain("a: free");
     expect(text).toContain("127.0.0.1:1");
@@ -736,7 +736,7 @@ describe("what cannot be done", () => {
     expect(errors).toContain("\\u001b[2J");
   });
 
-  it("tells the version of its package with exit code 0", async () => {
+  it("prints the version of its package with exit code 0", async () => {
     const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
       readonly version: string;
     };
@@ -771,7 +771,7 @@ describe("a process that watches", () => {
     expect(await exited).toBe(0);
   });
 
-  it("ends with its exit code, and without a word, when nobody reads any more", async () => {
+  it("ends with its exit code, without output, when its reader has gone", async () => {
     const { child, exited } = startProcess(watch);
     let errors = "";
     child.stderr.on("data", (chunk: Buffer) => {

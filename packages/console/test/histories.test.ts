@@ -35,7 +35,7 @@ class Asked {
     }) as unknown as LeaderScheduler;
 }
 
-it("reads the history of a schedule once, until its newest tick is another one", async () => {
+it("reads the history of a schedule once, until its newest tick changes", async () => {
   const [histories, asked] = [new Histories(), new Asked()];
   const at = async (ms: number): Promise<void> => await histories.look([schedule("a", ms)], asked.schedulerOf);
   for (const ms of [1, 1, 1, 2, 2]) await at(ms);
@@ -43,7 +43,7 @@ it("reads the history of a schedule once, until its newest tick is another one",
   expect(histories.of(schedule("a", 2))).toEqual(["run"]);
 });
 
-it("has each of many schedules read in turn, four at a look, also while one cannot be read", async () => {
+it("reads many schedules in turn, four per look, even if one cannot be read", async () => {
   const [histories, asked] = [new Histories(), new Asked()];
   asked.broken = "s1";
   const names = Array.from({ length: 10 }, (_, at) => `s${at}`);

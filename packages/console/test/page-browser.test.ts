@@ -42,7 +42,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     return new Map(rows.map((cells) => [cells[0] ?? "", cells]));
   }
 
-  it("shows what there is while it comes and goes, and does what it is asked to", { timeout: 180_000 }, async () => {
+  it("shows changes while they happen, and performs actions", { timeout: 180_000 }, async () => {
     const urls = nodes.map(({ url }) => url);
     const redlock = new Redlock(urls, { quarantine: false });
     const other = new Redlock(urls, { quarantine: false, name: "billing-api host-7 4711" });

@@ -125,8 +125,8 @@ const clientOf = async (url: string): Promise<string> =>
 const lockIn = (state: PageState | undefined, resource: string): unknown =>
   state?.locks.value?.locks.find((lock) => lock.resource === resource);
 
-describe("what it shows", () => {
-  it("is what the locks are, while they come and go, with who waits", async () => {
+describe("the page's data", () => {
+  it("contain the locks with their waiters while they change", async () => {
     const redlock = connected();
     const { url } = await serve({ redlock });
     const { latest } = listen(url, "?findLock=page:");
@@ -153,7 +153,7 @@ describe("what it shows", () => {
     await expect.poll(() => latest()?.locks.value).toMatchObject({ found: 0, isComplete: true });
   });
 
-  it("finds elections by themselves, and shows their terms as they pass", async () => {
+  it("contain found elections with their terms", async () => {
     const { url } = await serve();
     const { latest } = listen(url);
     const [first, second] = ["host-a", "host-b"].map(
@@ -186,7 +186,7 @@ describe("what it shows", () => {
       .toEqual(["host-a", "host-b"]);
   });
 
-  it("takes no lock for an election, or a scheduler, whose name can be none", async () => {
+  it("contain no election or scheduler with an impossible name", async () => {
     const long = "x".repeat(5_000);
     const names = ["leader::leader", `leader:${long}:leader`];
     const redlock = connected();
@@ -209,7 +209,7 @@ describe("what it shows", () => {
     expect(elections.filter(({ name }) => !/^[\w-]+$/.test(name))).toEqual([]);
   });
 
-  it("is what the schedules are, also of a scheduler that it has to find", async () => {
+  it("contain the schedules, including those of a found scheduler", async () => {
     const redlock = connected();
     const election = new LeaderElection(redlock, { name: "schedules" });
     const scheduler = new LeaderScheduler({ election });
@@ -240,7 +240,7 @@ describe("what it shows", () => {
       .toEqual(expect.arrayContaining([expect.objectContaining(shown)]));
   });
 
-  it("is what became of the last ticks of a schedule", async () => {
+  it("contain the outcomes of the last ticks of a schedule", async () => {
     const redlock = connected();
     const scheduler = new LeaderScheduler({ election: new LeaderElection(redlock, { name: "histories" }) });
     onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
@@ -274,7 +274,7 @@ describe("what it shows", () => {
     expect((await ask(`${url}history?scheduler=1&name=each-hour`)).status).toBe(404);
   });
 
-  it("is what the keys are: the longest lines first, who runs, and why jobs wait", async () => {
+  it("contain the keys: the longest lines first, running jobs, and why jobs wait", async () => {
     const redis = servers[0]?.url ?? "";
     const connection = { url: redis, maxRetriesPerRequest: null };
     const queue = new Queue("page", { connection });
@@ -312,7 +312,7 @@ describe("what it shows", () => {
     expect((await stateAt(url, "?findKey=7")).keys).toMatchObject({ found: 1, total: 2, keys: [{ key: "7" }] });
   });
 
-  it("is a page of many, and the others on request", async () => {
+  it("contain one page of many rows, and other pages on request", async () => {
     const redlock = connected();
     const { url } = await serve({ redlock });
     const locks = await Promise.all(
@@ -330,7 +330,7 @@ describe("what it shows", () => {
     expect(names.sort()).toEqual(locks.map(({ resources: [name = ""] }) => name).sort());
   });
 
-  it("tells a line of the application's own to everybody", async () => {
+  it("contain the application's notes for everybody", async () => {
     const { page, url } = await serve();
     page.note("version 7 was deployed");
     expect((await stateAt(url)).events).toMatchObject([{ text: "version 7 was deployed" }]);
@@ -338,7 +338,7 @@ describe("what it shows", () => {
 });
 
 describe("a Redis that is lost", () => {
-  it("is shown as such, and so is that it is back", async () => {
+  it("is reported, and so is its return", async () => {
     const nodes = await startRedisNodes(3);
     onTestFinished(async () => {
       await Promise.all(nodes.map((node) => node.stop()));
@@ -361,7 +361,7 @@ describe("a Redis that is lost", () => {
     await lock.release();
   });
 
-  it("does not keep the page from showing the others", async () => {
+  it("does not hide the others", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.stop());
     const worker = new ExclusiveWorker("lost", null, {
@@ -382,7 +382,7 @@ describe("a Redis that is lost", () => {
   });
 });
 
-it("counts the jobs that a free slot would take, and those of keys at the limit of their rate", async () => {
+it("counts runnable jobs, and jobs of rate-limited keys", async () => {
   const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
   const queue = new Queue("backlog", { connection });
   const perKey = { rate: { max: 1, duration: 3_600_000 } };
@@ -404,7 +404,7 @@ it("counts the jobs that a free slot would take, and those of keys at the limit 
   await expect.poll(shown).toMatchObject({ runnable: 0, active: 0, parked: 2, limited: 2 });
 });
 
-it("asks Redis nothing while nobody looks, and no more for many browsers than for one", async () => {
+it("sends nothing to Redis without a browser, and no more for many browsers than for one", async () => {
   const node = await startRedis();
   onTestFinished(() => node.stop());
   const { url } = await serve({ redlock: connected([node]) });
@@ -464,7 +464,7 @@ it("looks through ten thousand locks step by step, and sends a browser a page of
   expect((JSON.parse(text) as PageState).locks.value?.locks).toHaveLength(25);
 });
 
-it("finds what each of many browsers looks for, and sends no long name whole", async () => {
+it("finds the text of each of many browsers, and cuts long names", async () => {
   const redlock = connected();
   const long = `wanted:${"x".repeat(3_000)}`;
   const names = [...Array.from({ length: 15 }, (_, at) => `wanted:${at}:`), long];
@@ -480,7 +480,7 @@ it("finds what each of many browsers looks for, and sends no long name whole", a
   expect(JSON.stringify(viewers.map(({ latest }) => latest()))).not.toContain("x".repeat(501));
 });
 
-it("is mounted in NestJS and Express, behind what reads bodies", async () => {
+it("works in NestJS and Express, behind body parsers", async () => {
   const redlock = connected();
   const page = createPage({ redlock, actions: true });
   const app = await NestFactory.create(AppModule, { logger: false });
@@ -526,7 +526,7 @@ async function act(
 }
 
 describe("outboxes", () => {
-  it("show what waits for its relay, the age of the oldest, and whether that grows", async () => {
+  it("show the waiting jobs, the age of the oldest job, and whether the number grows", async () => {
     const backlogs = [
       { rows: 10, oldestMs: 1_500 },
       { rows: 40, oldestMs: 6_500 },
@@ -595,7 +595,7 @@ describe("outboxes", () => {
 });
 
 describe("actions", () => {
-  it("do what they say", async () => {
+  it("call the methods of the packages", async () => {
     const redlock = connected();
     const redis = servers[0]?.url ?? "";
     const worker = new ExclusiveWorker("actions", null, {
@@ -747,7 +747,7 @@ describe("actions", () => {
   });
 });
 
-describe("who may ask", () => {
+describe("access to the page", () => {
   it.each(["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "localhost:80@evil.example", "a/b"])(
     "answers nothing for the host %j",
     async (host) => {
@@ -760,7 +760,7 @@ describe("who may ask", () => {
     },
   );
 
-  it("answers for the hosts that are named, with any port", async () => {
+  it("is allowed for the named hosts, with any port", async () => {
     const { url } = await serve({ hosts: ["ops.example.com", "Other.example:8080", "tls.example:443"] });
     const statusOf = async (host: string): Promise<number> => (await ask(url, { headers: { host } })).status;
     expect(await statusOf("ops.example.com")).toBe(200);
@@ -772,7 +772,7 @@ describe("who may ask", () => {
     expect(await statusOf("localhost")).toBe(421);
   });
 
-  it("lets no other site have the data, but lets a link lead to the page", async () => {
+  it("is refused to other sites, except by a link to the page", async () => {
     const { url } = await serve();
     const headers = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors" };
     expect((await ask(`${url}state`, { headers })).status).toBe(403);
@@ -784,7 +784,7 @@ describe("who may ask", () => {
       expect((await ask(url + path, { headers: foreign })).status, path).toBe(403);
   });
 
-  it("lets nobody open anything but the page, and no site show it in a frame", async () => {
+  it("allows navigation only to the page itself, and no frames", async () => {
     const { page } = await serve({ actions: true });
     const statusOf = async (path: string, [site, mode, dest]: readonly [string, string, string]): Promise<number> => {
       const headers = { "sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest };
@@ -804,7 +804,7 @@ describe("who may ask", () => {
     }
   });
 
-  it("leaves the page that somebody has loaded its budget, whatever others ask", async () => {
+  it("keeps the budget of a loaded page, however many requests others send", async () => {
     const { page, url } = await serve();
     const client = await clientOf(url);
     const ask20 = (about: string): readonly Promise<Response>[] =>
@@ -815,7 +815,7 @@ describe("who may ask", () => {
     expect(await Promise.all(asked.map(answered))).toEqual([20, 20]);
   });
 
-  it("takes no name of a page that it has not made", () => {
+  it("accepts only signed names of pages", () => {
     const client = newClient(TOKEN);
     expect(isClient(client, TOKEN)).toBe(true);
     const [name = "", signature = ""] = client.split(".");
@@ -823,7 +823,7 @@ describe("who may ask", () => {
     expect(forged.filter((each) => isClient(each, TOKEN))).toEqual([]);
   });
 
-  it("keeps places for the pages that somebody has loaded, and gives each page one", async () => {
+  it("reserves streams for loaded pages, one per page", async () => {
     const { page, url } = await serve();
     const open = async (client: string): Promise<Response> =>
       await page(new Request(`http://localhost/events?client=${client}`));
@@ -856,7 +856,7 @@ describe("who may ask", () => {
     expect(text).not.toMatch(/<script(?![^>]*src=)|<style|style=|\son\w+=|https?:/);
   });
 
-  it("leads from the address without a slash to the one with it, wherever it is mounted", async () => {
+  it("redirects an address without a slash, under any mount path", async () => {
     const { url } = await serve();
     const { status, headers } = await ask(`${url}admin/locks`);
     expect([status, headers.location]).toEqual([308, "./locks/"]);
@@ -867,7 +867,7 @@ describe("who may ask", () => {
     expect((await ask(`${url}favicon.ico`)).status).toBe(404);
   });
 
-  it("answers nothing once it is closed, and ends what is live", async () => {
+  it("refuses requests after its close, and ends live streams", async () => {
     const { page, url } = await serve();
     const live = fetch(`${url}events`).then((response) => response.text());
     await expect.poll(async () => (await ask(`${url}state`)).status).toBe(200);
@@ -883,13 +883,13 @@ describe("who may ask", () => {
     expect((await act(url, about, { "x-console-token": TOKEN })).status).toBe(503);
   });
 
-  it("opens no stream for HEAD, which nobody would end", async () => {
+  it("opens no stream for HEAD", async () => {
     const { page } = await serve();
     const response = await page(new Request("http://localhost/events", { method: "HEAD" }));
     expect([response.status, response.body]).toEqual([200, null]);
   });
 
-  it("looks for no more texts in a second than it can", async () => {
+  it("bounds the searches per second", async () => {
     const { page } = await serve();
     const asking = Array.from({ length: 50 }, (_, at) => page(new Request(`http://localhost/state?findLock=${at}`)));
     const statuses = (await Promise.all(asking)).map(({ status }) => status);
@@ -897,7 +897,7 @@ describe("who may ask", () => {
   });
 });
 
-it("has no password and no lock token in any answer", async () => {
+it("sends no password and no lock token", async () => {
   const secret = "tell-nobody-7351";
   const guarded = await startRedis({ args: ["--requirepass", secret] });
   onTestFinished(() => guarded.stop());

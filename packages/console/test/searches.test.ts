@@ -24,7 +24,7 @@ class Names {
   }
 }
 
-it("searches few texts at a look, and each of a hundred has its turn", () => {
+it("searches few texts per look, and each of a hundred texts in turn", () => {
   const names = new Names();
   const found = new Set<string>();
   for (let look = 0; look < 10; look += 1) {
@@ -36,7 +36,7 @@ it("searches few texts at a look, and each of a hundred has its turn", () => {
   expect(found.size).toBe(100);
 });
 
-it("shares a search among all that look for one text, and keeps its result until its next turn", () => {
+it("shares a search among all browsers with the same text, and keeps its result until its next turn", () => {
   const names = new Names();
   expect(names.look(["a99"])).toBe(1);
   const found = names.searches.find("a99");
@@ -45,7 +45,7 @@ it("shares a search among all that look for one text, and keeps its result until
   expect(names.reads).toBe(1_000);
 });
 
-it("searches again only if the items have changed, and nothing for who looks for all", () => {
+it("searches again only if the items have changed, and never for an empty text", () => {
   const names = new Names();
   const items = [...names.items];
   names.look(["a1", ""], items);
@@ -62,7 +62,7 @@ it("shares its turns among all tables", () => {
   expect([one.find("c"), other.find("c"), one.find("a0")]).toEqual([undefined, undefined, []]);
 });
 
-it("gives each client its own budget, all others one together, and all of them a limit", () => {
+it("gives each page a budget, all other requests a shared budget, and all together a limit", () => {
   const budgets = new Budgets();
   const taken = (client: string, nowMs: number): number =>
     Array.from({ length: 50 }, () => budgets.take(client, nowMs)).filter(Boolean).length;
@@ -71,7 +71,7 @@ it("gives each client its own budget, all others one together, and all of them a
   expect(all.reduce((sum, each) => sum + each, 0)).toBe(200);
 });
 
-it("orders locks by their waiters, then by how long they are held, and counts none that is gone", () => {
+it("orders locks by their waiters, then by their age, and drops ended locks", () => {
   const locks = new LockTable(1, "", new SearchTurns());
   const lock = (key: string, holder: string, waiters: number) => ({
     key,

@@ -100,7 +100,7 @@ async function queueOf(name: string): Promise<Queue & AsyncDisposable> {
 }
 
 describe("@ExclusiveProcessor", () => {
-  it("runs one job per key at a time, in order, beside plain code with its lock and a plain @Processor", async () => {
+  it("runs one job per key at a time, in order, and excludes plain code with the same lock", async () => {
     await using app = await startApp();
     await using payments = await queueOf("payments");
     await using mails = await queueOf("mails");
@@ -131,7 +131,7 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(MailsProcessor).worker).toBeInstanceOf(Worker);
   });
 
-  it("needs no @nestjs/bullmq when it is told the connection", async () => {
+  it("needs no @nestjs/bullmq if the connection is an option", async () => {
     @ExclusiveProcessor<Payment>("alone", { key: ({ data }) => data.accountId, connection: connection() })
     class Alone extends ExclusiveWorkerHost<Payment> {
       async process(job: Job<Payment>): Promise<string> {
@@ -145,7 +145,7 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(Alone).worker.name).toBe("alone");
   });
 
-  it("has locks on the queue's own Redis with `locksOnQueue`, which also exclude those of a Redlock there", async () => {
+  it("acquires locks on the queue's own Redis with `locksOnQueue`, which exclude a Redlock on this Redis", async () => {
     const journal = new Journal();
     @ExclusiveProcessor<Payment>("on-queue", {
       key: "accountId",
@@ -170,7 +170,7 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(OnQueue).worker.redlock).not.toBe(app.get(Redlock));
   });
 
-  it("processes jobs with a class that extends WorkerHost of @nestjs/bullmq, too", async () => {
+  it("processes jobs with a class that extends WorkerHost of @nestjs/bullmq", async () => {
     const journal = new Journal();
     const locks: JobLock[] = [];
     @ExclusiveProcessor("moved", { key: "accountId", connection: connection(), concurrency: 8 })
@@ -194,7 +194,7 @@ describe("@ExclusiveProcessor", () => {
     expect(app.get(Moved).worker).toBeInstanceOf(ExclusiveWorker);
   });
 
-  it("tells of an event's method that fails as of an error of the worker, sync or async", async () => {
+  it("emits an error of the worker if an event's method fails, sync or async", async () => {
     const errors: string[] = [];
     @ExclusiveProcessor("eventful", { key: "accountId", connection: connection() })
     class Eventful extends ExclusiveWorkerHost<Payment> {
@@ -254,7 +254,7 @@ describe("a wrong @ExclusiveProcessor stops the application at its start, and na
     );
   });
 
-  it("for a connection that nobody told", async () => {
+  it("for a missing connection", async () => {
     @ExclusiveProcessor("q", { key: "a" })
     class Nowhere extends ExclusiveWorkerHost {
       async process(): Promise<void> {}
@@ -264,7 +264,7 @@ describe("a wrong @ExclusiveProcessor stops the application at its start, and na
     );
   });
 
-  it("for a class that is no host", async () => {
+  it("for a class that is not a host", async () => {
     @(ExclusiveProcessor("q", { key: "a", connection: connection() }) as ClassDecorator)
     class Hostless {
       async process(): Promise<void> {}
@@ -274,7 +274,7 @@ describe("a wrong @ExclusiveProcessor stops the application at its start, and na
     );
   });
 
-  it("for a class that is a plain @Processor, too, whose worker would know no key", async () => {
+  it("for a class that is also a plain @Processor", async () => {
     @Processor("q")
     @ExclusiveProcessor("q", { key: "a", connection: connection() })
     class Both extends WorkerHost {

@@ -44,7 +44,7 @@ const metadata = {
   providers: [Processor],
 };
 
-it("is up for Terminus while the application works, also in one that does not lead", async () => {
+it("is up for Terminus while the application works, even if it does not lead", async () => {
   const options = { election: { name: "health" } };
   await using one = await appWith(server, metadata, options);
   await using two = await appWith(server, metadata, options);
@@ -63,7 +63,7 @@ it("is up for Terminus while the application works, also in one that does not le
   }
 });
 
-it("tells which part is down", async () => {
+it("names the part that is down", async () => {
   const ownServer = await startRedis();
   await using app = await appWith(ownServer, metadata, { election: { name: "health" } });
   await app.nest.listen(0, "127.0.0.1");
@@ -80,7 +80,7 @@ it("tells which part is down", async () => {
   expect(await response.json()).toMatchObject({ error: { redlock: { status: "down", answering: 0, message } } });
 });
 
-it("says that the process takes no part in the election any more", async () => {
+it("is down when the process takes no part in the election any more", async () => {
   await using app = await appWith(server, {}, { election: { name: "stopped" } });
   const health = app.get(CoordinationHealth);
   expect(health.election()).toMatchObject({ election: { status: "up" } });

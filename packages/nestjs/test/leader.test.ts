@@ -43,7 +43,7 @@ class BillingService {
 }
 
 describe("@LeaderCron, @LeaderInterval and @OnElected", () => {
-  it("run on one of two applications, and on the other when that one is closed", async () => {
+  it("run on one of two applications, and on the second when the first is closed", async () => {
     const apps = await Promise.all([1, 2].map(() => appWith(server, { providers: [BillingService] }, { election })));
     const services = apps.map((app) => app.get(BillingService));
     await expect.poll(() => services.filter(({ terms }) => terms.length > 0).length).toBe(1);
@@ -86,7 +86,7 @@ describe("@LeaderCron, @LeaderInterval and @OnElected", () => {
     await expect.poll(() => new Set(ran)).toEqual(new Set(["above one", "below two"]));
   });
 
-  it("run once for one object with two names", async () => {
+  it("run once for an object with two names", async () => {
     const ALIAS = Symbol("alias");
     await using app = await appWith(
       server,
@@ -116,7 +116,7 @@ describe("@OnElected", () => {
     expect(events).toEqual(["began", "ended, still leading: true"]);
   });
 
-  it("hands over after a failure, when the other methods have ended, too", async () => {
+  it("hands over after a failure, once the other methods have ended", async () => {
     const events: string[] = [];
     class Failing {
       @OnElected()
@@ -140,8 +140,8 @@ describe("@OnElected", () => {
   });
 });
 
-describe("what is marked wrongly stops the application at its start, and is named", () => {
-  it("a bad expression, and an option that is not known", async () => {
+describe("a wrong decorator stops the application at its start with an error that names it", () => {
+  it("a bad expression, and an unknown option", async () => {
     class Bad {
       @LeaderCron("61 * * * *")
       run(): void {}
@@ -156,7 +156,7 @@ describe("what is marked wrongly stops the application at its start, and is name
     );
   });
 
-  it("a name that two methods have", async () => {
+  it("the same name for two methods", async () => {
     class Twice {
       @LeaderCron("@daily", { name: "nightly" })
       one(): void {}
@@ -169,7 +169,7 @@ describe("what is marked wrongly stops the application at its start, and is name
     );
   });
 
-  it("a method of a request-scoped or transient provider, also of one that only needs such a one", async () => {
+  it("a method of a request-scoped or transient provider, directly or by injection", async () => {
     @Injectable({ scope: Scope.REQUEST })
     class PerRequest {
       @LeaderCron("@daily")
@@ -194,7 +194,7 @@ describe("what is marked wrongly stops the application at its start, and is name
     );
   });
 
-  it("a second schedule of one method, and a static method", () => {
+  it("a second schedule of a method, and a static method", () => {
     const twice = (): unknown => {
       class Twice {
         @LeaderCron("@daily")

@@ -125,7 +125,7 @@ describe("an application", () => {
     for (const name of ["key:a", "leader:e"]) expect(await outside.inspect(name)).toMatchObject({ verdict: "free" });
   });
 
-  it("answers the requests that it has before it releases their locks and closes the Redlock", async () => {
+  it("answers open requests before it releases their locks and closes the Redlock", async () => {
     const app = await appWith(server, { controllers: [Requests] });
     const redlock = app.get(Redlock);
     await app.nest.listen(0, "127.0.0.1");
@@ -142,7 +142,7 @@ describe("an application", () => {
     await expect(redlock.acquire("other")).rejects.toBeInstanceOf(RedlockClosedError);
   });
 
-  it("waits for calls that no request and no job has made", async () => {
+  it("waits for calls outside of requests and jobs", async () => {
     class Slow {
       @Locked("slow")
       async run(): Promise<void> {
@@ -163,7 +163,7 @@ describe("an application", () => {
     expect(events.slice(-2)).toEqual(["method ends", "closed"]);
   });
 
-  it("does not wait longer than drainTimeout, and keeps the locks of what goes on", async () => {
+  it("waits no longer than drainTimeout, and keeps the locks of unfinished work", async () => {
     class Slow {
       @Locked("slow")
       async run(): Promise<void> {
@@ -196,7 +196,7 @@ describe("an application", () => {
     expect(events).toContain("job a ends");
   });
 
-  it("leaves a Redlock open that is not its own", async () => {
+  it("leaves a shared Redlock open", async () => {
     await using redlock = new Redlock(server.url);
     const module = await Test.createTestingModule({
       imports: [CoordinationModule.forRoot({ redlock, keepOpen: true })],
@@ -208,7 +208,7 @@ describe("an application", () => {
     expect(lock.isHeld()).toBe(true);
   });
 
-  it("is given its options by a factory with injections", async () => {
+  it("gets its options from a factory with injections", async () => {
     const URL_TOKEN = Symbol("url");
     @Module({ providers: [{ provide: URL_TOKEN, useFactory: () => server.url }], exports: [URL_TOKEN] })
     class ConfigModule {}
@@ -250,7 +250,7 @@ describe("wrong options are refused by name", () => {
     await expect(Test.createTestingModule({ imports: [late] }).compile()).rejects.toThrow(message);
   });
 
-  it("also those of an election, of a scheduler, and of forRootAsync", async () => {
+  it("including options of an election, of a scheduler, and of forRootAsync", async () => {
     const election = CoordinationModule.forRoot({
       redlock: outside,
       election: { name: "e", leaseDuraton: 1 } as never,

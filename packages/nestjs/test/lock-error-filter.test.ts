@@ -31,7 +31,7 @@ class AccountsController {
 
 const metadata = { controllers: [AccountsController], providers: [{ provide: APP_FILTER, useClass: LockErrorFilter }] };
 
-it("answers 409 while another one holds the lock, and 503 without a quorum, both with Retry-After", async () => {
+it("answers 409 while another process holds the lock, and 503 without a quorum, both with Retry-After", async () => {
   const own = await startRedis();
   onTestFinished(async () => await own.stop());
   await using app = await appWith(own, metadata);
@@ -54,7 +54,7 @@ it("answers 409 while another one holds the lock, and 503 without a quorum, both
   expect(JSON.stringify(body)).not.toContain(String(own.port));
 });
 
-it("leaves other errors, and what is not HTTP, to Nest", async () => {
+it("leaves other errors, and contexts other than HTTP, to Nest", async () => {
   await using app = await appWith(server, metadata);
   await app.nest.listen(0, "127.0.0.1");
   const response = await fetch(`${await app.nest.getUrl()}/accounts/42`);

@@ -81,7 +81,7 @@ class PaymentsService {
 }
 
 describe("@Locked", () => {
-  it("runs a method once at a time per resource, with the lock in reach, and tells fencing tokens apart", async () => {
+  it("runs a method once at a time per resource, and offers the lock with its fencing token", async () => {
     await using app = await appWith(server, { providers: [PaymentsService] });
     const payments = app.get(PaymentsService);
     const paid = await Promise.all([1, 2, 3, 4, 5].map((amount) => payments.pay("7", amount)));
@@ -91,7 +91,7 @@ describe("@Locked", () => {
     expect(new Set(paid.map(({ fence }) => fence)).size).toBe(5);
   });
 
-  it("takes several resources, and rejects with LockHeldError when one is held", async () => {
+  it("locks several resources, and rejects with LockHeldError when a resource is held", async () => {
     await using app = await appWith(server, { providers: [PaymentsService] });
     const payments = app.get(PaymentsService);
     expect(await payments.transfer("1", "2")).toEqual(["account:1", "account:2"]);
@@ -99,20 +99,20 @@ describe("@Locked", () => {
     await expect(payments.transfer("1", "2")).rejects.toBeInstanceOf(LockHeldError);
   });
 
-  it("has the innermost lock as the current one, and none outside", async () => {
+  it("returns the innermost lock as the current lock, and throws outside", async () => {
     await using app = await appWith(server, { providers: [PaymentsService] });
     expect(await app.get(PaymentsService).outer()).toEqual(["inner", "outer"]);
     expect(() => currentLock()).toThrow("must be called inside a @Locked method");
   });
 
-  it("rejects with what the method threw, and releases", async () => {
+  it("rejects with the method's error, and releases the lock", async () => {
     await using app = await appWith(server, { providers: [PaymentsService] });
     const payments = app.get(PaymentsService);
     await expect(payments.fail()).rejects.toThrow("the account is closed");
     expect(await payments.redlock.inspect("failing")).toMatchObject({ verdict: "free" });
   });
 
-  it("names class and method of a resource that is none, and refuses an Observable", async () => {
+  it("names class and method for an invalid resource, and refuses an Observable", async () => {
     await using app = await appWith(server, { providers: [PaymentsService] });
     const payments = app.get(PaymentsService);
     await expect(payments.nameless()).rejects.toThrow(
@@ -123,7 +123,7 @@ describe("@Locked", () => {
     );
   });
 
-  it("works in a request-scoped provider, and in a subclass with injections of its own", async () => {
+  it("works in a request-scoped provider, and in a subclass with more injections", async () => {
     @Injectable({ scope: Scope.REQUEST })
     class Scoped {
       @Locked("scoped")
@@ -142,7 +142,7 @@ describe("@Locked", () => {
     expect(await special.inner()).toEqual(["inner"]);
   });
 
-  it("keeps name, length and what other decorators say of the method, on either side", () => {
+  it("keeps name, length and metadata of other decorators, in either order", () => {
     class Decorated {
       @SetMetadata("above", 1)
       @Locked("r")
@@ -154,7 +154,7 @@ describe("@Locked", () => {
     expect([Reflect.getMetadata("above", run), Reflect.getMetadata("below", run)]).toEqual([1, 2]);
   });
 
-  it("is for methods of instances: anything else is refused by name", () => {
+  it("refuses everything but methods of instances, by name", () => {
     const decorate = (): unknown => {
       class Wrong {
         readonly name = "wrong";
@@ -167,7 +167,7 @@ describe("@Locked", () => {
     expect(decorate).toThrow("Wrong.run() must be a method of instances to be @Locked");
   });
 
-  it("tells of an object that Nest did not make, and of a module that is not imported", async () => {
+  it("names an object that Nest did not create, and a module that is not imported", async () => {
     const alone = new PaymentsService(undefined as unknown as Redlock);
     await expect(alone.pay("1", 1)).rejects.toThrow(
       "PaymentsService.pay() is @Locked, and its object must be made by Nest",
@@ -212,7 +212,7 @@ describe("@Locked on a controller", () => {
     }
   }
 
-  it("keeps routes, guards, interceptors and parameters, and asks for no lock before the guard", async () => {
+  it("keeps routes, guards, interceptors and parameters, and acquires no lock before the guard", async () => {
     await using app = await appWith(server, { controllers: [AccountsController] });
     await app.nest.listen(0, "127.0.0.1");
     const url = await app.nest.getUrl();

@@ -6,7 +6,7 @@ import { expect, it, onTestFinished } from "vitest";
 import { nestLogger } from "../src/leader/leadership.ts";
 import { logLine } from "../src/rules/log-line.ts";
 
-it("says an event in one sentence, with its facts and the message of an error", () => {
+it("describes an event in one sentence, with its facts and the message of an error", () => {
   const own = { election: "billing", id: "vm/1" };
   expect(logLine({ ...own, term: 5 }, "elected leader")).toBe("elected leader: election billing, id vm/1, term 5");
   expect(logLine({ ...own, reason: "resigned", heldMs: 1559.543032999999 }, "leadership ended")).toBe(

@@ -18,7 +18,7 @@ abstract class Host extends ExclusiveWorkerHost<Payment, number> {
 }
 
 describe("@ExclusiveProcessor", () => {
-  it("takes a path into the data of the class's jobs, or a function of the stored job", () => {
+  it("accepts a path into the data of the class's jobs, or a function of the stored job", () => {
     @ExclusiveProcessor("payments", { key: "accountId" })
     class Path extends Host {}
 
@@ -46,7 +46,7 @@ describe("@ExclusiveProcessor", () => {
     expectTypeOf([Path, Declared, ByFunction, ByDeclaredFunction, Untyped]).toBeArray();
   });
 
-  it("refuses a path that leads to no key, and a function of other data", () => {
+  it("refuses a path without a key, and a function of other data", () => {
     // @ts-expect-error -- a misspelt path
     @ExclusiveProcessor("payments", { key: "acountId" })
     class Misspelt extends Host {}
@@ -74,7 +74,7 @@ describe("@ExclusiveProcessor", () => {
     expectTypeOf([Misspelt, MisspeltOfDeclared, NoKey, OtherField, OtherData, Keyless]).toBeArray();
   });
 
-  it("is for hosts alone", () => {
+  it("accepts only hosts", () => {
     // @ts-expect-error -- it has no worker
     @ExclusiveProcessor("payments", { key: "accountId" })
     class Hostless {
@@ -85,7 +85,7 @@ describe("@ExclusiveProcessor", () => {
 });
 
 describe("process()", () => {
-  it("is given the signal and the lock, and must return the declared result", () => {
+  it("receives the signal and the lock, and must return the declared result", () => {
     abstract class Typed extends ExclusiveWorkerHost<Payment, number, "charge"> {
       override async process(
         ...[job, token, signal, lock]: Parameters<ExclusiveWorkerHost["process"]>
@@ -110,7 +110,7 @@ describe("process()", () => {
     expectTypeOf<Wrong>().not.toBeAny();
   });
 
-  it("may have them in a WorkerHost of @nestjs/bullmq, and its path is checked there, too", () => {
+  it("may declare signal and lock in a WorkerHost of @nestjs/bullmq, with a checked path", () => {
     @ExclusiveProcessor("payments", { key: "accountId" })
     class Plain extends WorkerHost<ExclusiveWorker<Payment>> {
       async process(job: Job<Payment>, _token?: string, signal?: AbortSignal, lock?: JobLock): Promise<void> {

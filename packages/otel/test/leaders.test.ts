@@ -14,7 +14,7 @@ beforeAll(async () => {
 
 afterAll(async () => await server.stop());
 
-it("draws the term of a leader, and what its task calls under it", async () => {
+it("draws the term of a leader with the calls of its task as children", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   const election = new LeaderElection(redlock, { name: "billing", leaseDuration: 3_000 });
@@ -39,7 +39,7 @@ it("draws the term of a leader, and what its task calls under it", async () => {
   expect((await sdk.scrape()).get('x_leader_is_leader{x_leader_election="billing"}')).toBe(0);
 });
 
-it("draws each tick as a trace of its own, with its lateness and its failure", async () => {
+it("draws each tick as a separate trace, with lateness and failure", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   const election = new LeaderElection(redlock, { name: "cron", leaseDuration: 3_000 });
@@ -67,7 +67,7 @@ it("draws each tick as a trace of its own, with its lateness and its failure", a
   expect(samples.get(`x_scheduler_tick_lateness_count{${schedule}}`)).toBe(ticks.length);
 });
 
-it("counts a task that runs on without its lease once, and none that ends with its term", async () => {
+it("counts a task that outlasts its lease once, and no task that ends with its term", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   const counted = async (name: string): Promise<number | undefined> =>
@@ -96,7 +96,7 @@ it("counts a task that runs on without its lease once, and none that ends with i
   expect([await counted("prompt"), await counted("stubborn")]).toEqual([undefined, 1]);
 });
 
-it("says that the process leads when the end of its other candidate is told late", async () => {
+it("reports the process as leader when the end of another candidate is reported late", async () => {
   await using sdk = await startSdk();
   const elected = channel("x.leader.elected");
   const ended = channel("x.leader.ended");

@@ -15,7 +15,7 @@ beforeAll(async () => {
 
 afterAll(async () => await server.stop());
 
-it("draws a lock under its caller, and what the routine calls under the lock", async () => {
+it("draws a lock under its caller, with the calls of the routine as children", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   await sdk.tracer.startActiveSpan("request", async (request) => {
@@ -44,7 +44,7 @@ it("draws a lock under its caller, and what the routine calls under the lock", a
   });
 });
 
-it("keeps the traces of callers apart that wait in one line, and shows a refusal as an error", async () => {
+it("separates the traces of callers in the same line, and shows a refusal as an error", async () => {
   await using sdk = await startSdk({ name: (resource) => resource.toUpperCase() });
   await using redlock = new Redlock(server.url);
   const lock = await redlock.acquire("line");
@@ -66,7 +66,7 @@ it("keeps the traces of callers apart that wait in one line, and shows a refusal
   expect(refused?.events[0]?.name).toBe("exception");
 });
 
-it("counts what is held, waited for and lost, and Prometheus gets it", async () => {
+it("counts held, awaited and lost locks for Prometheus", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   const lock = await redlock.acquire("stock:1");
@@ -88,7 +88,7 @@ it("counts what is held, waited for and lost, and Prometheus gets it", async () 
   expect(after.get('x_lock_hold_duration_count{x_lock_name="stock:*"}')).toBe(2);
 });
 
-it("ends what is under way when it is stopped", async () => {
+it("ends open spans and counts when it is stopped", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   const end = deferred<void>();
@@ -114,7 +114,7 @@ it("ends what is under way when it is stopped", async () => {
   expect(await held()).toEqual([0, 0]);
 });
 
-it("says when a node is down, and when it is back", async () => {
+it("reports a node that is down, and its return", async () => {
   await using own = await startRedis();
   await using sdk = await startSdk();
   await using redlock = new Redlock(own.url);
@@ -127,7 +127,7 @@ it("says when a node is down, and when it is back", async () => {
   await expect.poll(up, { timeout: 10_000 }).toBe(1);
 });
 
-it("says that a node is down while it is in quarantine, and not after that", async () => {
+it("reports a node as down during its quarantine, and as up afterwards", async () => {
   await using sdk = await startSdk();
   const node = channel("x.redlock.node");
   const up = async (): Promise<number | undefined> => (await sdk.scrape()).get('x_lock_node_up{x_lock_node="n1"}');
@@ -139,7 +139,7 @@ it("says that a node is down while it is in quarantine, and not after that", asy
   expect(await up()).toBe(0);
 });
 
-it("ends with its function: nothing is told, and nothing stays subscribed", async () => {
+it("reports nothing and keeps no subscription after its stop function", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   sdk.stop();
@@ -148,7 +148,7 @@ it("ends with its function: nothing is told, and nothing stays subscribed", asyn
   expect([...(await sdk.scrape()).keys()].filter((name) => name.startsWith("x_"))).toEqual([]);
 });
 
-it("breaks nothing if a name cannot be had", async () => {
+it("breaks nothing if the name function throws", async () => {
   await using sdk = await startSdk({
     name: () => {
       throw new Error("own mistake");
@@ -170,7 +170,7 @@ it("leaves the active span of the caller alone", async () => {
   });
 });
 
-it("draws calls without OpenTelemetry's context manager, too", async () => {
+it("draws calls without OpenTelemetry's context manager", async () => {
   await using sdk = await startSdk();
   await using redlock = new Redlock(server.url);
   sdk.stop();
@@ -184,7 +184,7 @@ it("draws calls without OpenTelemetry's context manager, too", async () => {
   stop();
 });
 
-it("counts each renewal that left less than a third of the lease, which is what the alerts ask for", async () => {
+it("counts each renewal that left less than a third of the lease, for the alerts", async () => {
   await using sdk = await startSdk();
   const lock = { resources: ["account:42"], fencingToken: 1, extended: false, tookMs: 1, ttlMs: 10_000 };
   for (const remainingMs of [0, 3_000, 3_400, 60_000]) channel("x.redlock.extend").publish({ ...lock, remainingMs });

@@ -17,7 +17,7 @@ beforeAll(async () => {
 
 afterAll(async () => await server.stop());
 
-it("draws a job, and what its processor calls under it", async () => {
+it("draws a job with the calls of its processor as children", async () => {
   await using sdk = await startSdk();
   const queue = new Queue("plain", { connection: connectionOf(server) });
   const worker = new ExclusiveWorker("plain", async () => sdk.tracer.startSpan("charge").end(), {
@@ -38,7 +38,7 @@ it("draws a job, and what its processor calls under it", async () => {
   expect(charge && parentOf(charge, spans)).toBe("exclusive job plain");
 });
 
-it("tells BullMQ's own span of the job its keys and its fencing token", async () => {
+it("adds the job's keys and fencing token to BullMQ's own span", async () => {
   await using sdk = await startSdk();
   trace.setGlobalTracerProvider({ getTracer: () => sdk.tracer });
   const telemetry = new BullMQOtel({ tracerName: "shop" });
@@ -76,7 +76,7 @@ it("tells BullMQ's own span of the job its keys and its fencing token", async ()
   expect(own?.attributes["x.fencing_token"]).toBe(job?.attributes["x.fencing_token"]);
 });
 
-it("counts jobs and keys of the queues that it is given, and the keys with the longest lines", async () => {
+it("counts jobs and keys of the given queues, and the keys with the longest lines", async () => {
   const connection = connectionOf(server);
   const queue = new Queue("counted", { connection });
   let release = (): void => undefined;
@@ -102,7 +102,7 @@ it("counts jobs and keys of the queues that it is given, and the keys with the l
   }
 });
 
-it("counts what the partitions of a queue tell as that queue's", async () => {
+it("counts the messages of partitions for their queue", async () => {
   await using sdk = await startSdk({});
   for (const queue of ["{divided-3of16}", "{divided-4of16}"])
     channel("x.workers.yielded").publish({ queue, jobId: "1", keys: ["42"], reason: "held" });
@@ -111,7 +111,7 @@ it("counts what the partitions of a queue tell as that queue's", async () => {
   );
 });
 
-it("does not wait for a queue that does not answer, nor asks it again meanwhile", async () => {
+it("neither waits for a queue that does not answer nor queries it again", async () => {
   const untilAnswered = deferred<void>();
   const counts = { runnable: 7, active: 0, parked: 0, busyKeys: 0, pausedKeys: 0 };
   let asked = 0;
@@ -134,7 +134,7 @@ it("does not wait for a queue that does not answer, nor asks it again meanwhile"
   expect(await runnable("hung")).toBe(7);
 });
 
-it("tells metrics of other queues when one cannot be asked", async () => {
+it("exports metrics of other queues when a queue fails", async () => {
   const broken = {
     name: "gone",
     counts: () => Promise.reject(new Error("no Redis")),

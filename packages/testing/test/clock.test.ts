@@ -6,7 +6,7 @@ import { memoryNodes, VirtualClock, type VirtualProcess } from "@x/testing";
 import { describe, expect, it } from "vitest";
 
 describe("a virtual clock", () => {
-  it("stands still, and moves by what it is told", async () => {
+  it("stands still until a test advances it", async () => {
     const clock = new VirtualClock({ startAt: Date.UTC(2026, 0, 1) });
     const before = clock.monotonicMs();
     await clock.advance(3_600_000);
@@ -14,7 +14,7 @@ describe("a virtual clock", () => {
     expect(new Date(clock.wallMs()).toISOString()).toBe("2026-01-01T01:00:00.000Z");
   });
 
-  it("runs what is due in its order, with the promise continuations of each", async () => {
+  it("runs due events in order, each with its promise continuations", async () => {
     const clock = new VirtualClock();
     const told: string[] = [];
     const work = async (name: string, ms: number): Promise<void> => {
@@ -30,7 +30,7 @@ describe("a virtual clock", () => {
     expect(told.slice(2)).toEqual(["slow at 30", "slow at 60"]);
   });
 
-  it("says so when what it waits for does not come", async () => {
+  it("rejects when an awaited promise does not settle in time", async () => {
     const clock = new VirtualClock();
     await expect(clock.until(new Promise(() => undefined), { within: 500 })).rejects.toThrow(
       "did not settle within 500 ms of virtual time",
@@ -38,7 +38,7 @@ describe("a virtual clock", () => {
     expect(clock.elapsedMs).toBe(500);
   });
 
-  it("ends a sleep with its signal's reason, and forgets it", async () => {
+  it("ends a sleep with the signal's reason, and drops its timer", async () => {
     const clock = new VirtualClock();
     const controller = new AbortController();
     const slept = clock.sleep(1_000, { signal: controller.signal });

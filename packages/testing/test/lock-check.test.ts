@@ -52,7 +52,7 @@ it("shows no token of a lock in a violation, nor in a node's refusal", async () 
   expect(await placesOf(token, [violation, refused])).toEqual([]);
 });
 
-it("finds what a holder did after its lock had ended", async () => {
+it("finds an action of a holder after the end of its lock", async () => {
   const redlock = new Redlock(memoryNodes(1, { clock }), { clock, ttl: 1_000 });
   const lock = await redlock.acquire("a");
   check.acted("a", lock.fencingToken);
@@ -65,14 +65,14 @@ it("finds what a holder did after its lock had ended", async () => {
   await expect(clock.advance(1)).rejects.toThrow("acted without the lock, after 1100 ms");
 });
 
-it("finds what was done with a token that nobody was granted", async () => {
+it("finds an action with a token that was never granted", async () => {
   const redlock = new Redlock(memoryNodes(1, { clock }), { clock });
   const lock = await redlock.acquire("a");
   check.acted("b", lock.fencingToken);
   expect(() => check.verify()).toThrow(`nobody was granted b with fencing token ${lock.fencingToken}`);
 });
 
-it("tells apart two locks whose fencing tokens are equal", async () => {
+it("distinguishes two locks with equal fencing tokens", async () => {
   const random = { ...systemRandom, fraction: () => 0 };
   const sets = [memoryNodes(1, { clock }), memoryNodes(1, { clock })];
   const [one, two] = sets.map((nodes) => new Redlock(nodes, { clock, random }));
@@ -83,7 +83,7 @@ it("tells apart two locks whose fencing tokens are equal", async () => {
   check.verify();
 });
 
-it("counts only the locks of its clock, and none after it was stopped", async () => {
+it("counts only the locks of its clock, and no locks after its stop", async () => {
   const elsewhere = new VirtualClock();
   await new Redlock(memoryNodes(1, { clock: elsewhere }), { clock: elsewhere }).acquire("a");
   const redlock = new Redlock(memoryNodes(1, { clock }), { clock });
@@ -94,7 +94,7 @@ it("counts only the locks of its clock, and none after it was stopped", async ()
   expect(check.grants).toBe(1);
 });
 
-it("looks at many turns of work of two processes, and finds nothing", async () => {
+it("checks many turns of two correct processes without a finding", async () => {
   const nodes = memoryNodes(3, { clock, latency: 2 });
   const balance = { value: 0, writes: 0 };
   const work = async (name: string): Promise<void> => {

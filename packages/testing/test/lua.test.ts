@@ -29,7 +29,7 @@ describe("compiled Lua", () => {
     expect(run(source)).toBe(expected);
   });
 
-  it("refuses what it does not know", () => {
+  it("refuses unknown syntax", () => {
     expect(() => compileLua("local function f(...) return ... end")).toThrow("has no");
     expect(() => run("return os.time()")).toThrow("index a nil value");
   });

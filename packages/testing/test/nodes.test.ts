@@ -32,7 +32,7 @@ describe("memory nodes", () => {
     expect(clock.elapsedMs).toBe(0);
   });
 
-  it("let a lock expire when its time is over, and not before", async () => {
+  it("let a lock expire exactly when its time is over", async () => {
     const lock = await redlock.acquire("account:42");
     await clock.advance(9_000);
     expect(lock.remaining()).toBeGreaterThan(0);
@@ -60,7 +60,7 @@ describe("memory nodes", () => {
     await expect(clock.until(redlock.acquire("b", { timeout: 0 }))).rejects.toBeInstanceOf(QuorumUnreachableError);
   });
 
-  it("have no vote for maxTtl after a restart without their data", async () => {
+  it("do not vote for maxTtl after a restart without data", async () => {
     for (const node of nodes.slice(1)) node.restart({ empty: true });
     await clock.advance(1_000);
     await expect(clock.until(redlock.acquire("a", { timeout: 0 }))).rejects.toThrow("quarantine");
@@ -68,7 +68,7 @@ describe("memory nodes", () => {
     expect(await clock.until(redlock.tryAcquire("a"))).not.toBeNull();
   });
 
-  it("answer after a restart, or a failover, though the process before was frozen", async () => {
+  it("answer after a restart or failover of a frozen process", async () => {
     for (const node of nodes) node.freeze(600_000);
     nodes[0]?.restart();
     nodes[1]?.crash();
@@ -86,7 +86,7 @@ describe("memory nodes", () => {
     expect(nodes.map((node) => node.keys().includes("a"))).toEqual([true, false, true]);
   });
 
-  it("forget the last writes in a failover: holders are told, and the next fencing token is greater", async () => {
+  it("forget the last writes in a failover: holders notice, and the next fencing token is greater", async () => {
     const single = memoryNodes(1, { clock });
     const [mine, theirs] = [new Redlock(single, { clock }), new Redlock(single, { clock })];
     await mine.acquire("early");
@@ -105,7 +105,7 @@ describe("memory nodes", () => {
     for (const each of [mine, theirs]) await clock.until(each.close());
   });
 
-  it("keep a lock over the failover of one of three, and give it to nobody else after that of two", async () => {
+  it("keep a lock during the failover of one of three nodes, and grant no second lock after two failovers", async () => {
     const check = clock.checkLocks();
     const { locks } = another();
     const kept = await redlock.acquire("a", { autoExtend: true });
@@ -124,7 +124,7 @@ describe("memory nodes", () => {
     await clock.until(locks.close());
   });
 
-  it("are replaced when they are down or frozen, by a replica that lags behind their last moment", async () => {
+  it("fail over while down or frozen, to a replica that lags behind their last moment", async () => {
     const [down, frozen, both] = nodes;
     const lost = await redlock.acquire("a", { ttl: 60_000 });
     await clock.advance(200);
@@ -142,7 +142,7 @@ describe("memory nodes", () => {
     expect(await clock.until(redlock.tryAcquire("a"))).not.toBeNull();
   });
 
-  it("forget nothing in a failover without a lag, and no write before the failover before", async () => {
+  it("forget nothing in a failover without a lag, and no write before an earlier failover", async () => {
     const [node] = nodes;
     await redlock.acquire("a");
     node?.failover(0);
@@ -192,7 +192,7 @@ describe("a process", () => {
     expect(clock.elapsedMs).toBeGreaterThan(30_000);
   });
 
-  it("hears that its lock is lost after it was frozen", async () => {
+  it("learns of the loss of its lock after a freeze", async () => {
     const { process, locks } = another();
     const lock = await locks.acquire("a", { autoExtend: true });
     const { signal } = lock;
@@ -205,7 +205,7 @@ describe("a process", () => {
     await clock.until(locks.close());
   });
 
-  it("does not believe in a lock that expired while it was suspended", async () => {
+  it("does not believe in a lock that expired during a suspend", async () => {
     const { process, locks } = another();
     const lock = await locks.acquire("a");
     process.suspend(30_000);
