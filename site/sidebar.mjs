@@ -125,6 +125,7 @@ const named = [
     items: [
       { text: "Five pages for an audit", link: "/audit" },
       { text: "How we know it works", link: "/how-we-know-it-works" },
+      { text: "The proof", link: "/proof" },
       { text: "What is supported", link: "/support" },
       { text: "Glossary", link: "/glossary" },
       { text: "All guides", link: "/README" },

@@ -1,16 +1,15 @@
 /** Runs that the solver has found, as timelines: what clients believe, whose key a node has, and when it casts no vote. */
-import type { Moment, Run } from "../proof/attacks.ts";
+import type { Attack, Moment, Run } from "../proof/attacks.ts";
 import { CLIENTS, type Client, KEY, STATUS } from "../proof/model.ts";
 import type { Bar, Mark, Timeline } from "./timeline.ts";
 
-/** With `tokens` the bars of clients say their fencing tokens: the milliseconds that their wall clocks showed. */
-export function runTimeline(title: string, { moments, constants }: Run, { tokens = false } = {}): Timeline {
+export function runTimeline(title: string, { without }: Attack, { moments }: Run): Timeline {
   const bars: Bar[] = [];
   const last = moments.at(-1)?.time ?? 0;
   for (const x of CLIENTS) {
-    const token = Math.round(Number(constants.get(`${x}.ballot`)));
-    const text = tokens ? `holds, token ${token}` : "believes that it holds";
-    for (const [fromMs, toMs] of beliefsOf(moments, x)) bars.push({ who: x, fromMs, toMs, text, kind: "held" });
+    for (const [fromMs, toMs] of beliefsOf(moments, x)) {
+      bars.push({ who: x, fromMs, toMs, text: "believes that it holds", kind: "held" });
+    }
   }
   for (const [index, { time, values }] of moments.entries()) {
     const key = Number(values.get("nodes.n1.key"));
@@ -25,7 +24,7 @@ export function runTimeline(title: string, { moments, constants }: Run, { tokens
       kind: "doubtful",
     });
   }
-  const loss = moments.find(({ step }) => step === "n1 loses its data");
+  const loss = without === "the quarantine" ? undefined : moments.find(({ step }) => step === "n1 loses its data");
   if (loss !== undefined) {
     const toMs = loss.time + Number(loss.values.get("nodes.n1.silence"));
     bars.push({ who: "node: votes", fromMs: loss.time, toMs, text: "casts no vote", kind: "fault" });
