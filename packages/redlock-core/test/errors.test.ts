@@ -39,7 +39,7 @@ describe("a LockHeldError", () => {
     await everyNodeAnswers(named);
     await using _named = await named.acquire("r");
     await using _nameless = await nameless.acquire("s");
-    const failed = (resource: string, timeout = 20): Promise<LockHeldError> =>
+    const failed = (resource: string, timeout = 300): Promise<LockHeldError> =>
       heldError(() => redlock.acquire(resource, { timeout }));
     // No node knows the name any more.
     await everyNodeAnswers(named);
