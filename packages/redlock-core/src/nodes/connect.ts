@@ -1,4 +1,4 @@
-/** This file says what may be passed as a node, and which adapter it gets. */
+/** Checks the sources of nodes and chooses the adapter for each source. */
 
 import { shaped } from "../kit/schema/check.ts";
 import { kindOf } from "../kit/schema/show.ts";
@@ -17,10 +17,10 @@ import type { IoredisConnectOptions } from "./rules/url.ts";
  */
 export type NodeSource = IoredisClient | NodeRedisClient | string | URL | IoredisConnectOptions | LockNode;
 
-/** An object with one of these names is taken for ioredis options. */
+/** An object with at least one of these names counts as ioredis options. */
 const CONNECT_OPTIONS = ["host", "port", "path", "sentinels"] as const;
 
-/** Returns a copy of the list; a source alone is a list of one. */
+/** Returns a copy of the list. A single source becomes a list of length 1. */
 export function sourcesOf(given: NodeSource | readonly NodeSource[]): readonly NodeSource[] {
   try {
     return Array.isArray(given) ? Array.from(given as readonly NodeSource[]) : [given as NodeSource];
@@ -29,7 +29,7 @@ export function sourcesOf(given: NodeSource | readonly NodeSource[]): readonly N
   }
 }
 
-/** Makes one node per source. Throws `TypeError` for what is no source, and leaves no connection open then. */
+/** Creates one node per source. If a source is invalid, throws `TypeError` and closes the nodes created so far. */
 export function toNodes(sources: readonly NodeSource[], settings: NodeSettings): readonly LockNode[] {
   const nodes: LockNode[] = [];
   try {
@@ -59,7 +59,7 @@ function toNode(source: NodeSource, settings: NodeSettings): LockNode {
   }
 }
 
-/** Copies the options, so that what is checked is what is used. */
+/** Copies the options, so that the checked values are the ones in use even if the caller changes the object. */
 function copyOf(options: IoredisConnectOptions): IoredisConnectOptions {
   try {
     return { ...options };
@@ -68,7 +68,7 @@ function copyOf(options: IoredisConnectOptions): IoredisConnectOptions {
   }
 }
 
-/** Tells whether a source is a Cluster. It may be given something that is no node at all. */
+/** Reports whether a source is a Redis Cluster. Accepts any value. */
 export function isClusterSource(source: unknown): boolean {
   try {
     return (source as { readonly isCluster?: unknown } | null | undefined)?.isCluster === true;
@@ -77,7 +77,7 @@ export function isClusterSource(source: unknown): boolean {
   }
 }
 
-/** What it must be is said of one that has something of it. */
+/** The rule of this check is shown in the error message if an object looks like a `LockNode` but is incomplete. */
 const LOCK_NODE = shaped<LockNode>(
   "a LockNode with name, state, eval, onStateChange and close",
   ({ name, state, eval: run, onStateChange, close }) =>
@@ -85,10 +85,7 @@ const LOCK_NODE = shaped<LockNode>(
     [run, onStateChange, close].every((each) => typeof each === "function"),
 );
 
-/**
- * Returns the kind of a source. It is undefined for what is no node, and for an object that throws when it is looked
- * at.
- */
+/** Returns the kind of a source. Undefined if the value is not a node, or throws when its properties are read. */
 function kindOfSource(source: unknown): "url" | "lock-node" | "ioredis" | "node-redis" | "options" | undefined {
   try {
     if (typeof source !== "object" || source === null || Array.isArray(source)) return undefined;
@@ -112,7 +109,10 @@ function refusal(source: unknown): TypeError {
   );
 }
 
-/** Tells whether a value is an object with all of these names. It is none if it throws when it is looked at. */
+/**
+ * Reports whether a value is an object with all of these names. False if the object throws when its properties are
+ * read.
+ */
 function has(source: unknown, ...names: readonly string[]): boolean {
   try {
     return typeof source === "object" && source !== null && names.every((name) => name in source);
@@ -121,11 +121,11 @@ function has(source: unknown, ...names: readonly string[]): boolean {
   }
 }
 
-/** A test's stand-in knows neither the scripts nor how connections break: a lock that it grants says nothing. */
+/** A fake client implements neither the scripts nor broken connections, so a lock that it grants proves nothing. */
 const FAKES =
   ": a fake of a client cannot hold locks; in tests start a redis-server, or replace the module that you import Redlock from";
 
-/** Describes a plain object by the names in it, because its values may be secrets. */
+/** Describes a plain object by its property names only, because its values may be secrets. */
 function describe(source: unknown): string {
   const kind = kindOf(source);
   if (kind !== "an object") return kind;

@@ -1,6 +1,4 @@
-/**
- * The adapters share this file: the state of a node with its listeners, and which scripts a connection has been told.
- */
+/** Shared by the adapters: the state of a node with its listeners, and the scripts that a connection has loaded. */
 
 import { backOffMs } from "../kit/back-off.ts";
 import type { Clock } from "../kit/clock.ts";
@@ -12,11 +10,11 @@ export interface NodeSettings {
   readonly clock: Clock;
 }
 
-/** Why a connection is replaced that is open and says nothing. */
+/** Reasons to replace a connection that is open but silent. */
 export const NO_HANDSHAKE = "no answer to the handshake";
 export const NO_ANSWER = "no answer for too long";
 
-/** A `ClientNode` is what a node has whatever its client is: settings, scripts, and a state with its listeners. */
+/** Base class of the adapters: settings, loaded scripts, and a state with listeners. */
 export abstract class ClientNode {
   protected readonly settings: NodeSettings;
   protected readonly scripts: LoadedScripts = new LoadedScripts();
@@ -55,8 +53,8 @@ export abstract class ClientNode {
 }
 
 /**
- * SCRIPT LOAD goes out once per connection, before the first EVALSHA on the same connection. There is no second round
- * trip, and so nothing that a later release could overtake.
+ * Sends SCRIPT LOAD once per connection, right before the first EVALSHA on the same connection. Sending both without
+ * waiting in between saves a round trip, and no later release can overtake an acquisition that waits for its script.
  */
 class LoadedScripts {
   #loaded = new Set<string>();
@@ -71,7 +69,7 @@ class LoadedScripts {
     return true;
   }
 
-  /** Runs a script by the commands that `send` sends, in their order. */
+  /** Runs a script. `send` sends one command; commands must reach the server in the order of the calls. */
   async run(
     send: (command: string[]) => Promise<unknown>,
     script: NodeScript,
@@ -87,15 +85,18 @@ class LoadedScripts {
     }
   }
 
-  /** Forgets which scripts were loaded if the server's script cache was flushed: the next request loads again. */
+  /**
+   * Forgets the loaded scripts if the server's script cache was flushed, so that the next request loads its script
+   * again.
+   */
   forgetIfMissing(error: unknown): void {
     if (error instanceof Error && error.message.startsWith("NOSCRIPT")) this.forget();
   }
 }
 
 /**
- * Checks that the connection has the database that the client had when the `Redlock` was made. Locks in two databases
- * exclude nobody.
+ * Throws if the client has selected another database since the `Redlock` was created. Locks in two different databases
+ * do not exclude each other.
  */
 export function checkDatabase(ours: number, clients: number): void {
   if (clients === ours) return;
@@ -105,16 +106,16 @@ export function checkDatabase(ours: number, clients: number): void {
 }
 
 /**
- * Returns the pause before the next connection, which grows from 50 ms to a second. A node that comes back is used
- * again soon, and a dead one is not hammered.
+ * Returns the pause before the next connection attempt, which grows from 50 ms to a second. A node that has recovered
+ * is soon used again, and a dead node does not receive a flood of attempts.
  */
 export function reconnectDelayMs(failures: number): number {
   return backOffMs({ failures: failures + 1, delayMs: 50, maxDelayMs: 1_000 });
 }
 
 /**
- * Returns the value in an answer to CONFIG GET. The answer has names and values in turn or, by protocol version 3, is
- * an object.
+ * Returns the value in an answer to CONFIG GET. The answer is a list of a name and its value or, in version 3 of the
+ * Redis protocol, an object.
  */
 export function settingOf(answer: unknown, name: string): string | undefined {
   const value = Array.isArray(answer)

@@ -1,5 +1,5 @@
 /**
- * This entry makes Valkey GLIDE the client of a node: `new Redlock([glideNode(GlideClient, { addresses }), …])`.
+ * This entry uses Valkey GLIDE as the client of a node: `new Redlock([glideNode(GlideClient, { addresses }), …])`.
  *
  * The package `@valkey/valkey-glide` is not imported here; pass its class.
  */
@@ -13,8 +13,8 @@ export type { GlideAddresses, GlideClientClass, GlideConnection } from "./glide.
 
 export interface GlideNodeOptions {
   /**
-   * The time for which a request may wait for a connection, or its answer, in ms. Default: 500, which is the default of
-   * the same option of `Redlock`. Give both the same value.
+   * How long a request may wait for a connection, or for its answer, in ms. Default: 500, like the option of the same
+   * name of `Redlock`. Use the same value for both.
    */
   readonly nodeTimeout?: number | undefined;
 }
@@ -35,13 +35,14 @@ function isAddress(address: unknown): boolean {
 }
 
 /**
- * Makes a node of one server, over clients of Valkey GLIDE 2.5 or later of its own. They are closed with the `Redlock`;
- * until then they keep the process alive.
+ * Creates a node for one server. The node creates its own clients of Valkey GLIDE 2.5 or later. They keep the process
+ * alive until the `Redlock` is closed, which also closes the clients.
  *
- * `configuration` is what `GlideClient.createClient` takes: one address, credentials, TLS. Settings that a lock cannot
- * live with are replaced, such as `requestTimeout` and `lazyConnect`.
+ * `configuration` is the argument of `GlideClient.createClient`: one address, credentials, TLS. Settings that would
+ * break a lock, such as `requestTimeout` and `lazyConnect`, are replaced.
  *
- * Throws `TypeError` for what is no class of GLIDE and no configuration, and `RangeError` for several addresses.
+ * Throws `TypeError` if `glide` is not a class of GLIDE or `configuration` is invalid, and `RangeError` unless the
+ * configuration has exactly one address.
  */
 export function glideNode<Configuration extends GlideAddresses>(
   glide: GlideClientClass<Configuration>,

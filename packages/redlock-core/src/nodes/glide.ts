@@ -1,14 +1,15 @@
 /**
- * This adapter is for Valkey GLIDE 2.5 and later: a standalone client. No other file knows this client.
+ * Adapter for Valkey GLIDE 2.5 and later: a standalone client. No other file knows this client.
  *
- * GLIDE promises less than a `LockNode` must, so the adapter holds it to that:
- * - GLIDE keeps a request while it is disconnected, and sends it late. Its `requestTimeout` bounds that, and is
- *   `nodeTimeout` here. A request that waited for longer is never sent.
- * - More than 50 requests at a time overtake each other in GLIDE. It gets fewer; the others wait here.
- * - GLIDE does not tell when its connection is lost or replaced. A request that fails or is late has the node looked
- *   at, and `CLIENT ID` tells a new connection from the old one.
- * - GLIDE never gives up a connection that it could not make, even if `createClient` has failed. The port is tried
- *   before, and GLIDE asked again only after pauses.
+ * GLIDE promises less than a `LockNode` must. The adapter makes up for the differences:
+ * - While disconnected, GLIDE keeps a request and sends it late. Its `requestTimeout`, set to `nodeTimeout` here,
+ *   limits the delay: a request that has waited longer is never sent.
+ * - If more than 50 requests are under way, they overtake each other in GLIDE. The adapter passes on fewer and keeps
+ *   the rest in a queue.
+ * - GLIDE does not report that its connection was lost or replaced. After a failed or late request the adapter checks
+ *   the node, and detects a new connection by its `CLIENT ID`.
+ * - GLIDE keeps trying to connect even after `createClient` has failed. The adapter therefore first checks that the
+ *   port can be reached, and pauses before it calls GLIDE again.
  */
 import { connect } from "node:net";
 import { backOffMs } from "../kit/back-off.ts";
@@ -19,7 +20,7 @@ import { ClientNode, NO_ANSWER, NO_HANDSHAKE, type NodeSettings, reconnectDelayM
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
 import { Subscriptions } from "./subscriptions.ts";
 
-/** The part of a GLIDE client that is used. */
+/** The part of a GLIDE client in use. */
 export interface GlideConnection {
   customCommand(args: string[]): Promise<unknown>;
   subscribe(channels: Iterable<string>, timeoutMs: number): Promise<void>;
@@ -38,16 +39,18 @@ export interface GlideClientClass<Configuration extends GlideAddresses> {
   createClient(options: Configuration): Promise<GlideConnection>;
 }
 
-/** GLIDE has a queue of 50 requests; those that find no room in it may overtake each other. */
+/** GLIDE has a queue of 50 requests. Requests for which the queue has no room may overtake each other. */
 const MAX_IN_GLIDE = 32;
 
 /**
- * The pause, in ms, before GLIDE makes a connection again by itself, if it could not at once. It is long because GLIDE
- * goes on with it for ever for each client that could not be made.
+ * Pause in ms before GLIDE reconnects by itself after a failed attempt. It is long because GLIDE keeps trying forever,
+ * for each client that failed to connect.
  */
 const GLIDE_PAUSE = { numberOfRetries: 1, exponentBase: 2, factor: 2_500, jitterPercent: 0 };
 
-/** Settings of the caller's that would change what a reply is, or when a request is sent. */
+/**
+ * Overrides for settings of the caller that would change the form of a reply, or the time at which a request is sent.
+ */
 const GLIDE_DEFAULTS = {
   protocol: undefined,
   defaultDecoder: undefined,
@@ -59,7 +62,7 @@ const GLIDE_DEFAULTS = {
   lazyConnect: false,
 };
 
-/** The pauses before a server is asked again that takes a connection but refuses GLIDE, or does not answer it. */
+/** Pauses before the next attempt if the server accepts a connection but refuses GLIDE or does not answer. */
 const REFUSED_PAUSE = { delayMs: 1_000, maxDelayMs: 60_000 };
 
 const RECONNECTED = "its connection was lost and made again";
@@ -80,12 +83,12 @@ export class GlideNode extends ClientNode implements LockNode {
   readonly #create: Create;
   readonly #subscriptions: Subscriptions<GlideConnection>;
   #client: GlideConnection | undefined;
-  /** What tells the connection of the client from one that GLIDE made later. */
+  /** `CLIENT ID` of the client's connection. It changes if GLIDE reconnects. */
   #connectionId: unknown;
   /** Requests that wait until GLIDE has room, in order. */
   #waiting: Asked[] = [];
   #inGlide = 0;
-  /** Cancels what is to happen if the client gives no sign of life. */
+  /** Cancels the replacement of a client that gives no sign of life. */
   #cancelDeadline: (() => void) | undefined;
   #cancelRetry: (() => void) | undefined;
 
@@ -105,7 +108,7 @@ export class GlideNode extends ClientNode implements LockNode {
     void this.#connect(0);
   }
 
-  /** Makes clients of its own from the configuration. */
+  /** Creates a node whose clients are made from the configuration. */
   static of<Configuration extends GlideAddresses>(
     glide: GlideClientClass<Configuration>,
     configuration: Configuration,
@@ -155,12 +158,12 @@ export class GlideNode extends ClientNode implements LockNode {
     return Promise.resolve();
   }
 
-  /** Makes a client, however often it takes. Never rejects. */
+  /** Creates a client, and repeats failed attempts until the node is closed. Never rejects. */
   async #connect(failures: number): Promise<void> {
-    let isReached = false;
+    let isPortOpen = false;
     try {
-      await this.#reach();
-      isReached = true;
+      await this.#checkPort();
+      isPortOpen = true;
       const client = await this.#open();
       if (this.isClosed) client.close();
       else this.#opened(client, await client.customCommand(["CLIENT", "ID"]).catch(() => undefined));
@@ -168,7 +171,7 @@ export class GlideNode extends ClientNode implements LockNode {
       if (this.isClosed) return;
       this.noteError(error);
       this.become("down");
-      const pauseMs = isReached ? backOffMs({ failures: failures + 1, ...REFUSED_PAUSE }) : reconnectDelayMs(failures);
+      const pauseMs = isPortOpen ? backOffMs({ failures: failures + 1, ...REFUSED_PAUSE }) : reconnectDelayMs(failures);
       this.#cancelRetry = this.settings.clock.schedule(pauseMs, () => void this.#connect(failures + 1));
     }
   }
@@ -181,7 +184,7 @@ export class GlideNode extends ClientNode implements LockNode {
     this.#client = client;
     this.#connectionId = connectionId;
     this.scripts.forget();
-    this.#subscriptions.use(client);
+    this.#subscriptions.useConnection(client);
     this.become("ready");
   }
 
@@ -189,7 +192,7 @@ export class GlideNode extends ClientNode implements LockNode {
     const { clock, nodeTimeoutMs } = this.settings;
     const deadMs = deadConnectionMs(nodeTimeoutMs);
     const callback = ({ channel, message }: { readonly channel: unknown; readonly message: unknown }): void =>
-      this.#subscriptions.heard(String(channel), String(message));
+      this.#subscriptions.deliver(String(channel), String(message));
     const opening = this.#create(
       {
         ...GLIDE_DEFAULTS,
@@ -203,8 +206,8 @@ export class GlideNode extends ClientNode implements LockNode {
     return await inTime(clock, opening, { timeoutMs: deadMs, otherwise: NO_HANDSHAKE, late });
   }
 
-  /** Resolves if the server's port takes a connection. */
-  async #reach(): Promise<void> {
+  /** Resolves if the server's port accepts a connection. */
+  async #checkPort(): Promise<void> {
     const socket = connect(this.#address);
     socket.unref();
     const reached = new Promise<void>((resolve, reject) => {
@@ -226,7 +229,10 @@ export class GlideNode extends ClientNode implements LockNode {
     });
   }
 
-  /** Hands over to GLIDE what it has room for. What has waited for too long is not sent: nobody wants it any more. */
+  /**
+   * Passes requests to GLIDE up to its limit. Requests that have waited too long are rejected instead of sent, because
+   * their callers have given up.
+   */
   #sendWaiting(): void {
     while (this.#inGlide < MAX_IN_GLIDE) {
       const asked = this.#waiting.shift();
@@ -261,39 +267,39 @@ export class GlideNode extends ClientNode implements LockNode {
     if (name === "ConnectionError" || name === "ClosingError") this.#replace(client, error);
     if (name !== "TimeoutError" || client !== this.#client || this.#cancelDeadline !== undefined) return;
     this.#check(client);
-    this.#reach().catch((reason: unknown) => this.#replace(client, reason));
+    this.#checkPort().catch((reason: unknown) => this.#replace(client, reason));
   }
 
   /**
-   * Asks for a sign of life, without which the client is replaced. It is also replaced if its connection is not the
-   * one that it began with.
+   * Asks for a sign of life and replaces the client if there is none. Also replaces the client if GLIDE has
+   * reconnected.
    *
-   * WAIT for no replica is answered at once. It is the only such request for whose answer GLIDE waits as long as the
-   * request says.
+   * WAIT for no replica is answered immediately. Its argument is the only way to let GLIDE wait longer than
+   * `requestTimeout` for an answer.
    */
   #check(client: GlideConnection): void {
     if (this.#cancelDeadline !== undefined) return;
     const deadMs = deadConnectionMs(this.settings.nodeTimeoutMs);
     const cancel = this.settings.clock.schedule(deadMs, () => this.#replace(client, new Error(NO_ANSWER)));
     this.#cancelDeadline = cancel;
-    const relax = (): void => {
+    const cancelDeadline = (): void => {
       cancel();
       if (this.#cancelDeadline === cancel) this.#cancelDeadline = undefined;
     };
     client
       .customCommand(["WAIT", "0", String(deadMs)])
       .catch((error: unknown) => {
-        // A server that refuses the command lives.
+        // An error reply is a sign of life.
         if ((error as Error).name !== "RequestError") throw error;
       })
       .then(() => client.customCommand(["CLIENT", "ID"]))
       .then(
         (id) => {
-          relax();
+          cancelDeadline();
           if (id !== this.#connectionId) this.#replace(client, new Error(RECONNECTED));
         },
         (error: unknown) => {
-          relax();
+          cancelDeadline();
           if ((error as Error).name !== "TimeoutError") this.#failed(client, error);
         },
       );
@@ -307,11 +313,11 @@ export class GlideNode extends ClientNode implements LockNode {
     void this.#connect(0);
   }
 
-  /** Gives up the client, with all that was not answered. */
+  /** Drops the client and rejects all waiting requests. */
   #drop(): void {
     this.#cancelDeadline?.();
     this.#cancelDeadline = undefined;
-    this.#subscriptions.lose();
+    this.#subscriptions.loseConnection();
     const client = this.#client;
     this.#client = undefined;
     const waiting = this.#waiting;
@@ -320,19 +326,22 @@ export class GlideNode extends ClientNode implements LockNode {
     client?.close();
   }
 
-  /** GLIDE tells nobody that the server refused, so what is not confirmed in time counts as refused. */
+  /**
+   * Subscribes to a channel. GLIDE does not report a refusal, so a subscription that is not confirmed in time counts as
+   * refused.
+   */
   async #subscribe(client: GlideConnection, channel: string): Promise<void> {
     try {
       await client.subscribe([channel], this.settings.nodeTimeoutMs);
     } catch (error) {
-      // GLIDE goes on asking, which is right for what was once confirmed only.
+      // GLIDE keeps trying to subscribe. That is only wanted for a channel that was confirmed before.
       if (!this.#subscriptions.wasConfirmed(channel)) client.unsubscribeLazy([channel]).catch(() => undefined);
       throw serverError(error);
     }
   }
 }
 
-/** The codes that GLIDE replaces in a server's error. */
+/** Codes that GLIDE replaces in a server's error. */
 const CODES: Readonly<Record<string, string>> = {
   ResponseError: "ERR",
   NoScriptError: "NOSCRIPT",
@@ -340,7 +349,7 @@ const CODES: Readonly<Record<string, string>> = {
   ReadOnly: "READONLY",
 };
 
-/** Returns the error with the server's own text: its code, a space, what it says. */
+/** Returns an error with the server's original text: its code, a space and the message. */
 function serverError(error: unknown): Error {
   const { name, message } = error as Error;
   if (name !== "RequestError") return error as Error;

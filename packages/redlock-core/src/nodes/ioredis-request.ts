@@ -1,25 +1,25 @@
-/** This file writes the requests of ioredis, in less time than ioredis takes for it. */
+/** Serializes requests for ioredis in less time than ioredis needs. */
 
-/** One request of ioredis. */
+/** A request of ioredis. */
 interface Command {
   toWritable(): string | Buffer;
 }
 type CommandClass = new (name: string, args: readonly string[], options: object) => Command;
 
-/** The part of a connection of ioredis that sends scripts. */
+/** The part of an ioredis connection that sends scripts. */
 export interface ScriptConnection {
   sendCommand(command: Command): Promise<unknown>;
   evalsha(args: readonly (string | number)[]): Promise<unknown>;
 }
 
 const UTF8 = { replyEncoding: "utf8" } as const;
-/** From here on a Buffer is written in less time than a string. */
+/** Payloads of at least this length are written faster as a Buffer than as a string. */
 const LARGE = 4_096;
 const LENGTHS = Array.from({ length: 256 }, (_, length) => `\r\n$${length}\r\n`);
 
 /**
- * Sends the requests of one node as flat texts. ioredis would join each from five pieces per argument, and Node flatten
- * the chain of pieces as it writes. That is a third of what a request with many operations costs.
+ * Sends the requests of one node as flat strings. ioredis would build each request from five strings per argument, and
+ * Node would flatten this chain while writing, which is a third of the cost of a request with many operations.
  */
 export class ScriptSender {
   #commandClass: CommandClass | undefined;
@@ -35,8 +35,9 @@ export class ScriptSender {
   }
 
   /**
-   * Sends a request as ioredis writes it, and learns of which class it is. There is no other way to the class of the
-   * very ioredis that made the connection. A client's `constructor` is that of an emitter, which ioredis mixes in.
+   * Sends a request in the way of ioredis, and records the class of its command. This detour finds the command class of
+   * the very copy of ioredis that created the connection. A client's `constructor` does not lead there, because it is
+   * the constructor of an emitter that ioredis mixes in.
    */
   #sendAndLearn(connection: ScriptConnection, whole: readonly (string | number)[]): Promise<unknown> {
     const send = connection.sendCommand.bind(connection);
@@ -59,7 +60,7 @@ interface Written {
   readonly payload: string | Buffer | undefined;
 }
 
-/** The request that was written last, because several nodes are asked for the very same, one after the other. */
+/** The request that was serialized last. All nodes receive the same request one after another. */
 let lastWritten: Written | undefined;
 
 function payloadOf(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
@@ -70,8 +71,8 @@ function payloadOf(sha1: string, keys: readonly string[], args: readonly string[
 }
 
 /**
- * Writes the bytes of the request. The result is undefined if one of its parts is not ASCII, because its length is
- * then not that of its bytes.
+ * Serializes a request. Returns undefined if a part is not ASCII, because its length in characters would then differ
+ * from its length in bytes.
  */
 function write(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
   const count = String(keys.length);

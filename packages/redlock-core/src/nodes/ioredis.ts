@@ -1,16 +1,18 @@
 /**
- * This adapter is for ioredis 5 and 6: `Redis` (also by sentinel) and `Cluster`. With ioredis-options.ts and
- * ioredis-request.ts, it is what knows ioredis.
+ * Adapter for ioredis 5 and 6: `Redis` (including Sentinel) and `Cluster`. Only this file, ioredis-options.ts and
+ * ioredis-request.ts know ioredis.
  *
- * Each node gets a connection of its own by `duplicate()`, so that a request is sent now or never.
- * `enableOfflineQueue` and `autoResendUnfulfilledCommands` are both off (either alone leaves orphaned locks behind),
- * and there are no retries per request.
+ * Each node duplicates the client to get its own connection, which sends a request immediately or rejects it. Both
+ * `enableOfflineQueue` and `autoResendUnfulfilledCommands` are off (either of them could leave orphaned locks behind),
+ * and requests are not retried.
  *
- * The connection does not keep the process alive, except a Cluster's. The caller's client is neither used nor closed.
+ * The connection does not keep the process alive, unless it belongs to a Cluster. The caller's client is neither used
+ * nor closed.
  *
- * In a Cluster, ioredis itself queues requests for a master that it is connecting to for the first time, up to
- * `connectTimeout`. A lock request may then be sent late, and its release right behind it. A master that was
- * connected never queues any. While a slot moves, ioredis sends a request again for up to a third of `nodeTimeout`.
+ * In a Cluster, ioredis itself queues requests for a master while it connects to the master for the first time, up to
+ * `connectTimeout`. A lock request may then be sent late, directly followed by its release. Requests for a master that
+ * was connected before are never queued. While a hash slot moves, ioredis repeats a request for up to a third of
+ * `nodeTimeout`.
  */
 
 import { messageOf } from "../kit/thrown.ts";
@@ -31,7 +33,7 @@ import { checkOptions, nameOf } from "./rules/ioredis-options.ts";
 import { connectOptionsOf, type IoredisConnectOptions } from "./rules/url.ts";
 import { Subscriptions } from "./subscriptions.ts";
 
-/** The part of ioredis that is used; both major versions have it. */
+/** The part of ioredis in use; both major versions have it. */
 export interface IoredisClient {
   readonly status: string;
   readonly options: object;
@@ -39,13 +41,13 @@ export interface IoredisClient {
   duplicate(...args: never[]): unknown;
 }
 
-/** What ioredis remembers of `select()`, from the call on, also while it is not connected. */
+/** ioredis' record of `select()`, kept from the call on even while the client is not connected. */
 interface Selected {
   readonly condition?: { readonly select?: number } | null;
   readonly prevCondition?: { readonly select?: number } | null;
 }
 
-/** Returns the database that a client is in, or will be in as soon as it is connected. */
+/** Returns the client's current database, or the database that it will select once connected. */
 export function databaseOf(client: IoredisClient): number {
   const { prevCondition, condition } = client as IoredisClient & Selected;
   const { db } = client.options as IoredisConnectOptions;
@@ -64,14 +66,14 @@ interface Connection extends ScriptConnection {
   ping(): Promise<unknown>;
   disconnect(): void;
   nodes?(role: "master"): readonly Connection[];
-  /** The part of a Cluster that chooses the connection that messages come over. */
+  /** The part of a Cluster that chooses the connection for messages. */
   readonly subscriber?: { getInstance?(): Connection | null };
 }
 
 type Purpose = "requests" | "messages";
 type Opener = (purpose: Purpose) => Connection;
 
-/** What ioredis tells with an error that a command was answered with. */
+/** Error of ioredis for a command that failed, with the command's name. */
 type CommandError = Error & { readonly command?: { readonly name: string } };
 
 export class IoredisNode extends ClientNode implements LockNode {
@@ -79,14 +81,17 @@ export class IoredisNode extends ClientNode implements LockNode {
   readonly keyPrefix: string;
   readonly isCluster: boolean;
   readonly #opener: Promise<Opener>;
-  /** Throws if the caller's client is in another database by now. */
+  /** Throws if the caller's client is now in another database. */
   readonly #checkDatabase: () => unknown;
   readonly #subscriptions: Subscriptions<Connection>;
   #connection: Connection | undefined;
   readonly #sender = new ScriptSender();
   #subscriber: Promise<Connection> | undefined;
   #openedSubscriber: Connection | undefined;
-  /** The connection of a Cluster that a channel was first confirmed on, or that messages came over at a later check. */
+  /**
+   * Connection over which a Cluster's messages arrive: the connection that first confirmed a channel, or the one found
+   * by a later check.
+   */
   #carrier: Connection | undefined;
   #isCheckingMessages = false;
 
@@ -116,7 +121,7 @@ export class IoredisNode extends ClientNode implements LockNode {
       });
   }
 
-  /** Duplicates the caller's client, which is neither used nor closed. */
+  /** Creates a node with duplicates of the caller's client, which is neither used nor closed. */
   static of(client: IoredisClient, settings: NodeSettings): IoredisNode {
     const options = client.options as IoredisConnectOptions & { readonly redisOptions?: IoredisConnectOptions };
     const isCluster = client.isCluster === true;
@@ -139,7 +144,7 @@ export class IoredisNode extends ClientNode implements LockNode {
     );
   }
 
-  /** Connects by URL or options. ioredis must be installed; otherwise the node is down, and says so. */
+  /** Connects by URL or options. Needs ioredis; if it is not installed, the node is down and its error says why. */
   static connect(target: string | IoredisConnectOptions, settings: NodeSettings): IoredisNode {
     const options = typeof target === "string" ? connectOptionsOf(target) : target;
     checkOptions(options);
@@ -156,7 +161,7 @@ export class IoredisNode extends ClientNode implements LockNode {
     return new IoredisNode({ name: nameOf(options), keyPrefix, isCluster: false }, opener, settings);
   }
 
-  /** It is not async, because that would cost two more promises for each request. */
+  /** Not async, because `async` would cost two more promises per request. */
   eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     try {
       const answer = this.#send(script, keys, args);
@@ -171,7 +176,7 @@ export class IoredisNode extends ClientNode implements LockNode {
 
   #send(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const connection = this.#connection;
-    // The status of a Cluster changes a moment before its event, and what it is asked in between it would queue.
+    // The status of a Cluster changes shortly before its event. In between, the Cluster would queue a request.
     const isReady = this.state === "ready" && connection?.status === "ready";
     if (connection === undefined || !isReady) throw notConnected(this);
     this.#checkDatabase();
@@ -180,7 +185,7 @@ export class IoredisNode extends ClientNode implements LockNode {
         master.script("LOAD", script.source).catch(() => this.scripts.forget());
       }
     }
-    // The command of a Cluster must know its keys.
+    // A Cluster finds the node for a command by its keys, so the command must be parsed by ioredis.
     return this.isCluster
       ? connection.evalsha([script.sha1, keys.length, ...keys, ...args])
       : this.#sender.send(connection, script.sha1, keys, args);
@@ -191,7 +196,10 @@ export class IoredisNode extends ClientNode implements LockNode {
     return settingOf(await this.#connection?.config?.("GET", name), name);
   }
 
-  /** The other end may never confirm an orderly end. Of a Cluster, ioredis watches each connection by itself. */
+  /**
+   * Destroys the socket, because a dead peer may never confirm an orderly end. In a Cluster, ioredis watches each
+   * connection itself.
+   */
   reconnect(reason: string): void {
     if (!this.isCluster) this.#connection?.stream?.destroy?.(new Error(reason));
   }
@@ -236,7 +244,7 @@ export class IoredisNode extends ClientNode implements LockNode {
     this.#connection = connection;
     let wasReady = false;
     let selectError: Error | undefined;
-    // A Cluster may close and open again before it is ready for the first time; that is still the first connection.
+    // A Cluster may close and reopen before it is ready for the first time. Until then the node is still connecting.
     const isDown = (): void => {
       if (wasReady || !this.isCluster) this.become("down");
     };
@@ -244,14 +252,14 @@ export class IoredisNode extends ClientNode implements LockNode {
       selectError = undefined;
     });
     connection.on("error", (error: CommandError) => {
-      // What was under way when the connection closed fails after the error that closed it.
+      // Commands under way fail after the error that closed the connection, and must not replace that error.
       if (!this.isCluster && connection.status === "reconnecting") return;
       this.noteError(error);
       if (error.command?.name === "select") selectError = error;
     });
     connection.on("ready", () => {
       wasReady = true;
-      // It did not get its database, and goes on in database 0.
+      // The connection could not select its database, so it would use database 0.
       if (selectError !== undefined) {
         this.become("down");
         return;
@@ -265,14 +273,17 @@ export class IoredisNode extends ClientNode implements LockNode {
     boundHandshake(connection, this.settings);
   }
 
-  /** When a Cluster's is lost, ioredis subscribes over another one by itself, and tells nobody. */
+  /**
+   * Detects that ioredis has moved the subscriptions of a Cluster to another connection, which it does without an
+   * event.
+   */
   #checkCarrier(carrier: Connection | null | undefined): void {
     if (carrier?.status !== "ready" || this.#carrier === undefined || carrier === this.#carrier) return;
     this.#carrier = carrier;
-    // Answered after what it was to subscribe to.
+    // The answer to PING arrives after the answers to the subscriptions that were sent before it.
     carrier.ping().then(
       () => {
-        this.#subscriptions.tellGap(true);
+        this.#subscriptions.notifyGap(true);
       },
       () => undefined,
     );
@@ -284,26 +295,26 @@ export class IoredisNode extends ClientNode implements LockNode {
     const connection = open("messages");
     connection.on("error", () => undefined);
     connection.on("message", (channel: string, message: string) => {
-      this.#subscriptions.heard(channel, message);
+      this.#subscriptions.deliver(channel, message);
     });
     let wasReady = false;
     connection.on("ready", () => {
-      // ioredis would ask by itself, leave a refusal without anybody who handles it, and never ask again.
-      if (wasReady && !this.isCluster) this.#subscriptions.use(connection);
+      // ioredis would subscribe again itself, but would leave a refusal unhandled and never repeat the request.
+      if (wasReady && !this.isCluster) this.#subscriptions.useConnection(connection);
       wasReady = true;
     });
     letProcessEnd(connection);
     boundHandshake(connection, this.settings);
     this.#openedSubscriber = connection;
-    this.#subscriptions.use(connection);
+    this.#subscriptions.useConnection(connection);
     return connection;
   }
 }
 
 /**
- * Lets the process end: neither an idle socket, nor one that owes an answer, nor the wait before a reconnection keeps
- * it alive. A call under way does, by its timer. The connections of a Cluster are out of reach: they keep the process
- * alive until they are closed.
+ * Lets the process end even if the socket is idle or waits for an answer, or a reconnection is pending. A call under
+ * way keeps the process alive by its timer. The connections of a Cluster are out of reach: they keep the process alive
+ * until they are closed.
  */
 function letProcessEnd(connection: Connection): void {
   connection.on("connect", () => connection.stream?.unref?.());
@@ -311,11 +322,11 @@ function letProcessEnd(connection: Connection): void {
 }
 
 /**
- * Bounds the handshake (HELLO, AUTH, SELECT, INFO), which ioredis does not: its `connectTimeout` ends with the TCP
- * connection, before the handshake.
+ * Limits the time for the handshake (HELLO, AUTH, SELECT, INFO). The `connectTimeout` of ioredis does not: it only
+ * covers the TCP connection, which precedes the handshake.
  *
- * A server that answers and is not ready, because it loads its data, is waited for. A Cluster shows nothing of its
- * handshakes; its connections have a `socketTimeout` instead.
+ * A server that answers but is not ready because it is loading its data is given more time. The handshakes of a Cluster
+ * are not visible here; its connections have a `socketTimeout` instead.
  */
 function boundHandshake(connection: Connection, { clock, nodeTimeoutMs }: NodeSettings): void {
   let cancel = (): void => undefined;
@@ -347,13 +358,14 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
     stringNumbers: false,
     enableAutoPipelining: false,
     enableReadyCheck: true,
-    // Messages: subscribe as soon as there is a connection. Requests: now or never.
+    // Connections for messages queue the subscription until they are connected. Requests are sent immediately or
+    // rejected.
     enableOfflineQueue: forMessages,
     autoResendUnfulfilledCommands: forMessages,
     autoResubscribe: false,
     maxRetriesPerRequest: forMessages ? null : 0,
     commandTimeout: undefined,
-    // A timer and a listener for every command: only where nobody else watches.
+    // Costs a timer and a listener per command, so it is only set on connections that are not watched otherwise.
     socketTimeout: isWatched ? undefined : deadConnectionMs(settings.nodeTimeoutMs),
     retryStrategy: reconnectDelayMs,
     sentinelRetryStrategy: reconnectDelayMs,
@@ -362,8 +374,8 @@ function overridesFor(purpose: Purpose, settings: NodeSettings, isCluster = fals
 }
 
 /**
- * A request is sent again at most so many times. The pauses before that must together end well before the round does,
- * because its release follows it only once.
+ * Upper limit for repeated requests. All pauses in between must together end well before the round does, because only
+ * one release follows the request.
  */
 const REDIRECTIONS = 8;
 
@@ -374,7 +386,7 @@ const clusterOverrides = ({ nodeTimeoutMs }: NodeSettings): object => ({
   retryDelayOnMoved: 0,
   keyPrefix: "",
   enableAutoPipelining: false,
-  // Without it ioredis rejects its own ready check while no master is connected, and starts again.
+  // Without this queue ioredis rejects its own ready check while no master is connected, and starts again.
   enableOfflineQueue: true,
   clusterNodeRetryStrategy: null,
   retryDelayOnFailover: 0,

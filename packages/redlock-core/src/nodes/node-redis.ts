@@ -1,12 +1,12 @@
 /**
- * This adapter is for node-redis 5 and later: a client of `createClient`. No other file knows this client.
+ * Adapter for node-redis 5 and later: a client of `createClient`. No other file knows this client.
  *
- * Each node gets a connection of its own by `duplicate()`, with `disableOfflineQueue`. Here that also drops what was
- * sent and not answered when a connection breaks, so that a request is sent now or never.
+ * Each node duplicates the client to get its own connection, with `disableOfflineQueue`. With this option a broken
+ * connection also drops requests that were sent but not answered, so that a request is sent immediately or rejected.
  *
- * The connection does not keep the process alive, but the attempts to make it do, because their timer is out of
- * reach. The caller's client is neither used nor closed. Cluster and Sentinel of node-redis are not supported; those
- * of ioredis are.
+ * The connection does not keep the process alive, but attempts to connect do, because their timer is out of reach. The
+ * caller's client is neither used nor closed. Cluster and Sentinel of node-redis are not supported; use ioredis for
+ * both.
  */
 
 import { inTime } from "../kit/signals.ts";
@@ -24,7 +24,7 @@ import {
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
 import { Subscriptions } from "./subscriptions.ts";
 
-/** The part of node-redis that is used. */
+/** The part of node-redis in use. */
 export interface NodeRedisClient {
   readonly isOpen: boolean;
   readonly options?: object | undefined;
@@ -38,14 +38,14 @@ interface Options {
   readonly socket?: { readonly host?: string; readonly port?: number; readonly path?: string };
 }
 
-/** The caller's client: `select` and `SELECT` are one method with two names. */
+/** The caller's client: `select` and `SELECT` are the same method. */
 interface SelectingClient {
   select(db: number): Promise<unknown>;
   SELECT(db: number): Promise<unknown>;
   sendCommand(args: readonly string[]): Promise<unknown>;
 }
 
-/** Databases that clients were put into by `select()`; node-redis tells nobody which. */
+/** Databases that clients have selected with `select()`. node-redis does not expose the selected database. */
 const selected = new WeakMap<NodeRedisClient, number>();
 
 type MessageListener = (message: string, channel: string) => void;
@@ -63,7 +63,7 @@ interface Connection {
 
 const BROKEN_HANDSHAKE = "the connection broke in the handshake";
 
-/** A listener hears of a connection and of those that replace it, of one at a time. */
+/** Receives the events of a connection and of its replacements. Only the current connection is reported. */
 interface ConnectionListener {
   onReady(): void;
   onDown(): void;
@@ -71,11 +71,12 @@ interface ConnectionListener {
 }
 
 /**
- * A connection is followed by the next one, because node-redis waits without end for the answer to its handshake or to
- * a PING. If its socket breaks in the handshake, it may wait without end, too. Or it calls the broken socket ready:
- * version 5 ignores the errors of all that it asks there.
+ * A connection that is replaced when it is dead, because node-redis waits without end for the answer to its handshake
+ * or to a PING. If its socket breaks during the handshake, node-redis may also wait without end, or report the broken
+ * socket as ready: version 5 ignores the errors of its handshake commands.
  *
- * The next one is a new client. The old one may still be about to connect, and would do it beside a second `connect()`.
+ * The replacement is a new client. The old client may be about to connect, which a second `connect()` would not
+ * prevent.
  */
 class LastingConnection {
   readonly #open: () => Connection;
@@ -83,9 +84,9 @@ class LastingConnection {
   readonly #listener: ConnectionListener;
   #current: Connection;
   #cancelDeadline: (() => void) | undefined;
-  /** Whether the socket that was opened last has had an error. */
+  /** Whether an error has occurred on the socket that was opened last. */
   #isBroken = false;
-  /** How many in a row have broken in their handshake. */
+  /** Number of successive sockets that broke during their handshake. */
   #failures = 0;
   #isClosed = false;
 
@@ -102,7 +103,7 @@ class LastingConnection {
 
   replace(why: string): void {
     if (this.#isClosed) return;
-    this.#relax();
+    this.#cancelTimer();
     const dead = this.#current;
     this.#current = this.#start();
     destroy(dead);
@@ -110,20 +111,20 @@ class LastingConnection {
     this.#listener.onDown();
   }
 
-  /** Asks for a sign of life, without which the connection is replaced. */
+  /** Asks for a sign of life. Without an answer the connection is replaced. */
   check(): void {
     const connection = this.#current;
     if (!connection.isReady || this.#cancelDeadline !== undefined) return;
     this.#expectAnswer(NO_ANSWER);
     const answered = (): void => {
-      if (connection === this.#current) this.#relax();
+      if (connection === this.#current) this.#cancelTimer();
     };
     connection.sendCommand(["PING"]).then(answered, answered);
   }
 
   close(): void {
     this.#isClosed = true;
-    this.#relax();
+    this.#cancelTimer();
     destroy(this.#current);
   }
 
@@ -140,7 +141,7 @@ class LastingConnection {
       this.#expectAnswer(NO_HANDSHAKE);
     });
     on("ready", () => {
-      this.#relax();
+      this.#cancelTimer();
       if (this.#isBroken) return this.#replaceLater();
       this.#failures = 0;
       this.#listener.onReady();
@@ -151,16 +152,16 @@ class LastingConnection {
       this.#isBroken = true;
       this.#listener.onDown();
     });
-    on("reconnecting", () => this.#wentDown());
-    on("end", () => this.#wentDown());
+    on("reconnecting", () => this.#onDown());
+    on("end", () => this.#onDown());
     connection.connect().catch((error: unknown) => {
       if (connection === this.#current) this.#listener.onError(error);
     });
     return connection;
   }
 
-  #wentDown(): void {
-    this.#relax();
+  #onDown(): void {
+    this.#cancelTimer();
     this.#listener.onDown();
   }
 
@@ -171,12 +172,12 @@ class LastingConnection {
   }
 
   #expectAnswer(otherwise: string): void {
-    this.#relax();
+    this.#cancelTimer();
     const { clock, nodeTimeoutMs } = this.#settings;
     this.#cancelDeadline = clock.schedule(deadConnectionMs(nodeTimeoutMs), () => this.replace(otherwise));
   }
 
-  #relax(): void {
+  #cancelTimer(): void {
     this.#cancelDeadline?.();
     this.#cancelDeadline = undefined;
   }
@@ -203,9 +204,9 @@ export class NodeRedisNode extends ClientNode implements LockNode {
     this.keyPrefix = facts.keyPrefix;
     this.#checkDatabase = database.check;
     this.#open = open;
-    const listener: MessageListener = (message, channel) => this.#subscriptions.heard(channel, message);
+    const listener: MessageListener = (message, channel) => this.#subscriptions.deliver(channel, message);
     this.#subscriptions = new Subscriptions({
-      // A client takes along, when it reconnects, what was confirmed, and confirms that at once.
+      // A reconnected client repeats its confirmed subscriptions itself, and confirms them again without a request.
       subscribe: (connection, channel) => connection.subscribe(channel, listener),
       unsubscribe: (connection, channel) => connection.unsubscribe(channel, listener),
     });
@@ -223,7 +224,7 @@ export class NodeRedisNode extends ClientNode implements LockNode {
     });
   }
 
-  /** Duplicates the caller's client, which is neither used nor closed. */
+  /** Creates a node with duplicates of the caller's client, which is neither used nor closed. */
   static of(client: NodeRedisClient, settings: NodeSettings): NodeRedisNode {
     if (!("isOpen" in client))
       throw new TypeError("node must not be a node-redis Cluster: use ioredis' Cluster, or a LockNode");
@@ -238,13 +239,13 @@ export class NodeRedisNode extends ClientNode implements LockNode {
           keyPrefix: undefined,
           disableOfflineQueue: !forMessages,
           pingInterval: undefined,
-          // A connection that shares the user's cache empties it when it closes.
+          // A connection that shares the caller's cache would empty the cache when it closes.
           clientSideCache: undefined,
           emitInvalidate: undefined,
           socket: {
             ...options.socket,
             reconnectStrategy: reconnectDelayMs,
-            // Fires on idle connections, too.
+            // This timeout would also fire on idle connections.
             socketTimeout: undefined,
           },
           commandOptions: {},
@@ -294,11 +295,11 @@ export class NodeRedisNode extends ClientNode implements LockNode {
 
   #openMessages(): LastingConnection {
     const messages = new LastingConnection(() => this.#open(true), this.settings, {
-      onReady: () => this.#subscriptions.use(messages.current),
-      onDown: () => this.#subscriptions.lose(),
+      onReady: () => this.#subscriptions.useConnection(messages.current),
+      onDown: () => this.#subscriptions.loseConnection(),
       onError: (error) => {
-        // A client that may not have what it takes along connects again and again.
-        if (String(error).includes("NOPERM")) this.#subscriptions.tellGap(false);
+        // A reconnecting client that has lost the right to its channels fails and reconnects again and again.
+        if (String(error).includes("NOPERM")) this.#subscriptions.notifyGap(false);
       },
     });
     return messages;
@@ -306,10 +307,11 @@ export class NodeRedisNode extends ClientNode implements LockNode {
 }
 
 /**
- * Watches which database the client selects from now on, and asks it which it has selected. Never rejects.
+ * Records each database that the client selects from now on, and asks the client for its current database. Never
+ * rejects.
  *
- * Resolves when the client has answered, or did not answer within `nodeTimeout` because it may be busy with a
- * blocking command. Its answer counts from then on.
+ * Resolves when the client has answered, or after `nodeTimeout` because the client may be busy with a blocking command.
+ * A later answer is still recorded.
  */
 async function noticeSelect(source: NodeRedisClient, { clock, nodeTimeoutMs }: NodeSettings): Promise<void> {
   const client = source as NodeRedisClient & SelectingClient;
@@ -328,14 +330,14 @@ async function noticeSelect(source: NodeRedisClient, { clock, nodeTimeoutMs }: N
       const [, db] = / db=(\d+)/.exec(String(info)) ?? [];
       if (db !== undefined) selected.set(client, Number(db));
     },
-    // A user without the right, or a server that is too old: nobody knows.
+    // The user lacks the right to ask, or the server is too old: the database remains unknown.
     () => undefined,
   );
   const limit = { timeoutMs: nodeTimeoutMs, otherwise: NO_ANSWER };
   await inTime(clock, answered, limit).catch(() => undefined);
 }
 
-/** `destroy` throws on a client that is not open. */
+/** Destroys a connection. `destroy` throws on a client that is not open. */
 function destroy(connection: Connection): void {
   try {
     connection.destroy();

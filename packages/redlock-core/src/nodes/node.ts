@@ -1,107 +1,109 @@
 /**
- * `LockNode` is the port behind which a Redis client stands. `nodes/` has adapters for ioredis, node-redis and GLIDE.
- * To use another client, write an adapter: pass an object with these members to `new Redlock([...])` in place of a
- * client.
+ * `LockNode` is the port to a Redis client. `nodes/` contains adapters for ioredis, node-redis and GLIDE. To use
+ * another client, write an adapter: pass an object with these members to `new Redlock([...])` instead of a client.
  *
- * The protocol needs the following of an adapter, and is unsafe or slow without it:
- * - *First in, first out.* Requests of one node reach it in the order of the calls, over one connection. A release
- *   sent after a timed-out acquire then cleans it up.
- * - *No queue while disconnected, no resending.* A request that cannot be written now is rejected. One whose
- *   connection broke is rejected too, and never sent again. Otherwise a lock appears on the node long after its
- *   caller gave up.
- * - *No retries, no timeout of its own.* The protocol has its own deadlines and retries.
- * - *Errors only through the promise* and `onStateChange`. They never become an unhandled rejection, or an `error`
- *   event without listener.
+ * The protocol needs the following from an adapter. Without these properties it is unsafe or slow:
+ * - *First in, first out.* Requests reach the node in the order of the calls, over one connection. A release that is
+ *   sent after a timed-out acquire then removes the acquired lock.
+ * - *No queue while disconnected, no resending.* A request that cannot be written immediately is rejected. If the
+ *   connection breaks, its unanswered requests are rejected and never sent again. Otherwise a lock could appear on the
+ *   node long after its caller gave up.
+ * - *No retries, no timeout.* The protocol has its own deadlines and retries.
+ * - *Errors only through the promise* and `onStateChange`. Errors never become an unhandled rejection, or an `error`
+ *   event without a listener.
  */
 import type { NodeScript } from "../rules/script.ts";
 
 export type NodeState =
-  /** The node is not yet connected for the first time. Requests wait, up to their deadline. */
+  /** The node has not been connected yet. Requests wait for the first connection until their deadline. */
   | "connecting"
   | "ready"
-  /** The connection was lost or could not be made. Requests fail at once; the adapter goes on trying. */
+  /**
+   * The connection was lost or could not be made. Requests fail immediately, and the adapter keeps trying to connect.
+   */
   | "down";
 
-/** Reports that messages may have been missed. With `isHeard` false, more will be missed until the next call. */
-export type OnGap = (isHeard?: boolean) => void;
+/**
+ * Called when messages may have been missed. If `isSubscribed` is false, further messages are missed until the next
+ * call.
+ */
+export type OnGap = (isSubscribed?: boolean) => void;
 
 export interface LockNode {
-  /** The name of the node in votes, errors and events, e.g. `10.0.0.1:6379`. */
+  /** Name of the node in votes, errors and events, e.g. `10.0.0.1:6379`. */
   readonly name: string;
   /**
-   * The prefix that the client puts before every key. The protocol adds it itself, so the adapter must not. Default
-   * "".
+   * Prefix that the client puts before every key. The protocol adds the prefix itself, so the adapter must not add it.
+   * Default "".
    */
   readonly keyPrefix?: string | undefined;
   readonly state: NodeState;
-  /** Why the node is down, if that is known. */
+  /** Why the node is down, if known. */
   readonly lastError?: Error | undefined;
   /**
-   * Whether the node is a Redis Cluster behind one client; the keys of one request then share a slot. Default false.
+   * Whether the node is a Redis Cluster behind one client. The keys of one request are then in the same hash slot.
+   * Default false.
    */
   readonly isCluster?: boolean | undefined;
   /**
-   * Whether PUBLISH inside a script counts every subscriber of the node. A waiter without a subscriber is then known
-   * to be gone. Default: true, but false in a Cluster.
+   * Whether the reply of PUBLISH inside a script counts all subscribers of the node. If so, a waiter without a
+   * subscriber is known to be gone. Default: true, but false for a Cluster.
    */
   readonly countsReceivers?: boolean | undefined;
-  /** Runs a script. The call rejects if the script is not sent, not answered, or answered with an error. */
+  /** Runs a script. Rejects if the script is not sent, not answered, or answered with an error. */
   eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown>;
   /**
-   * Calls `listener` for each message on `channel`. Resolves when the node has confirmed the subscription for the
-   * first time. Waiters of an adapter without this method poll.
+   * Calls `listener` for each message on `channel`. Resolves when the node has confirmed the subscription for the first
+   * time. With an adapter that lacks this method, waiters poll.
    *
    * Calls `onGap` when messages may have been missed: the connection was lost, and the node has confirmed the
-   * subscription on another one. Where the node refuses it there, the adapter calls `onGap(false)`, and waiters poll.
-   * The protocol then ends the subscription and asks for another one, while somebody waits. Without `onGap`, a waiter
-   * that misses a message waits until the lease ends.
+   * subscription on another connection. If the node refuses the subscription there, the adapter calls `onGap(false)`,
+   * and waiters poll. The protocol then ends the subscription and requests another one as long as a process waits. If
+   * the adapter never calls `onGap`, a waiter that misses a message waits until the lease expires.
    */
   subscribe?(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void>;
   /**
-   * Gives up the connection and opens another one. The protocol calls it when a request was not answered in time and
-   * nothing came from the node for long after it. The connection is then likely to be half-open: dead without having
-   * been closed. The protocol also calls it when the node has refused to write as a replica for some seconds. A
-   * failover may have moved the node's name to another server, so the adapter must look up the name again.
+   * Drops the connection and opens another one. The protocol calls this method in two cases:
+   * - A request was not answered in time, and the node has sent nothing for a long time since. The connection is then
+   *   probably half-open: dead without having been closed.
+   * - The node has been refusing writes as a replica for some seconds. A failover may have moved the node's name to
+   *   another server, so the adapter must look up the name again.
    *
    * `reason` becomes the error of the connection. Without this method such a node counts as silent or read-only until
-   * its adapter finds out by itself.
+   * its adapter detects the problem itself.
    */
   reconnect?(reason: string): void;
   /**
-   * Asks for a sign of life on the connection that messages come over. If none comes for long, the adapter replaces
-   * the connection, with all subscriptions. The protocol calls it every few seconds while somebody waits for a
-   * message, and never otherwise.
+   * Asks for a sign of life on the connection for messages. If the server stays silent for a long time, the adapter
+   * replaces the connection, with all subscriptions. The protocol calls this method every few seconds while a caller
+   * waits for a message, and never otherwise.
    *
-   * Without this method, a connection that is dead without having been closed makes each wait last until the lease
-   * ends.
+   * Without this method, every wait lasts until the lease expires if the connection is dead without having been closed.
    */
   checkMessages?(): void;
   /**
-   * Reads a setting of the server (CONFIG GET); resolves with undefined if it is not known. Only `check()` calls it.
-   * Settings are not checked if the method is missing or rejects.
+   * Reads a setting of the server (CONFIG GET). Resolves with undefined if the setting is unknown. Only `check()` calls
+   * this method. Settings are not checked if the method is missing or rejects.
    */
   config?(name: string): Promise<string | undefined>;
-  /** Calls `listener` after every change of `state`, and returns a function that stops that. */
+  /** Calls `listener` after every change of `state`. Returns a function that removes the listener. */
   onStateChange(listener: () => void): () => void;
-  /** Closes the connections that the adapter opened, and only these. */
+  /** Closes the connections that the adapter opened, and no others. */
   close(): Promise<void>;
 }
 
-/** Tells whether a waiter is known to be gone when nobody received its message. */
+/** Reports whether a waiter is known to be gone if its message reached no subscriber. */
 export function countsReceivers(node: LockNode): boolean {
   return node.countsReceivers ?? node.isCluster !== true;
 }
 
 /**
- * Matches the answer of a server without Lua. Some systems package Valkey's Lua apart; without that package the
- * server has none of these commands. Garnet has them, and refuses them unless it was started with Lua.
+ * Matches the answer of a server without Lua. Some systems ship Valkey's Lua as a separate package; without this
+ * package the server does not know these commands. Garnet knows the commands, but refuses them unless started with Lua.
  */
 const NO_LUA = /^ERR (unknown command ['`"]?(eval|evalsha|script)\b|This instance has Lua scripting support disabled)/i;
 
-/**
- * Returns the error that a request failed with. If the server has no Lua, without which nothing here works, the error
- * says so.
- */
+/** Returns the error of a failed request. If the server has no Lua, the returned error explains that locks need Lua. */
 export function requestError(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(String(error));
   if (!NO_LUA.test(error.message)) return error;
@@ -110,7 +112,7 @@ export function requestError(error: unknown): Error {
   return Object.assign(new Error(message), { code: "NO_LUA" });
 }
 
-/** Returns the error that says why a request was not sent. */
+/** Returns the error for a request that was not sent. Its message contains the reason if known. */
 export function notConnected(node: LockNode, when = ""): Error {
   const cause = node.lastError;
   return new Error(`not connected${when}, and no request is queued${cause === undefined ? "" : `: ${cause.message}`}`, {
@@ -118,17 +120,18 @@ export function notConnected(node: LockNode, when = ""): Error {
   });
 }
 
-/** Errors within errors are followed to this depth; no client nests them deeper. */
+/** Causes are copied down to this depth. No client nests errors deeper. */
 const MAX_DEPTH = 4;
 
-/** These are the facts of a connection's error beside its message. */
+/** Properties of a connection's error that are shown in addition to its message. */
 const ERROR_FACTS = ["code", "errno", "syscall", "address", "port"] as const;
 
 /**
- * Copies what may be shown of an adapter's error: its name, message, stack, causes and facts. Clients add the command
- * to an error, with its arguments, which may be a password.
+ * Copies the parts of an adapter's error that may be shown: name, message, stack, causes and some properties. Clients
+ * add the command with its arguments to an error, and an argument may be a password.
  *
- * A name with several addresses fails with an `AggregateError` without a message; its code says what happened.
+ * If a host name has several addresses, connecting fails with an `AggregateError` without a message. Its code becomes
+ * the message of the copy.
  */
 export function plainError(error: unknown, depth: number = MAX_DEPTH): Error {
   if (!(error instanceof Error)) return new Error(String(error));

@@ -1,6 +1,6 @@
 /**
- * The adapters share this file: the listeners of channels, for which each new connection is asked. It keeps what
- * `LockNode.subscribe` promises.
+ * Shared by the adapters: the listeners of channels. Each new connection subscribes again to all channels that have
+ * listeners. This class keeps the promises of `LockNode.subscribe`.
  */
 import type { OnGap } from "./node.ts";
 
@@ -8,15 +8,15 @@ interface Subscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
   readonly onGap: OnGap | undefined;
-  readonly confirmed: () => void;
-  readonly refused: (error: unknown) => void;
-  /** Whether the node has confirmed it, on whatever connection. */
+  readonly onConfirmed: () => void;
+  readonly onRefused: (error: unknown) => void;
+  /** Whether the node has confirmed this subscription, on the current or an earlier connection. */
   wasConfirmed: boolean;
 }
 
-/** How a client's connection for messages is asked. */
+/** Calls to a client's connection for messages. */
 interface ChannelCalls<Connection> {
-  /** Resolves when the node has confirmed the subscription, and rejects when it has refused it. */
+  /** Resolves when the node has confirmed the subscription. Rejects if the node has refused it. */
   subscribe(connection: Connection, channel: string): Promise<unknown>;
   unsubscribe(connection: Connection, channel: string): Promise<unknown>;
 }
@@ -31,7 +31,10 @@ export class Subscriptions<Connection> {
     this.#calls = calls;
   }
 
-  /** Resolves, when the node has confirmed it, with a function that ends it. */
+  /**
+   * Resolves when the node has confirmed the subscription, with a function that ends it. Rejects if the node refuses
+   * it.
+   */
   add(channel: string, listener: (message: string) => void, onGap: OnGap | undefined): Promise<() => void> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return new Promise((resolve, reject) => {
@@ -39,48 +42,48 @@ export class Subscriptions<Connection> {
         channel,
         listener,
         onGap,
-        confirmed: () => resolve(() => this.#delete(added)),
-        refused: reject,
+        onConfirmed: () => resolve(() => this.#delete(added)),
+        onRefused: reject,
         wasConfirmed: false,
       };
       this.#all.add(added);
-      if (this.#connection !== undefined) void this.#ask(this.#connection, added);
+      if (this.#connection !== undefined) void this.#subscribe(this.#connection, added);
     });
   }
 
-  /** Asks a connection for all channels, and from now on for each new one. */
-  use(connection: Connection): void {
+  /** Subscribes to all channels over `connection`, which is also used for later subscriptions. */
+  useConnection(connection: Connection): void {
     this.#connection = connection;
-    for (const each of [...this.#all]) void this.#ask(connection, each);
+    for (const each of [...this.#all]) void this.#subscribe(connection, each);
   }
 
-  /** Waits for another connection. What the last one leaves without an answer is asked for again then. */
-  lose(): void {
+  /** Called when the connection is lost. Subscriptions without an answer are requested again on the next connection. */
+  loseConnection(): void {
     this.#connection = undefined;
   }
 
-  heard(channel: string, message: string): void {
+  deliver(channel: string, message: string): void {
     for (const each of this.#all) if (each.channel === channel) each.listener(message);
   }
 
-  tellGap(isHeard: boolean): void {
-    for (const { wasConfirmed, onGap } of [...this.#all]) if (wasConfirmed) onGap?.(isHeard);
+  notifyGap(isSubscribed: boolean): void {
+    for (const { wasConfirmed, onGap } of [...this.#all]) if (wasConfirmed) onGap?.(isSubscribed);
   }
 
-  /** Tells whether the node has ever confirmed a channel that somebody listens to. */
+  /** Reports whether the node has ever confirmed a current subscription to the channel. */
   wasConfirmed(channel: string): boolean {
     return [...this.#all].some((each) => each.channel === channel && each.wasConfirmed);
   }
 
   close(error: Error): void {
     this.#closed = error;
-    this.lose();
-    for (const { refused } of this.#all) refused(error);
+    this.loseConnection();
+    for (const { onRefused } of this.#all) onRefused(error);
     this.#all.clear();
   }
 
-  /** Never rejects. */
-  async #ask(connection: Connection, asked: Subscription): Promise<void> {
+  /** Requests a subscription. Never rejects. */
+  async #subscribe(connection: Connection, asked: Subscription): Promise<void> {
     const { channel, onGap, wasConfirmed } = asked;
     try {
       await this.#calls.subscribe(connection, channel);
@@ -89,25 +92,28 @@ export class Subscriptions<Connection> {
       return;
     }
     asked.wasConfirmed = true;
-    asked.confirmed();
+    asked.onConfirmed();
     if (wasConfirmed) onGap?.(true);
-    if (!this.#all.has(asked)) this.#leave(channel);
+    if (!this.#all.has(asked)) this.#unsubscribeIfUnused(channel);
   }
 
-  /** What was confirmed once is asked for again with the next connection, which a client would not do. */
+  /**
+   * Keeps a subscription that was confirmed before: the next connection requests it again, which a client would not do.
+   * A subscription that was never confirmed is rejected.
+   */
   #onRefused(asked: Subscription, error: unknown): void {
     if (asked.wasConfirmed) asked.onGap?.(false);
     else {
       this.#all.delete(asked);
-      asked.refused(error);
+      asked.onRefused(error);
     }
   }
 
   #delete(subscription: Subscription): void {
-    if (this.#all.delete(subscription)) this.#leave(subscription.channel);
+    if (this.#all.delete(subscription)) this.#unsubscribeIfUnused(subscription.channel);
   }
 
-  #leave(channel: string): void {
+  #unsubscribeIfUnused(channel: string): void {
     const isWanted = [...this.#all].some((each) => each.channel === channel);
     if (isWanted || this.#connection === undefined) return;
     this.#calls.unsubscribe(this.#connection, channel).catch(() => undefined);

@@ -1,17 +1,20 @@
-/** Pure: the options of ioredis, for one node. */
+/** Pure: checks the options of ioredis for one node. */
 import { Check, integer, type Option, text } from "../../kit/schema/check.ts";
 import { Schema } from "../../kit/schema/schema.ts";
 import { show } from "../../kit/schema/show.ts";
 import type { IoredisConnectOptions } from "./url.ts";
 
-/** Accepts null, because ioredis writes it in the options of a client for what was left out. */
+/** Accepts null, because ioredis stores null in a client's options for an option that was left out. */
 function orNull<Value>(check: Check<Value>): Option<Value | undefined> {
   const of = (name: string, given: unknown): Value | undefined =>
     given === undefined || given === null ? undefined : check.of(name, given);
   return { rule: check.rule, fallback: undefined, of };
 }
 
-/** What ioredis would throw when it connects, or would not notice: it goes on in database 0. */
+/**
+ * Rules for options that make ioredis throw when it connects. Some invalid options ioredis would not even notice: it
+ * would use database 0.
+ */
 const CONNECT_OPTIONS = new Schema({
   host: orNull(text()),
   port: orNull(
@@ -53,7 +56,7 @@ export function checkOptions(options: IoredisConnectOptions): void {
     throw new TypeError(`node.name must be given with sentinels: the name of their master, got ${show(options.name)}`);
 }
 
-/** Returns the name of a node, for operators. */
+/** Returns the name of a node as shown to operators. */
 export function nameOf(options: IoredisConnectOptions): string {
   if (options.path !== undefined && options.path !== null) return options.path;
   if (options.sentinels !== undefined && options.sentinels !== null) return `sentinel:${options.name ?? ""}`;

@@ -1,4 +1,4 @@
-/** Pure: the URL of a node, and what may be shown of it. */
+/** Pure: reads the URL of a node, and removes the secrets from URLs that are shown. */
 import { kindOf } from "../../kit/schema/show.ts";
 
 /** Options of `new Redis(options)`. */
@@ -20,8 +20,8 @@ const ENCODED = "must be a valid URL, percent-encoded where it needs to be";
 const ONE = "must be one address: pass several as an array of strings";
 
 /**
- * Reads a `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError`; its text has no
- * secret.
+ * Reads a `redis://`, `rediss://` or `unix://` URL, or the path of a socket. Throws `TypeError` with a message that
+ * contains no secrets.
  */
 export function connectOptionsOf(url: string): IoredisConnectOptions {
   if (url.startsWith("/")) return { path: url };
@@ -29,13 +29,14 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
     throw refusal("must be a redis://, rediss:// or unix:// URL, or the path of a socket", url);
   }
   if (hasSeveral(url)) throw refusal(ONE, url);
-  // A "?" or "#" of a password that is not encoded ends the host: the name of the node would be a part of the secret.
+  // An unencoded "?" or "#" in a password ends the host. The name of the node would then contain a part of the
+  // password.
   if (/^[^?#]*[?#].*@/s.test(url)) throw refusal(ENCODED, url);
   let options: IoredisConnectOptions;
   try {
     options = parse(new URL(url));
   } catch {
-    // Not as the cause: it has the whole URL.
+    // The error of `URL` contains the whole URL, so it must not become the cause.
     throw refusal(ENCODED, url);
   }
   if (options.db !== undefined && !isDatabase(options.db)) {
@@ -44,7 +45,9 @@ export function connectOptionsOf(url: string): IoredisConnectOptions {
   return options;
 }
 
-/** Tells whether there is another URL after a comma, or another host. A comma of a password is none of them. */
+/**
+ * Reports whether the text contains another URL after a comma, or another host. A comma in the password does not count.
+ */
 function hasSeveral(url: string): boolean {
   if (/,\s*(rediss?|unix):\/\//.test(url)) return true;
   const [, host = ""] = /^rediss?:\/\/(?:.*@)?([^/?#]*)/s.exec(url) ?? [];
@@ -66,8 +69,8 @@ function parse(url: URL): IoredisConnectOptions {
 }
 
 /**
- * Returns what a URL says before its path: the server, the user, and whether the connection is encrypted. Throws
- * `URIError` for a user or password that is not percent-encoded.
+ * Returns the parts of a URL before its path: server, user, and whether the connection is encrypted. Throws `URIError`
+ * if the user or password is not percent-encoded.
  */
 export function addressOf(url: URL): Pick<IoredisConnectOptions, "host" | "port" | "username" | "password" | "tls"> {
   const { hostname, port, username, password, protocol } = url;
@@ -85,9 +88,9 @@ function refusal(rule: string, url: string): TypeError {
 }
 
 /**
- * Shows a URL without its secrets: its scheme (where the mistake may be) and its host. Whatever stands before the
- * last "@" may be a secret, however badly the URL is written, and so may what follows the host. Text with neither
- * scheme nor "@" may be a password alone.
+ * Shows a URL without its secrets: only its scheme (where the mistake may be) and its host. In a malformed URL all text
+ * before the last "@" may be a secret, and so may the text after the host. A text with neither scheme nor "@" may be
+ * nothing but a password.
  */
 function withoutSecrets(url: string): string {
   const withoutQuery = url.replace(/[?&]password=.*$/is, "?");
