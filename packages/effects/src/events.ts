@@ -1,5 +1,5 @@
 /** The events of effects and relays, which are also published on channels (`x.effects.committed`, …). */
-import { Channels, type Known } from "@x/redlock-core/kit";
+import { type AllNames, Channels } from "@x/redlock-core/kit";
 
 interface AboutEffect {
   /** The inbox ID: a JSON array with the job or key, and the step. */
@@ -43,7 +43,7 @@ export interface OutboxBacklog {
 /** Ends the subscription. */
 export type StopListening = () => void;
 
-export const EFFECTS_EVENTS: Known<EffectsEvents> = {
+export const EFFECTS_EVENTS: AllNames<EffectsEvents> = {
   committed: true,
   repeated: true,
   fencedOff: true,
@@ -51,7 +51,7 @@ export const EFFECTS_EVENTS: Known<EffectsEvents> = {
   error: true,
 };
 
-export const RELAY_EVENTS: Known<RelayEvents> = { relayed: true, relayFailed: true, backlog: true, error: true };
+export const RELAY_EVENTS: AllNames<RelayEvents> = { relayed: true, relayFailed: true, backlog: true, error: true };
 
 export const effectsChannels: Channels<EffectsEvents> = new Channels("x.effects", EFFECTS_EVENTS);
 export const relayChannels: Channels<RelayEvents> = new Channels("x.effects", RELAY_EVENTS);

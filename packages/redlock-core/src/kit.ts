@@ -1,14 +1,14 @@
 /**
- * This entry has what all packages of the repository share and what knows nothing of locks: checks of options, events,
- * signals, clocks, randomness, pauses. It is outside the promises of a version number.
+ * General helpers for the packages of this repository: checks of options, events, signals, clocks, randomness, pauses.
+ * They know nothing about locks. Semantic versioning does not cover this entry.
  *
- * An option that is `undefined` counts as left out, and takes the default; null is refused everywhere. Bad input is a
- * `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value, before anything is sent. No
- * message contains what may be a secret.
+ * An option with the value `undefined` counts as left out, so its default applies; null is always refused. Invalid
+ * input causes a `TypeError` (wrong type) or a `RangeError` (wrong value) with name, rule and value before anything is
+ * sent. No message contains a possible secret.
  */
 export { backOffMs } from "./kit/back-off.ts";
 export { DAY_MS, type Instant, readClock } from "./kit/clock.ts";
-export { Channels, callQuietly, Emitter, type Known, Traced, warn } from "./kit/emitter.ts";
+export { type AllNames, Channels, callQuietly, Emitter, Traced, warn } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { nextOuter, type OuterCall, outerCall, runInside } from "./kit/outer-call.ts";
 export { systemRandom } from "./kit/random.ts";

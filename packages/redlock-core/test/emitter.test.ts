@@ -1,6 +1,6 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
-import { Channels, callQuietly, Emitter, type Known } from "../src/kit.ts";
+import { type AllNames, Channels, callQuietly, Emitter } from "../src/kit.ts";
 
 interface Plain {
   said: string;
@@ -8,8 +8,8 @@ interface Plain {
 interface WithErrors extends Plain {
   error: unknown;
 }
-const PLAIN: Known<Plain> = { said: true };
-const WITH_ERRORS: Known<WithErrors> = { said: true, error: true };
+const PLAIN: AllNames<Plain> = { said: true };
+const WITH_ERRORS: AllNames<WithErrors> = { said: true, error: true };
 
 describe("an emitter", () => {
   const warned: unknown[] = [];

@@ -2,7 +2,7 @@
  * The events of an `ExclusiveWorker` in addition to BullMQ's, which are also published on diagnostics channels
  * (`x.workers.parked`, …).
  */
-import { Channels, type Known, Traced } from "@x/redlock-core/kit";
+import { type AllNames, Channels, Traced } from "@x/redlock-core/kit";
 import type { WorkerListener } from "./bullmq/public.ts";
 
 interface AboutJob {
@@ -97,7 +97,7 @@ export function aboutJob({ jobId, keys }: Omit<AboutJob, "queue">): Omit<AboutJo
   return { jobId, keys };
 }
 
-const NAMES: Known<WorkerEvents> = {
+const NAMES: AllNames<WorkerEvents> = {
   parked: true,
   locked: true,
   yielded: true,

@@ -1,4 +1,4 @@
-import type { Emitter, Known } from "@x/redlock-core/kit";
+import type { AllNames, Emitter } from "@x/redlock-core/kit";
 import type { TermEndReason } from "../errors.ts";
 import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
@@ -43,7 +43,7 @@ export interface LeaderEvents {
 /** Ends the subscription that returned this function. */
 export type Unsubscribe = () => void;
 
-export const LEADER_EVENTS: Known<LeaderEvents> = {
+export const LEADER_EVENTS: AllNames<LeaderEvents> = {
   elected: true,
   ended: true,
   leaderChange: true,

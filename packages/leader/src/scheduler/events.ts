@@ -1,5 +1,5 @@
 /** Events of ticks, for listeners and for the channels with the same names. */
-import type { Emitter, Known } from "@x/redlock-core/kit";
+import type { AllNames, Emitter } from "@x/redlock-core/kit";
 import { type AboutCandidate, type AboutTick, publish } from "../kit/diagnostics.ts";
 import { dateOf } from "../rules/values.ts";
 import type { NamedTick, Tick } from "./tick.ts";
@@ -42,7 +42,7 @@ export interface SchedulerEvents {
   error: unknown;
 }
 
-export const SCHEDULER_EVENTS: Known<SchedulerEvents> = {
+export const SCHEDULER_EVENTS: AllNames<SchedulerEvents> = {
   tick: true,
   tickDone: true,
   tickError: true,

@@ -1,9 +1,9 @@
 /**
- * These are the events of a `Redlock`, which are also published on channels (`x.redlock.acquire`, …). Contention is
- * never reported as an error.
+ * Events of a `Redlock`, which are also published on channels (`x.redlock.acquire`, …). Contention is never reported as
+ * an error.
  */
 
-import { Channels, Emitter, type Known, Traced } from "../kit/emitter.ts";
+import { type AllNames, Channels, Emitter, Traced } from "../kit/emitter.ts";
 import type { NodeState } from "../nodes/node.ts";
 import type { Vote } from "../rules/quorum.ts";
 import type { LockLossReason } from "./errors.ts";
@@ -19,10 +19,10 @@ export interface RedlockEvents {
     readonly votes?: readonly Vote[];
   };
   /**
-   * An acquisition was refused and waits. The event comes each time that an attempt is refused and the call waits.
+   * An attempt was refused, and the call waits. Emitted after each refused attempt.
    *
-   * It also comes, once per call, when the call waits for another call or lock of this process. No node is asked
-   * then, so `votes` is empty.
+   * Also emitted once per call if the call waits for another call or lock of this process. No node was asked in this
+   * case, so `votes` is empty.
    */
   wait: {
     readonly resources: readonly string[];
@@ -30,21 +30,25 @@ export interface RedlockEvents {
     readonly waitMs: number;
     readonly votes: readonly Vote[];
   };
-  /** One round of extension ended. `remainingMs` is the validity after it, which is the early warning for a loss. */
+  /**
+   * A round of extension ended. `remainingMs` is the remaining validity after the round; a low value is the early
+   * warning of a loss.
+   */
   extend: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
     readonly extended: boolean;
     readonly tookMs: number;
     readonly remainingMs: number;
-    /** The lock's ttl: `remainingMs` is a share of it. */
+    /** TTL of the lock, to compare `remainingMs` with. */
     readonly ttlMs: number;
-    /** How the nodes answered, if the extension failed. */
+    /** Answers of the nodes, if the extension failed. */
     readonly votes?: readonly Vote[];
   };
   /**
-   * A lock was released, by its holder or by `close()`. `confirmed` is true if a quorum says that it was held until
-   * then. It is false also for a lock that its holder had left to its lease, when that has run out.
+   * A lock was released by its holder or by `close()`. `confirmed` is true if a quorum reports that the lock was held
+   * until then. Also emitted, with `confirmed` false, when the lease of a lock that its holder left to expire has run
+   * out.
    */
   release: {
     readonly resources: readonly string[];
@@ -52,16 +56,16 @@ export interface RedlockEvents {
     readonly confirmed: boolean;
     readonly heldMs: number;
   };
-  /** A lock was lost while its holder still believed in it. */
+  /** A lock was lost while its holder still relied on it. */
   lost: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
     readonly reason: LockLossReason;
     readonly heldMs: number;
-    /** How the nodes answered the last extension, if it failed; otherwise empty. */
+    /** Answers of the nodes to the last extension, if it failed. Empty otherwise. */
     readonly votes: readonly Vote[];
   };
-  /** A node changed its state, or is found in quarantine. */
+  /** A node changed its state, or was found in quarantine. */
   node: {
     readonly node: string;
     readonly state: NodeState | "quarantined";
@@ -70,15 +74,15 @@ export interface RedlockEvents {
   };
 }
 
-/** What the messages of the tracing channels have, by the call: `x.redlock:acquire` and so on. */
+/** Data in the messages of the tracing channels, by the name of the call: `x.redlock:acquire` and so on. */
 export interface RedlockTraces {
-  /** `acquire()`, `tryAcquire()`, or the acquisition in `using()`; the result is the lock, or null. */
+  /** `acquire()`, `tryAcquire()`, or the acquisition in `using()`. The result is the lock, or null. */
   acquire: { readonly resources: readonly string[] };
-  /** `using()` from the call to the release; the result is the routine's. */
+  /** `using()` from the call to the release. The result is the routine's result. */
   using: { readonly resources: readonly string[] };
-  /** `lock.extend()`; extensions that the lock makes by itself have no caller, and are told by the event `extend`. */
+  /** `lock.extend()`. Automatic extensions are not traced, but reported by the event `extend`. */
   extend: { readonly resources: readonly string[]; readonly fencingToken: number };
-  /** `lock.release()`; the result tells whether the lock was held until then. */
+  /** `lock.release()`. The result is true if the lock was held until then. */
   release: { readonly resources: readonly string[]; readonly fencingToken: number };
 }
 
@@ -91,7 +95,14 @@ export const traces: { readonly [Call in keyof RedlockTraces]: Traced<RedlockTra
 
 export type RedlockEventName = keyof RedlockEvents;
 
-const NAMES: Known<RedlockEvents> = { acquire: true, wait: true, extend: true, release: true, lost: true, node: true };
+const NAMES: AllNames<RedlockEvents> = {
+  acquire: true,
+  wait: true,
+  extend: true,
+  release: true,
+  lost: true,
+  node: true,
+};
 
 const channels = new Channels<RedlockEvents>("x.redlock", NAMES);
 

@@ -1,50 +1,51 @@
 /**
- * The clock is the port to time. No other file of the package touches time, so a simulator can pass in a virtual
+ * The port to time. No other file of the package reads a clock or sets a timer, so a simulator can pass in a virtual
  * clock.
  *
- * Three clocks are read side by side, because none sees everything. The monotonic clock never jumps, but stands still
- * while the machine is suspended (Linux). The wall clock runs through a suspend, but may be stepped. What the machine
- * was suspended for has a resolution of 10 ms.
+ * Three clocks are read together, because none of them is sufficient alone. The monotonic clock never jumps, but on
+ * Linux it stops while the machine is suspended. The wall clock continues during a suspend, but may be stepped. The
+ * time spent suspended is known with a resolution of 10 ms.
  */
 import { uptime } from "node:os";
 
 export const DAY_MS = 86_400_000;
 
 export interface Clock {
-  /** Returns the milliseconds since an arbitrary start. They never go backwards, and may have fractions. */
+  /** Returns the milliseconds since an arbitrary start. The number never decreases and may have a fraction. */
   monotonicMs(): number;
-  /** Returns the milliseconds since the Unix epoch. An operator or NTP may step them. */
+  /** Returns the milliseconds since the Unix epoch. An operator or NTP may step this clock. */
   wallMs(): number;
   /**
-   * Returns the milliseconds for which the machine has been suspended since an arbitrary start, as far as
-   * `monotonicMs` does not count them. They never go backwards. `nowMs` is what `monotonicMs` returned just now.
+   * Returns the milliseconds for which the machine has been suspended since an arbitrary start and that `monotonicMs`
+   * did not count. The number never decreases. `nowMs` is a current reading of `monotonicMs`.
    */
   suspendedMs(nowMs: number): number;
   /**
-   * Calls `run` once, not before `afterMs`, and returns a function that cancels it. The timer does not keep the
+   * Calls `run` once, after `afterMs` or later. Returns a function that cancels the call. The timer does not keep the
    * process alive unless `keepAlive` is true.
    *
-   * Delays above 2^31-1 ms are cut to that, so callers read the clock again when they are called.
+   * Delays are cut to 2^31-1 ms, so callers must read the clock again when `run` is called.
    */
   schedule(afterMs: number, run: () => void, options?: { readonly keepAlive?: boolean }): () => void;
-  /** Calls `run` at the end of the current turn, after the promise continuations that are already due. */
+  /** Calls `run` in the current turn of the event loop, after all promise continuations that are due. */
   defer(run: () => void): void;
 }
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** The resolution of the uptime. To read it takes 3 µs, so it is read no more often. */
+/** Resolution of the uptime. Reading the uptime takes 3 µs, so it is read at most once per interval of this length. */
 const RESOLUTION_MS = 10;
 
 /**
- * Counts for how long the machine has been suspended: the uptime runs on meanwhile, the monotonic clock does not. A
- * suspend is counted within 20 ms of running again. Nothing else is ever counted, but for the resolution.
+ * Counts how long the machine has been suspended: the uptime continues during a suspend, the monotonic clock does not.
+ * A suspend is counted at most 20 ms after the machine resumes. Apart from the limited resolution, nothing else is
+ * counted.
  */
 export class SuspendCounter {
   readonly #uptimeMs: () => number;
   readonly #monotonicMs: () => number;
   #readAtMs = Number.NEGATIVE_INFINITY;
-  /** The time by which the uptime was ahead of the monotonic clock at first. */
+  /** How far the uptime was ahead of the monotonic clock at the first reading. */
   #firstAheadMs: number | undefined;
   #suspendedMs = 0;
 
@@ -53,14 +54,14 @@ export class SuspendCounter {
     this.#monotonicMs = monotonicMs;
   }
 
-  /** Returns the milliseconds counted so far, as an integer. `nowMs` is a reading of the monotonic clock. */
+  /** Returns the integer milliseconds counted so far. `nowMs` is a reading of the monotonic clock. */
   read(nowMs: number): number {
     if (nowMs - this.#readAtMs >= RESOLUTION_MS) this.#count(nowMs);
     return this.#suspendedMs;
   }
 
   /**
-   * The monotonic clock is read last. A process that is frozen in between then counts too little, until the next
+   * Reads the monotonic clock last. If the process freezes between both readings, too little is counted until the next
    * reading, and never too much.
    */
   #count(nowMs: number): void {
@@ -77,10 +78,10 @@ const suspends = new SuspendCounter(
 );
 
 /**
- * The process's own clock.
+ * The clock of this process.
  *
- * On Linux a suspend is seen by the uptime, which libuv reads from /proc/uptime. On macOS the monotonic clock is
- * `mach_continuous_time`, which runs through a suspend. On other systems only the wall clock sees one.
+ * On Linux a suspend is detected by the uptime, which libuv reads from /proc/uptime. On macOS the monotonic clock is
+ * `mach_continuous_time`, which continues during a suspend. On other systems only the wall clock reveals a suspend.
  */
 export const systemClock: Clock = Object.freeze({
   monotonicMs: (): number => performance.now(),
@@ -94,7 +95,7 @@ export const systemClock: Clock = Object.freeze({
   defer: (run: () => void): void => process.nextTick(run),
 });
 
-/** An instant is one reading of all clocks. Every step of the protocol works with one such reading. */
+/** One reading of all clocks. Every step of the protocol works with a single reading. */
 export interface Instant {
   readonly monotonicMs: number;
   readonly wallMs: number;

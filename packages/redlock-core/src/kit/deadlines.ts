@@ -1,6 +1,6 @@
 /**
- * The deadlines of the rounds under way share one timer. Nearly all rounds have the same timeout, so their deadlines
- * are due in the order in which the rounds started. One timer per round was a tenth of the client's cost of a lock.
+ * One timer serves the deadlines of all rounds under way. Nearly all rounds have the same timeout, so their deadlines
+ * are due in the order in which the rounds started. A timer per round took a tenth of the client's time for a lock.
  */
 import type { Clock } from "./clock.ts";
 
@@ -12,7 +12,7 @@ export interface Timed {
   onDeadline(): void;
 }
 
-/** The deadline of one owner, as an entry of `Deadlines`. Only the list changes the fields. */
+/** The deadline of one owner, as an entry of `Deadlines`, which alone changes the fields. */
 export class Deadline {
   readonly owner: Timed;
   dueMs = 0;
@@ -31,14 +31,14 @@ export class Deadlines {
   #first: Deadline | undefined;
   #last: Deadline | undefined;
   #cancel: (() => void) | undefined;
-  #isLeaving = false;
+  #isStopPlanned = false;
 
   constructor(clock: Clock, timeoutMs: number) {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Calls the owner of `deadline` after the timeout. Keeps the process alive until then. */
+  /** Calls the owner of `deadline` after the timeout. The running deadline keeps the process alive. */
   start(deadline: Deadline, nowMs: number = this.#clock.monotonicMs()): void {
     deadline.dueMs = nowMs + this.#timeoutMs;
     deadline.isRunning = true;
@@ -46,7 +46,7 @@ export class Deadlines {
     if (this.#last === undefined) this.#first = deadline;
     else this.#last.later = deadline;
     this.#last = deadline;
-    this.#arm(nowMs);
+    this.#startTimer(nowMs);
   }
 
   /** Stops a deadline. Does nothing if the deadline is not running. */
@@ -59,14 +59,14 @@ export class Deadlines {
     else deadline.later.earlier = deadline.earlier;
     deadline.earlier = undefined;
     deadline.later = undefined;
-    if (this.#first !== undefined || this.#isLeaving || this.#cancel === undefined) return;
-    // The next round is likely to start in the same turn, so the timer is cancelled at its end.
-    this.#isLeaving = true;
+    if (this.#first !== undefined || this.#isStopPlanned || this.#cancel === undefined) return;
+    // The next round probably starts in the same turn, so the timer is not cancelled until the end of the turn.
+    this.#isStopPlanned = true;
     this.#clock.defer(this.#onTurnEnd);
   }
 
   readonly #onTurnEnd = (): void => {
-    this.#isLeaving = false;
+    this.#isStopPlanned = false;
     if (this.#first !== undefined) return;
     this.#cancel?.();
     this.#cancel = undefined;
@@ -80,14 +80,14 @@ export class Deadlines {
       this.stop(due);
       due.owner.onDeadline();
     }
-    this.#arm(nowMs);
+    this.#startTimer(nowMs);
   };
 
   /**
-   * Arms the timer for the first deadline. A round that starts when another round ends must not postpone earlier
-   * deadlines.
+   * Starts the timer for the first deadline. A running timer is kept, so that a new deadline does not postpone an
+   * earlier one.
    */
-  #arm(nowMs: number): void {
+  #startTimer(nowMs: number): void {
     if (this.#cancel !== undefined || this.#first === undefined) return;
     this.#cancel = this.#clock.schedule(this.#first.dueMs - nowMs, this.#onTimer, KEEP_ALIVE);
   }

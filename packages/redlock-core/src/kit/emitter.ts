@@ -1,25 +1,25 @@
 /**
- * Events are for the listeners of one object, by its `on()`; channels of `node:diagnostics_channel` are for whoever
- * watches the whole process. Messages are built only if somebody listens.
+ * Events for the listeners of one object, added with `on()`, and channels of `node:diagnostics_channel` for subscribers
+ * in the whole process. A message is only built if it has a listener.
  *
- * A listener that throws, or an async one that rejects, breaks nothing: the listeners of the event `error` are told.
- * Where there is no such event, or one of these listeners fails, the process emits a warning. An error of a channel's
- * subscriber becomes an uncaught exception, because Node handles it so.
+ * A listener that throws, or an async listener that rejects, breaks nothing: its error is passed to the listeners of
+ * the event `error`. If there is no such event, or a listener of `error` fails, the process emits a warning. If a
+ * channel's subscriber throws, Node turns the error into an uncaught exception.
  */
 import { type Channel, channel, type TracingChannel, tracingChannel } from "node:diagnostics_channel";
 import { type Check, callback, choice } from "./schema/check.ts";
 import { messageOf } from "./thrown.ts";
 
-/** A list of every name of a kind; the compiler finds one that is left out. */
-export type Known<Kind> = Readonly<Record<keyof Kind, true>>;
+/** An object with every key of a type. The compiler finds a key that is left out. */
+export type AllNames<Kind> = Readonly<Record<keyof Kind, true>>;
 
 const LISTENER = callback();
 
-/** The channels of a package, named by a prefix and the name of the message: `x.redlock.acquire`. */
+/** The channels of a package. The name of a channel is a prefix and the name of the message: `x.redlock.acquire`. */
 export class Channels<Messages extends object> {
   readonly #channels: Readonly<Record<keyof Messages, Channel>>;
 
-  constructor(prefix: string, names: Known<Messages>) {
+  constructor(prefix: string, names: AllNames<Messages>) {
     const entries = Object.keys(names).map((name) => [name, channel(`${prefix}.${name}`)]);
     this.#channels = Object.fromEntries(entries) as Record<keyof Messages, Channel>;
   }
@@ -34,10 +34,11 @@ export class Channels<Messages extends object> {
 }
 
 /**
- * A call that begins and ends, for tools that draw spans: Node's `TracingChannel`, whose name has a colon, such as
- * `x.redlock:acquire`. It keeps the asynchronous context, so that a span has its parent.
+ * Traces calls for tools that draw spans, with Node's `TracingChannel`. The name contains a colon, such as
+ * `x.redlock:acquire`. The channel keeps the asynchronous context, so that a span finds its parent.
  *
- * Ask `isHeard` first, and `bind` the call: a function that has a closure allocates for it, traced or not.
+ * Check `isHeard` first, and pass a bound function: a function that contains a closure allocates memory for the closure
+ * even if it is not traced.
  */
 export class Traced<Facts extends object> {
   readonly #channel: TracingChannel<unknown, Facts>;
@@ -50,7 +51,10 @@ export class Traced<Facts extends object> {
     return this.#channel.hasSubscribers;
   }
 
-  /** Calls and tells of it. `facts` is the same object in all messages of the call; Node adds `result` or `error`. */
+  /**
+   * Runs the call and publishes its messages. All messages of the call contain the same object `facts`, to which Node
+   * adds `result` or `error`.
+   */
   run<Result>(facts: Facts, call: () => Promise<Result>): Promise<Result> {
     return this.#channel.tracePromise(call, facts);
   }
@@ -64,14 +68,14 @@ export class Emitter<Events extends object> {
   readonly #error: keyof Events | undefined;
   readonly #channels: Channels<Events> | undefined;
 
-  /** What is told goes to `channels`, too, if they are given. */
-  constructor(names: Known<Events>, channels?: Channels<Events>) {
+  /** `channels`: also receive every event. Default: none. */
+  constructor(names: AllNames<Events>, channels?: Channels<Events>) {
     this.#name = choice(Object.keys(names));
     this.#error = "error" in names ? ("error" as keyof Events) : undefined;
     this.#channels = channels;
   }
 
-  /** Adds a listener, and returns a function that removes it. A listener that is added twice is called twice. */
+  /** Adds a listener and returns a function that removes it. A listener that is added twice is called twice. */
   on<Name extends keyof Events>(name: Name, listener: (payload: Events[Name]) => unknown): () => void {
     this.#name.of("event", name);
     LISTENER.of("listener", listener);
@@ -83,17 +87,17 @@ export class Emitter<Events extends object> {
     };
   }
 
-  /** Tells whether anybody listens, which spares a caller what a message would cost that nobody would get. */
+  /** Reports whether an event has a listener or subscriber, so that a caller need not build a message in vain. */
   isHeard(name: keyof Events): boolean {
     return (this.#listeners.get(name)?.size ?? 0) > 0 || this.#channels?.isHeard(name) === true;
   }
 
-  /** Tells all listeners; `message` is only called if there are any. */
+  /** Builds the event with `message` and notifies all listeners. Does nothing if there are none. */
   tell<Name extends keyof Events>(name: Name, message: () => Events[Name]): void {
     if (this.isHeard(name)) this.emit(name, message());
   }
 
-  /** Tells all listeners what is at hand anyway. */
+  /** Notifies all listeners of an event that exists already. */
   emit<Name extends keyof Events>(name: Name, payload: Events[Name]): void {
     this.#channels?.publish(name, () => payload);
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
@@ -110,7 +114,7 @@ export class Emitter<Events extends object> {
   }
 }
 
-/** Calls a function of the user's. What it throws or rejects with goes to `onError`, by default as a warning. */
+/** Calls a function of the user. Its error or rejection is passed to `onError`, which by default emits a warning. */
 export function callQuietly(call: () => unknown, onError: (error: unknown) => void = (error) => warn(error)): void {
   try {
     const result = call();
@@ -120,7 +124,7 @@ export function callQuietly(call: () => unknown, onError: (error: unknown) => vo
   }
 }
 
-/** Lets the process emit a warning about a failure that nobody else would be told of. */
+/** Emits a warning of the process about a failure that would otherwise remain unnoticed. */
 export function warn(error: unknown, code = "X_LISTENER"): void {
   process.emitWarning(error instanceof Error ? error : messageOf(error), { code });
 }

@@ -1,4 +1,4 @@
-/** Counts what has begun and not ended, for a caller that must wait for the end of all. */
+/** Counts operations under way, for callers that wait until all have ended. */
 export class InFlight {
   #count = 0;
   #waiting: (() => void)[] = [];
@@ -17,7 +17,7 @@ export class InFlight {
     for (const wake of this.#waiting.splice(0)) wake();
   }
 
-  /** Counts `work` as long as it is under way; it must not reject. */
+  /** Counts `work` until it settles. `work` must not reject. */
   follow(work: Promise<unknown>): void {
     this.begin();
     void work.then(() => this.end());

@@ -1,26 +1,24 @@
-/** The port to randomness: a simulator passes in a seeded one. No other file of the package draws random numbers. */
+/** The port to randomness; a simulator passes in a seeded one. No other file of the package draws random numbers. */
 import { randomFillSync } from "node:crypto";
 
 export interface Random {
-  /**
-   * Returns a fresh token: 20 random bytes as 40 hex digits, as Redis' page asks for ("20 bytes from /dev/urandom").
-   */
+  /** Returns a new token: 20 random bytes as 40 hex digits, as Redis' page demands ("20 bytes from /dev/urandom"). */
   token(): string;
-  /** Returns a number that is uniform in [0, 1). */
+  /** Returns a number, uniformly distributed in [0, 1). */
   fraction(): number;
 }
 
 const TOKEN_BYTES = 20;
 
 /**
- * One call into OpenSSL serves many tokens. One call for each token is 11 to 12 % of the CPU time of libraries that
- * make it.
+ * Random bytes for 200 tokens, filled by one call of OpenSSL. In libraries with one call per token, these calls take 11
+ * to 12 % of the CPU time.
  */
 const pool = Buffer.alloc(TOKEN_BYTES * 200);
 let used = pool.length;
 
 /**
- * A few tokens become text in one call. They share its memory as long as one of them is kept, so these are not many.
+ * Several tokens are converted to text together. Each of them keeps the whole text in memory, so the number is small.
  */
 const PORTION_BYTES = TOKEN_BYTES * 10;
 let portion = "";

@@ -1,10 +1,10 @@
-/**
- * Waits in this file end by an `AbortSignal` or a deadline. Every listener and timer is taken away again, however the
- * wait ends.
- */
+/** Waits that an `AbortSignal` or a deadline can end. However a wait ends, its listener and its timer are removed. */
 import type { Clock } from "./clock.ts";
 
-/** Each signal gets one listener, however many calls wait for it: a shutdown signal of fifty calls is no leak. */
+/**
+ * The callbacks of one signal. Any number of calls share a single listener, so that a shutdown signal that is passed to
+ * fifty calls does not look like a memory leak.
+ */
 interface Fan {
   readonly runs: Set<() => void>;
   readonly onAborted: () => void;
@@ -13,12 +13,12 @@ interface Fan {
 const fans = new WeakMap<AbortSignal, Fan>();
 
 /**
- * Calls `run` when the signal aborts, and returns a function that stops that. The last caller to go takes the
- * listener with it.
+ * Calls `run` when the signal aborts. Returns a function that cancels the call. The listener is removed together with
+ * the last callback.
  */
 export function onAbort(signal: AbortSignal, run: () => void): () => void {
   const fan = fans.get(signal) ?? listen(signal);
-  // A function of its own, so that the same `run` may wait twice.
+  // A new function per call, so that the same `run` can be registered twice.
   const each = (): void => run();
   fan.runs.add(each);
   return () => {
@@ -29,7 +29,7 @@ export function onAbort(signal: AbortSignal, run: () => void): () => void {
   };
 }
 
-/** Calls `run` when `signal` aborts, or now if it has. Returns a function that stops listening. */
+/** Calls `run` when `signal` aborts, or immediately if it has aborted. Returns a function that cancels the call. */
 export function whenAborted(signal: AbortSignal, run: () => void): () => void {
   if (!signal.aborted) return onAbort(signal, run);
   run();
@@ -57,8 +57,8 @@ export interface LinkedSignal {
 }
 
 /**
- * Returns a signal that aborts with the first of `sources`. Unlike `AbortSignal.any`, it leaves nothing on a
- * long-lived source once unlinked.
+ * Returns a signal that aborts with the first of `sources`. Unlike a signal of `AbortSignal.any`, it leaves nothing
+ * behind on a long-lived source once unlinked.
  */
 export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): LinkedSignal {
   const controller = new AbortController();
@@ -77,8 +77,8 @@ export function linkSignals(...sources: readonly (AbortSignal | undefined)[]): L
 }
 
 /**
- * Resolves after `ms`, and rejects with `signal.reason` as soon as the signal aborts. The wait does not keep the
- * process alive unless `keepAlive` is true.
+ * Resolves after `ms`. Rejects with `signal.reason` as soon as the signal aborts. The wait does not keep the process
+ * alive unless `keepAlive` is true.
  */
 export function sleep(
   clock: Clock,
@@ -107,8 +107,8 @@ export function sleep(
 }
 
 /**
- * Does `work` now, and again so long after each end, until the function that it returns is called. What fails is done
- * again the next time. The timer does not keep the process alive.
+ * Runs `work` now, and again `everyMs` after each end, until the returned function is called. Failures of `work` are
+ * ignored. The timer does not keep the process alive.
  */
 export function repeat(clock: Clock, everyMs: number, work: () => Promise<void>): () => void {
   let cancel: () => void = () => undefined;
@@ -117,7 +117,7 @@ export function repeat(clock: Clock, everyMs: number, work: () => Promise<void>)
     try {
       await work();
     } catch {
-      // Whoever wants to know tells of it in `work`.
+      // A failure that matters must be reported by `work`.
     }
     if (!isStopped) cancel = clock.schedule(everyMs, () => void run());
   };
@@ -128,7 +128,10 @@ export function repeat(clock: Clock, everyMs: number, work: () => Promise<void>)
   };
 }
 
-/** Settles as `promise` does, or rejects with `signal.reason`. A later rejection of `promise` is ignored. */
+/**
+ * Settles like `promise`, or rejects with `signal.reason` when the signal aborts. A later rejection of `promise` is
+ * ignored.
+ */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) {
@@ -151,8 +154,8 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
 }
 
 /**
- * Settles as `promise` does, or rejects with `otherwise` when the time is over. What the promise brings later is given
- * to `late`.
+ * Settles like `promise`, or rejects with the message `otherwise` after `timeoutMs`. If the promise resolves later, its
+ * value is passed to `late`.
  */
 export async function inTime<Value>(
   clock: Clock,
@@ -190,13 +193,16 @@ const NO_HANDLE = (): void => undefined;
 let newResolve: (value: never) => void = NO_HANDLE;
 let newReject: (reason: unknown) => void = NO_HANDLE;
 
-/** A new promise calls this at once, so one function serves all of them, where each would need a closure of its own. */
+/**
+ * The executor of all promises. `Promise` calls it synchronously, so a single function can serve all promises. A
+ * closure per promise would cost memory.
+ */
 const noteHandles = (resolve: (value: never) => void, reject: (reason: unknown) => void): void => {
   newResolve = resolve;
   newReject = reject;
 };
 
-/** Does what `Promise.withResolvers` does, which Node 20 does not have. */
+/** Implements `Promise.withResolvers`, which Node 20 lacks. */
 export function deferred<T>(): Deferred<T> {
   const promise = new Promise<T>(noteHandles);
   const made = { promise, resolve: newResolve as (value: T) => void, reject: newReject };

@@ -1,11 +1,13 @@
-/** Pure: what was thrown, which may be anything. */
+/** Pure: handles thrown values, which may be of any type. */
 
-/** Returns it as it is if it is an error, and otherwise one that says it. */
+/** Returns an error unchanged. Wraps any other value in an error with its message. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Returns what it says. An object without a prototype says nothing, and would throw another error. */
+/**
+ * Returns the message of a thrown value. Never throws, even for an object without a prototype, which has no `toString`.
+ */
 export function messageOf(thrown: unknown): string {
   if (thrown instanceof Error) return thrown.message;
   try {

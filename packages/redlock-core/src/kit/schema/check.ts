@@ -1,27 +1,30 @@
 /**
- * Pure: what an option or an argument may be. A check states its rule once, for the message and the reference.
- * `undefined` means "left out"; null is a value like any other, which no check accepts.
+ * Pure: rules for the values of options and arguments. A check states its rule once, for both error messages and the
+ * reference. `undefined` means that an option was left out. Null is an ordinary value, which no check accepts.
  */
 import { kindOf, show } from "./show.ts";
 
-/** An option of a schema. A `Check` is an option that must be given. */
+/** An option of a schema. A `Check` itself is an option without a default that may not be left out. */
 export interface Option<Value> {
-  /** What the value must be, as the message says it: `an integer from 1 to 31 (ms)`. */
+  /** Describes the allowed values for error messages: `an integer from 1 to 31 (ms)`. */
   readonly rule: string;
-  /** The value that is taken for an option that is left out. */
+  /** Value of an option that is left out. */
   readonly fallback: Value | undefined;
   /** Returns the value or its default. Throws `TypeError` or `RangeError` with name, rule and value. */
   of(name: string, given: unknown): Value;
 }
 
-/** The kind of error that a value is refused with; undefined if it is accepted. */
+/** Kind of error for a refused value. Undefined if the value is accepted. */
 export type Fault = "type" | "range" | undefined;
 
 export interface CheckParts {
   readonly rule: string;
-  /** Finds the fault of a value. It may throw what it likes for a hostile object, which is then of the wrong type. */
+  /**
+   * Finds the fault of a value. If the function throws, as it may on a hostile object, the value counts as a wrong
+   * type.
+   */
   readonly faultOf: (value: unknown) => Fault;
-  /** Shows a value in the message. Default: the function `show`. */
+  /** Formats a value for the message. Default: the function `show`. */
   readonly show?: (value: unknown) => string;
 }
 
@@ -73,14 +76,13 @@ export class Check<Value> implements Option<Value> {
 
 interface Range {
   readonly min: number;
-  /** The largest value that is accepted. Default: no limit. */
+  /** Largest accepted value. Default: no limit. */
   readonly max?: number;
   readonly unit?: string;
 }
 
 /**
- * Checks an integer. `unit` is "ms" by default; with "" the integer is a count. With `orInfinity` a caller can also
- * say "for ever".
+ * Checks an integer. `unit` is "ms" by default; "" means a count. With `orInfinity` the check also accepts Infinity.
  */
 export function integer({
   unit = "ms",
@@ -106,14 +108,14 @@ function isIn(value: number, { min, max = Number.POSITIVE_INFINITY }: Range): bo
   return value >= min && value <= max;
 }
 
-/** Checks a text. `min` is 0 by default; both `min` and `max` count UTF-16 units. */
+/** Checks a string. Both `min` (default 0) and `max` count UTF-16 units. */
 export function text({ min = 0, max }: { readonly min?: number; readonly max?: number } = {}): Check<string> {
   const rule =
     max === undefined ? `a ${min === 0 ? "" : "non-empty "}string` : `a string of ${min} to ${max} characters`;
   return textLike(rule, ({ length }) => isIn(length, max === undefined ? { min } : { min, max }));
 }
 
-/** Checks a text of some form; `rule` says which. */
+/** Checks the form of a string. `rule` describes the form. */
 export function textLike(rule: string, isRight: (text: string) => boolean): Check<string> {
   return primitive("string", rule, isRight);
 }
@@ -124,7 +126,10 @@ export function choice<const Choice extends string>(choices: readonly Choice[]):
   return primitive("string", listed(quoted, "or"), (value: Choice) => set.has(value));
 }
 
-/** Checks a string or a number: one of the other type has the wrong type, and one that is not right the wrong value. */
+/**
+ * Checks a string or a number. A value of another type has a type fault; a value refused by `isRight` has a range
+ * fault.
+ */
 function primitive<Value extends string | number>(
   type: "string" | "number",
   rule: string,
@@ -141,17 +146,17 @@ function primitive<Value extends string | number>(
 
 export const boolean: Check<boolean> = ofType("a boolean", (value) => typeof value === "boolean");
 
-/** Checks a function. What it takes and returns is not known before it is called. */
+/** Checks a function. Its parameters and result cannot be checked before it is called. */
 export function callback<Fn>(rule = "a function"): Check<Fn> {
   return ofType(rule, (value) => typeof value === "function");
 }
 
-/** Checks a value that either has the right type or has not. */
+/** Checks a value whose only possible fault is its type. */
 function ofType<Value>(rule: string, isRight: (value: unknown) => boolean, shown = show): Check<Value> {
   return new Check({ rule, faultOf: (value) => (isRight(value) ? undefined : "type"), show: shown });
 }
 
-/** Checks an object of the caller's own that has these functions. */
+/** Checks that a caller's object has these functions. */
 export function objectWith<Value extends object>(members: readonly (keyof Value & string)[]): Check<Value> {
   return shaped(`an object with the functions ${listed(members, "and")}`, (value) =>
     members.every((member) => typeof value[member] === "function"),
@@ -159,8 +164,8 @@ export function objectWith<Value extends object>(members: readonly (keyof Value 
 }
 
 /**
- * Checks an object that is known by what it has, because there may be two copies of a package in one program.
- * Messages show no more than its kind.
+ * Checks an object by its members instead of `instanceof`, because a program may contain two copies of a package. Error
+ * messages only show the kind of the object.
  */
 export function shaped<Value>(
   rule: string,
@@ -171,13 +176,16 @@ export function shaped<Value>(
   return ofType(rule, (value) => isObject(value) && isRight(value), kindOf);
 }
 
-/** Checks an abort signal by reading it. A value that only inherits from `AbortSignal` throws then, and is refused. */
+/**
+ * Checks an abort signal by reading it. An object that only inherits from `AbortSignal` throws when read, and is
+ * refused.
+ */
 export const abortSignal: Check<AbortSignal> = ofType(
   "an AbortSignal",
   (value) => value instanceof AbortSignal && typeof value.aborted === "boolean",
 );
 
-/** Checks a list of values, which are not copied. */
+/** Checks an array by its elements. The array is not copied. */
 export function listOf<Value>(rule: string, element: Check<Value>): Check<readonly Value[]> {
   return ofType(rule, (value) => Array.isArray(value) && value.every((each) => element.accepts(each)));
 }
@@ -189,7 +197,7 @@ export const textsAndNumbers: Check<readonly (string | number)[]> = listOf(
   ofType("a string or a number", (value) => typeof value === "string" || typeof value === "number"),
 );
 
-/** Joins the items to a text such as `a, b and c`. */
+/** Joins the items to a list such as `a, b and c`. */
 function listed(items: readonly string[], word: "and" | "or"): string {
   return items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")} ${word} ${items.at(-1)}`;
 }

@@ -1,6 +1,6 @@
 /**
- * Pure: the options of one function: their names, rules and defaults. Each option is read once, and no name is
- * ignored. What two options must be to each other is checked beside the schema.
+ * Pure: the names, rules and defaults of one function's options. Each option is read exactly once, and an unknown name
+ * is an error. Relations between two options are checked next to the schema.
  */
 import type { Option } from "./check.ts";
 import { kindOf, show } from "./show.ts";
@@ -8,17 +8,16 @@ import { kindOf, show } from "./show.ts";
 type Shape = Readonly<Record<string, Option<unknown>>>;
 
 /**
- * The shape that fits a documented interface of options. The compiler finds a name that is missing, too much, or of
- * another type.
+ * The shape for a documented interface of options. The compiler finds missing names, superfluous names and wrong types.
  */
 export type ShapeOf<Options> = { readonly [Name in keyof Options]-?: Option<Options[Name]> };
 
-/** The options in force. */
+/** Options after checking, with defaults filled in. */
 export type Resolved<Of extends Shape> = {
   readonly [Name in keyof Of]: Of[Name] extends Option<infer Value> ? Value : never;
 };
 
-/** Options of which each is there. Only those of `Unset` may be undefined, because they have no default. */
+/** Options that are all present. Only the options named in `Unset` may be undefined, because they have no default. */
 export type Complete<Options, Unset extends keyof Options = never> = {
   readonly [Name in Exclude<keyof Options, Unset>]: NonNullable<Options[Name]>;
 } & { readonly [Name in Unset]: Options[Name] | undefined };
@@ -28,7 +27,7 @@ export class Schema<Of extends Shape> {
   readonly names: readonly (keyof Of & string)[];
   readonly #hint: (name: string) => string | undefined;
 
-  /** Makes a schema. `hint` returns what to say of a name that is not known here, but elsewhere. */
+  /** `hint` returns a helpful message for a name that is unknown here but valid elsewhere. */
   constructor(shape: Of, hint: (name: string) => string | undefined = () => undefined) {
     this.shape = Object.freeze(Object.assign(Object.create(null) as Of, shape));
     this.names = Object.keys(shape);
@@ -36,30 +35,30 @@ export class Schema<Of extends Shape> {
   }
 
   /**
-   * Returns the options complete and frozen. `path` names the option that these are inside of. Throws `TypeError` and
-   * `RangeError` with name, rule and value.
+   * Returns all options with their defaults, as a frozen object. `path` names the option that contains these options.
+   * Throws `TypeError` or `RangeError` with name, rule and value.
    */
   resolve(given: unknown, path = ""): Resolved<Of> {
     this.checkNames(given, path);
     return this.pick(given, path);
   }
 
-  /** Returns the options of this schema from an object that may have others. */
+  /** Returns the options of this schema from an object that may contain further options. */
   pick(given: object, path = ""): Resolved<Of> {
     const resolved: Record<string, unknown> = {};
     for (const name of this.names) resolved[name] = this.#read(given, name, path);
     return Object.freeze(resolved) as Resolved<Of>;
   }
 
-  /** Returns this schema as an option of another schema, which may be left out as a whole. */
+  /** Returns this schema as an option of another schema. The option may be left out; the inner defaults then apply. */
   inside(): Option<Resolved<Of>> {
     const of = (name: string, given: unknown): Resolved<Of> => this.resolve(given === undefined ? {} : given, name);
     return { rule: "an object", fallback: undefined, of };
   }
 
   /**
-   * Checks the names only. Together with `get` it serves calls that must cost nothing: neither allocates where
-   * nothing is wrong.
+   * Checks the names only. Together with `get` this method serves calls on hot paths: neither allocates memory if the
+   * options are valid.
    */
   checkNames(given: unknown, path = ""): asserts given is object {
     const unknown = this.#unknownIn(given, path);
@@ -78,7 +77,8 @@ export class Schema<Of extends Shape> {
   #unknownIn(given: unknown, path: string): string | undefined {
     const what = path === "" ? "options" : path;
     try {
-      // An array, a URL or a signal has no names that could tell that it is in the wrong place.
+      // Arrays, URLs and signals usually have no own names that would reveal the mistake, so only plain objects are
+      // accepted.
       if (Object.prototype.toString.call(given) === "[object Object]") {
         const options = given as object;
         for (const name in options) if (!(name in this.shape) && Object.hasOwn(options, name)) return name;
@@ -107,8 +107,8 @@ function unreadable(name: string, cause: unknown): TypeError {
 }
 
 /**
- * Returns the one of `names` that differs least from `name`, in no more than a third of its letters; case does not
- * count. The result is undefined if none is so near.
+ * Returns the name most similar to `name`, ignoring case. Undefined if all names differ in more than a third of their
+ * letters.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const [best] = names
@@ -123,7 +123,7 @@ function tolerance(known: string): number {
   return Math.max(1, Math.floor(known.length / 3));
 }
 
-/** Letters to add, take out or change (Levenshtein). */
+/** Returns the number of letters to add, remove or replace (Levenshtein distance). */
 function distance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, index) => index);
   for (let index = 0; index < from.length; index += 1) {

@@ -1,18 +1,18 @@
 /**
- * Pure: what a message says of a value. It never throws, is short whatever it is given, and shows nothing that may be
- * a secret.
+ * Pure: formats values for error messages. These functions never throw, return short texts, and show nothing that may
+ * be a secret.
  */
 
-/** The largest number of characters of a text that is shown. */
+/** Longest text that is shown, in UTF-16 units. */
 const LONGEST_TEXT = 40;
 const LONGEST_NAME = 100;
 
-/** URLs, `user:password`, `key=value` and encoded text may have a secret in them. */
+/** Matches URLs, `user:password`, `key=value` and encoded text, all of which may contain a secret. */
 const MAY_BE_SECRET = /[:=%\\]|\/\/|.@/s;
 
 const CLASS_NAME = /^[A-Z][\w$]{0,39}$/;
 
-/** Shows a value that was refused. */
+/** Formats a refused value. */
 export function show(value: unknown): string {
   if (typeof value === "string" && value.length <= LONGEST_TEXT && !MAY_BE_SECRET.test(value)) {
     return JSON.stringify(value);
@@ -20,7 +20,10 @@ export function show(value: unknown): string {
   return kindOf(value);
 }
 
-/** Shows a value that was refused where a connection may stand, so that each text may be a URL or a password. */
+/**
+ * Formats a refused value that may be a connection. Strings are not shown, because any of them may be a URL or a
+ * password.
+ */
 export function kindOf(value: unknown): string {
   switch (typeof value) {
     case "string":
@@ -40,8 +43,8 @@ export function kindOf(value: unknown): string {
 }
 
 /**
- * Shows a name that users give, such as a resource. It is shown as it is, but not all of a long one, and no URL that
- * may have a password.
+ * Formats a name given by users, such as a resource. Long names are shortened. A name that looks like a URL with a
+ * password is not shown.
  */
 export function quote(name: string): string {
   const colon = name.indexOf(":");
