@@ -76,7 +76,7 @@ describe("checkLockKey", () => {
 
   it("names the resource whose fence it would be", () => {
     expect(() => checkLockKey("{a}b}")).toThrow(
-      'key of a resource must not be another one in braces: it has the fence of "a}b", got "{a}b}"',
+      'key of a resource must not be another one in braces: it shares the fence of "a}b", got "{a}b}"',
     );
   });
 

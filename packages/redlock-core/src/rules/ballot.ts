@@ -1,26 +1,26 @@
 /**
- * Pure: the fencing token that a client proposes.
+ * Pure: computes the fencing token that a client proposes.
  *
- * Every attempt proposes one number to all nodes; a node grants it only if it is above the last one that it granted.
- * Any two grants share a node, which accepted both in increasing order. So tokens increase with one round trip,
- * whatever the clocks do.
+ * Every attempt proposes the same number to all nodes. A node grants the number only if it is above all numbers that
+ * the node has granted before. Any two granted attempts share at least one node, which accepted their numbers in
+ * increasing order. So tokens increase even if clocks are wrong, and need no further round trip.
  *
- * The clock only makes a first guess that is likely to be above.
+ * The clock only provides a first guess that is probably above all earlier numbers.
  */
 
 /**
- * Ballots count microseconds. A process keeps these low digits for itself, so that two processes rarely propose the
- * same number.
+ * Ballots count microseconds. Each process reserves fixed low digits for itself, so that two processes rarely propose
+ * the same number.
  */
 export const DIGITS_PER_PROCESS = 1_000;
 
-/** A node refuses a ballot that is further than this ahead of its own time and of its stored token. */
+/** A node refuses a ballot that is more than this ahead of both its own clock and its stored token. */
 export const CLAMP_US = 500_000;
 
 /**
- * Returns the next ballot: above everything seen for the resource, and near the (corrected) wall clock. It is at most
- * 2^53 - 1 until the year 2255.
- * @throws if the number is larger, because it would lose its last digit.
+ * Returns the next ballot: above every number seen for the resource, and close to the corrected wall clock. Until the
+ * year 2255 it is at most 2^53 - 1.
+ * @throws if the number is larger, because its last digit would be rounded.
  */
 export function nextBallot(input: {
   readonly lastSeen: number;

@@ -1,52 +1,56 @@
-/** Pure: the keys of a resource on each node, and where a Redis Cluster puts them. */
+/** Pure: computes the keys of a resource on each node, and their hash slot in a Redis Cluster. */
 
 import { quote } from "../kit/schema/show.ts";
 
-/** The keys that belong to a node rather than to a lock; scripts/batch.lua.ts says what they hold. */
+/** Keys that belong to a node instead of a lock. Their content is described in scripts/batch.lua.ts. */
 interface NodeKeys {
   readonly hash: string;
   readonly waiting: string;
   readonly lastNumber: string;
 }
 
-const ofNode = (beside: string): NodeKeys => ({
-  hash: `${beside}:node`,
-  waiting: `${beside}:node:waiting`,
-  lastNumber: `${beside}:node:last`,
+const nodeKeysWithPrefix = (prefix: string): NodeKeys => ({
+  hash: `${prefix}:node`,
+  waiting: `${prefix}:node:waiting`,
+  lastNumber: `${prefix}:node:last`,
 });
 
 /**
- * The keyPrefix is not put before these keys. `app:` with the resource `a`, and `app:a` without a prefix, are one
- * lock, so its fencing tokens must be counted in one place. The clients of a node trust each other.
+ * These keys never start with the keyPrefix. The resource `a` with the keyPrefix `app:` and the resource `app:a`
+ * without a keyPrefix are the same lock, so their fencing tokens must come from the same counter. All clients of a node
+ * trust each other.
  */
-export const NODE_KEYS: NodeKeys = ofNode("{x}");
-const ofSlots = new Map<number, NodeKeys>();
+export const NODE_KEYS: NodeKeys = nodeKeysWithPrefix("{x}");
+const keysBySlot = new Map<number, NodeKeys>();
 
-/** Returns the node's keys; in a Cluster they lie beside the locks of the slot. */
+/** Returns the node's keys. In a Cluster every hash slot has its own keys, next to the locks of the slot. */
 export function nodeKeysOf(slot: number | undefined): NodeKeys {
   if (slot === undefined) return NODE_KEYS;
-  let keys = ofSlots.get(slot);
+  let keys = keysBySlot.get(slot);
   if (keys === undefined) {
     let n = 0;
     while (slotOf(n.toString(36)) !== slot) n += 1;
-    keys = ofNode(`{${n.toString(36)}}:x`);
-    ofSlots.set(slot, keys);
+    keys = nodeKeysWithPrefix(`{${n.toString(36)}}:x`);
+    keysBySlot.set(slot, keys);
   }
   return keys;
 }
 
-/** The start of the keys that hold the names of clients. */
+/** Prefix of the keys that store the names of clients. */
 export const CLIENT_KEYS = "{x}:client:";
 
-/** Returns the key of the name of a client, see rounds/client-name.ts. */
+/** Returns the key that stores the name of a client, see rounds/client-name.ts. */
 export function clientKeyOf(client: string): string {
   return CLIENT_KEYS + client;
 }
 
-/** `check()` writes this key to see whether a node can be written to. No lock may have a name like it. */
+/** Key that `check()` writes to find out whether a node accepts writes. No lock may have this key. */
 export const PROBE_KEY = "{x}:probe:node";
 
-/** Returns the keys of a lock that is never taken. Users have the same rights to them as to those of other locks. */
+/**
+ * Returns the keys of a lock that is never acquired. Users need the same rights to these keys as to the keys of other
+ * locks.
+ */
 export function probeKeysOf(keyPrefix: string): readonly string[] {
   const lockKey = lockKeyOf(keyPrefix, "x:probe");
   return [lockKey, sideKeyOf(lockKey, WAITERS)];
@@ -57,8 +61,8 @@ export const NOTE = "note";
 export const FENCE = "fence";
 
 /**
- * The names of all keys beside locks, in this package and its siblings. A side key ends with a colon and one of these
- * names, so no lock may have such a key. The names of a scheduler have its prefix before them.
+ * Names of all side keys in this package and its siblings. A side key ends with a colon and one of these names, so the
+ * key of a lock must not end in this way. A scheduler puts its own prefix before the name.
  */
 export const SIDE_KEY_NAMES: readonly string[] = [
   ...[FENCE, WAITERS, NOTE, "claim", "node", "node:waiting", "node:last"],
@@ -69,52 +73,45 @@ export const SIDE_KEY_NAMES: readonly string[] = [
   ...["register", "mailbox", "history", "newest"],
 ];
 
-/** The ends of the keys that are no lock's. */
+/** Endings that the key of a lock must not have. */
 export const RESERVED_ENDINGS: readonly string[] = SIDE_KEY_NAMES.map((name) => `:${name}`);
 
-/**
- * Returns the lock's own key: a plain string key named like the resource, as every Redlock implementation writes it.
- */
+/** Returns the lock's own key: a string key named like the resource, as in every implementation of Redlock. */
 export function lockKeyOf(keyPrefix: string, resource: string): string {
   return keyPrefix + resource;
 }
 
 /**
- * Throws `RangeError` for the key of a resource that would share a key with another lock. scripts/embedded.lua.ts has
+ * Throws `RangeError` if the key of a resource would collide with a key of another lock. scripts/embedded.lua.ts has
  * the same rules.
  */
 export function checkLockKey(lockKey: string): void {
   if (!lockKey.includes("}")) return;
   const ending = RESERVED_ENDINGS.find((each) => lockKey.endsWith(each));
   if (ending !== undefined) {
-    throw new RangeError(
-      `key of a resource must not be that of something beside a lock (…}${ending}), got ${quote(lockKey)}`,
-    );
+    throw new RangeError(`key of a resource must not end like a side key (…}${ending}), got ${quote(lockKey)}`);
   }
   if (lockKey.startsWith(CLIENT_KEYS)) {
-    throw new RangeError(`key of a resource must not be that of a client (${CLIENT_KEYS}…), got ${quote(lockKey)}`);
+    throw new RangeError(`key of a resource must not be the key of a client (${CLIENT_KEYS}…), got ${quote(lockKey)}`);
   }
   if (isOtherInBraces(lockKey)) {
     throw new RangeError(
-      `key of a resource must not be another one in braces: it has the fence of ${quote(lockKey.slice(1, -1))}, got ${quote(lockKey)}`,
+      `key of a resource must not be another one in braces: it shares the fence of ${quote(lockKey.slice(1, -1))}, got ${quote(lockKey)}`,
     );
   }
 }
 
-/** Tells whether the key has the same side keys as another one: that without its braces. */
+/** Reports whether the key is another key in braces. Both keys would have the same side keys. */
 export function isOtherInBraces(key: string): boolean {
   return taggedKeyOf(key.slice(1, -1)) === taggedKeyOf(key);
 }
 
-/**
- * Returns a key beside the lock's, in the same hash slot: `{k}:name`, or `k:name` when `k` carries a hash tag of its
- * own.
- */
+/** Returns a side key in the hash slot of the lock: `{k}:name`, or `k:name` if the key `k` contains a hash tag. */
 export function sideKeyOf(lockKey: string, name: string): string {
   return `${taggedKeyOf(lockKey)}:${name}`;
 }
 
-/** Returns the lock key of each resource, in order. */
+/** Returns the lock keys of the resources, in their order. */
 export function keysOf(keyPrefix: string, resources: readonly string[]): readonly string[] {
   if (resources.length === 1) return [keyPrefix + resources[0]];
   return resources.map((resource) => keyPrefix + resource);
@@ -124,7 +121,9 @@ function taggedKeyOf(lockKey: string): string {
   return hashTagOf(lockKey) === undefined ? `{${lockKey}}` : lockKey;
 }
 
-/** Tells whether `sideKeyOf` can keep side keys in the slot of the key. It cannot for a stray brace without a tag. */
+/**
+ * Reports whether `sideKeyOf` can keep side keys in the key's slot. False for a key that contains `}` but no hash tag.
+ */
 export function hasStableSlot(lockKey: string): boolean {
   return hashTagOf(lockKey) !== undefined || !lockKey.includes("}");
 }
@@ -136,7 +135,7 @@ function hashTagOf(key: string): string | undefined {
   return close > open + 1 ? key.slice(open + 1, close) : undefined;
 }
 
-/** The number of slots of a Redis Cluster. */
+/** Number of hash slots of a Redis Cluster. */
 export const SLOT_COUNT = 16_384;
 
 const CRC16 = new Uint16Array(256);
@@ -147,7 +146,7 @@ for (let byte = 0; byte < 256; byte += 1) {
 }
 
 /**
- * Returns the slot of a key: CRC16 (XMODEM) of the hash tag or the whole key, modulo 16384.
+ * Returns the hash slot of a key: CRC16 (XMODEM) of the hash tag or of the whole key, modulo 16384.
  *
  * Source: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
  */

@@ -1,24 +1,30 @@
 /**
- * Pure: the operations that a client asks of a node, as scripts/batch.lua.ts reads them. An operation is one text: its
- * letter, followed by its fields. A field that may be any text comes last.
+ * Pure: encodes the operations that a client sends to a node, as scripts/batch.lua.ts reads them. An operation is a
+ * text of a letter followed by fields. A field with arbitrary text comes last.
  */
 import { FENCE, NOTE, WAITERS } from "./keys.ts";
 import { TOKEN_LENGTH } from "./token.ts";
 
-/** A target is the resources that are locked together, and where they are on each node. */
+/** Resources that are locked together, with their keys on each node. */
 export interface Target {
   readonly resources: readonly string[];
-  /** The lock key of each resource. */
+  /** Lock key of each resource. */
   readonly keys: readonly string[];
-  /** The key of each resource's line. Computed for each request if left out. */
+  /** Key of each resource's line. Computed for each request if left out. */
   readonly lines?: readonly string[];
-  /** The fencing register of each resource in a node's hash. It is undefined if a single node numbers the grants. */
+  /**
+   * Fencing register of each resource in a node's hash. Undefined if there is a single node, which numbers its grants
+   * itself.
+   */
   readonly registers: readonly string[] | undefined;
-  /** The slot of all keys in a Cluster, otherwise 0. */
+  /** Hash slot of all keys in a Cluster, otherwise 0. */
   readonly slot: number;
 }
 
-/** The letters of operations. Those about one resource are the frequent ones, and have fields of fixed width. */
+/**
+ * Letters of the operations. The first three are for a single resource; they are the most frequent, and their fields
+ * have a fixed width.
+ */
 export const LETTER = {
   acquireOne: "a",
   extendOne: "e",
@@ -37,8 +43,8 @@ const LINE_AND_NOTE = [WAITERS, NOTE];
 const FENCED = [FENCE];
 
 /**
- * Returns the names of the side keys of an operation. A request declares the lock keys of all resources of the
- * operation. Their side keys by the first name follow, then those by the second name.
+ * Returns the names of an operation's side keys. A request declares the lock keys of all resources of the operation,
+ * followed by their side keys with the first name, then by their side keys with the second name.
  */
 export function sideKeyNamesOf(text: string): readonly string[] {
   switch (text[0]) {
@@ -53,21 +59,21 @@ export function sideKeyNamesOf(text: string): readonly string[] {
   }
 }
 
-/** The modes of a request, see scripts/batch.lua.ts. */
+/** Modes of a request, see scripts/batch.lua.ts. */
 export const MODE = { alone: "1", aloneQuarantined: "Q", several: "N", releases: "R" } as const;
 
-/** Returns the character code of a letter or mode, which Lua compares faster than a text. */
+/** Returns the character code of a letter or mode. Lua compares codes faster than strings. */
 export function codeOf(letter: string): number {
   return letter.charCodeAt(0);
 }
 
-/** Numbers of microseconds have this many digits until 2286. */
+/** Microseconds since the epoch have this number of digits until 2286. */
 const DIGITS = 16;
 const REGISTER_DIGITS = 5;
 
 /**
- * The first and the last character of each field, counted from 1 as in Lua. A field without a last character is the
- * rest of the text.
+ * First and last character of each field, counted from 1 as in Lua. A field without a last character extends to the end
+ * of the text.
  */
 export const FIELDS: Readonly<
   Record<
@@ -86,11 +92,11 @@ export const FIELDS: Readonly<
 const LAST = Number.MAX_SAFE_INTEGER;
 
 /**
- * Writes the request for a lock. `ballot` is 0 where the node numbers the grants.
+ * Encodes the request to acquire a lock. `ballot` is 0 if the node numbers its grants itself.
  *
- * `place` is where in the line; undefined puts the request behind all that are there. `member` is the name under
- * which a refused attempt is enrolled in the line; if it is undefined, the attempt is not enrolled. `note` is a text
- * that the nodes keep beside the lock from the grant on.
+ * `place` is the place in the line; undefined puts the request behind all waiters. A refused attempt is added to the
+ * line under the name `member`, unless `member` is undefined. `note` is a text that the nodes store next to the lock
+ * when they grant it.
  */
 export function acquireText(
   count: number,
@@ -111,7 +117,7 @@ export function acquireText(
   return note === "" ? `${LETTER.acquire}${fields}` : `${LETTER.acquireNoted}${fields} ${note}`;
 }
 
-/** What is asked of a node to extend a lease, or to repair it. */
+/** Data of a request to extend or repair a lease. */
 export interface Extension {
   readonly target: Target;
   readonly token: string;
@@ -148,14 +154,14 @@ function registersOf({ keys, registers }: Target): string {
   return registers.map((register) => register.padStart(REGISTER_DIGITS, "0")).join("");
 }
 
-/** Tells whether a node may have given a grant this number. */
+/** Reports whether the text has the form of a number that a node gives to its grants. */
 export function isNumber(text: string): boolean {
   return text.length === DIGITS && Number.isSafeInteger(Number(text));
 }
 
 const ZERO = "0".repeat(DIGITS);
 
-/** Writes a number with a fixed width, because numbers are compared as text. */
+/** Formats a number with a fixed width, because numbers are compared as strings. */
 export function digits(value: number): string {
   if (value === 0) return ZERO;
   return value >= 1e15 ? `${value}` : `${value}`.padStart(DIGITS, "0");

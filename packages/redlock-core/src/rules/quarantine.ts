@@ -1,23 +1,25 @@
-/** Pure: how long a node casts no vote that may have forgotten its keys. */
+/** Pure: computes how long a node that may have forgotten its keys must not vote. */
 import { driftMs } from "./validity.ts";
 
 /**
- * Returns how long a node that may have forgotten its keys casts no vote. That covers every lease that it may have
- * granted before. `QUARANTINE_SLACK_MS` is added for a clock that is stepped at boot.
+ * Returns how long a node must not vote after it may have forgotten its keys. This time covers every lease that the
+ * node may have granted before. `QUARANTINE_SLACK_MS` is added for a clock that is stepped at boot.
  *
- * Exclusion does not need the drift, because a client trusts a lease for its TTL minus the drift. The drift keeps
- * fencing tokens in order over a loss of data: clocks of clients may then differ by almost `maxTtl - nodeTimeout`.
+ * Mutual exclusion does not need the drift, because a client trusts a lease for its TTL minus the drift. The drift
+ * keeps fencing tokens in order after a loss of data, even if the clocks of clients differ by almost `maxTtl -
+ * nodeTimeout`.
  *
- * `nodeTimeout` is not added. Otherwise all clients would need the same one, and even programs of operators would have
- * to know it.
+ * `nodeTimeout` is not added. Otherwise all clients would need the same `nodeTimeout`, and even programs of operators
+ * would have to know it.
  */
 export function quarantineMs(maxTtlMs: number, driftFactor: number): number {
   return maxTtlMs + driftMs(maxTtlMs, driftFactor) + QUARANTINE_SLACK_MS;
 }
 
 /**
- * Returns for how many milliseconds more a node casts no vote, as scripts/quarantine.lua.ts does. The node is the
- * process `runId`, and its clock shows `nowUs`. By its hash, the data is in the hands of `knownRunId` since `sinceUs`.
+ * Returns for how many more milliseconds a node must not vote, by the same rule as scripts/quarantine.lua.ts. The node
+ * is the process `runId`, and its clock shows `nowUs`. According to the node's hash, the process `knownRunId` has owned
+ * the data since `sinceUs`.
  */
 export function quarantineLeftMs(
   wholeMs: number,
@@ -34,7 +36,7 @@ export function quarantineLeftMs(
 }
 
 /**
- * The model had a clock that is corrected by 300 ms after boot. It broke at a slack of 0, and held at the size of the
- * step.
+ * Slack for a clock that is corrected after boot. In the model, a correction of 300 ms broke mutual exclusion without
+ * slack, but not with a slack of 300 ms.
  */
 const QUARANTINE_SLACK_MS = 300;

@@ -1,5 +1,6 @@
 /**
- * Pure: which votes decide a round. A round asks every node once; each answers at most once.
+ * Pure: decides the outcome of a round by its votes. A round sends one request to every node, and counts at most one
+ * answer of each.
  */
 
 /** The smallest majority of `nodeCount` nodes: `floor(N/2) + 1`. */
@@ -7,7 +8,7 @@ export function quorumOf(nodeCount: number): number {
   return Math.floor(nodeCount / 2) + 1;
 }
 
-/** Counts nodes that are given as bits. */
+/** Returns the number of nodes in a bit set. */
 export function countOf(nodes: number): number {
   let count = 0;
   for (let rest = nodes; rest !== 0; rest &= rest - 1) count += 1;
@@ -17,10 +18,10 @@ export function countOf(nodes: number): number {
 export type Outcome = "won" | "lost" | "open";
 
 /**
- * Decides a round: it is `won` at the quorum-th yes. It is `lost` as soon as so many nodes said no, or failed, that
- * the rest cannot make a quorum.
+ * Decides a round. It is `won` at the quorum-th yes, and `lost` once the nodes that did not say no, or fail, are fewer
+ * than a quorum.
  *
- * The rule is written against `nodeCount - quorum`, so that a tie of an even number of nodes is lost and never hangs.
+ * The comparison uses `nodeCount - quorum`, so that a tie of an even number of nodes is lost instead of open forever.
  */
 export function outcome(tally: { readonly yes: number; readonly no: number }, nodeCount: number): Outcome {
   const quorum = quorumOf(nodeCount);
@@ -29,8 +30,8 @@ export function outcome(tally: { readonly yes: number; readonly no: number }, no
 }
 
 /**
- * Decides an extension. It is `taken` when a quorum says that the lock is not ours. Otherwise it is not lost before all
- * nodes have answered, because the rest may say that it is taken.
+ * Decides an extension. It is `taken` if a quorum reports that another holds the lock. Apart from that, it is not lost
+ * until all nodes have answered, because the remaining answers may still make it `taken`.
  */
 export function extensionOutcome(
   tally: { readonly yes: number; readonly no: number; readonly taken: number },
@@ -41,36 +42,39 @@ export function extensionOutcome(
   return decided === "lost" && tally.yes + tally.no < nodeCount ? "open" : decided;
 }
 
-/** How one node answered the request for a lock. */
+/** A node's answer to the request for a lock. */
 export type VoteKind =
-  /** The key was set and the node counts. */
+  /** The key was set, and the grant counts. */
   | "granted"
   /** Another holder, or an earlier waiter, has the resource on this node. */
   | "held"
-  /** The node stores a fencing token that is not below our ballot. */
+  /** The node has granted a fencing token that is equal to or above this ballot. */
   | "stale"
-  /** Our ballot lies too far in the node's future. */
+  /** The ballot is too far ahead of the node's clock. */
   | "ahead"
-  /** The key was set, but the node restarted or lost its data so recently that it may not vote. */
+  /** The key was set, but the node has restarted or lost its data recently and must not vote yet. */
   | "quarantined"
   /** The node did not answer in time, is not connected, or answered with an error. */
   | "failed";
 
-/** A vote says how one node answered. It is plain data, safe to log or to send to another process. */
+/** The answer of one node, as plain data that is safe to log or to send to another process. */
 export interface Vote {
-  /** The name of the node, e.g. `10.0.0.1:6379`. */
+  /** Name of the node, e.g. `10.0.0.1:6379`. */
   readonly node: string;
   readonly vote: VoteKind;
-  /** The milliseconds from the request to this answer. */
+  /** Milliseconds from the request to this answer. */
   readonly tookMs: number;
-  /** The resource that was held there. */
+  /** The resource that was held on this node. */
   readonly resource?: string;
-  /** The milliseconds until the holder's key expires there. With -1 the key has no expiry, so it is no lock of ours. */
+  /**
+   * Milliseconds until the holder's key expires on this node. -1 if the key never expires, so that it is not a lock of
+   * this library.
+   */
   readonly holderTtlMs?: number;
-  /** The milliseconds until the node may vote again. */
+  /** Milliseconds until the node may vote again. */
   readonly quarantineLeftMs?: number;
   /**
-   * The message of the node's or the connection's error. A `held` vote has one if the resource's key is of another
+   * Message of the error of the node or its connection. A `held` vote has an error if the resource's key has another
    * type (WRONGTYPE).
    */
   readonly error?: string;
@@ -82,21 +86,21 @@ export function emptyTally(): VoteTally {
   return { granted: 0, held: 0, stale: 0, ahead: 0, quarantined: 0, failed: 0 };
 }
 
-/** Returns the outcome of an acquisition whose votes so far are in `tally`. */
+/** Returns the outcome of an acquisition with the votes counted in `tally`. */
 export function acquisitionOutcome(tally: VoteTally, nodeCount: number): Outcome {
   const no = tally.held + tally.stale + tally.ahead + tally.quarantined + tally.failed;
   return outcome({ yes: tally.granted, no }, nodeCount);
 }
 
 export type Refusal =
-  /** Nobody holds the resource, and only our ballot was wrong: ask again at once with a better one. */
+  /** The resource is free, and only the ballot was wrong: try again immediately with a better ballot. */
   | "ballot"
-  /** A quorum could be asked, and somebody else has the resource. */
+  /** A quorum answered, and another holder has the resource. */
   | "held"
-  /** Too many nodes failed or may not vote: nobody could have won. */
+  /** Too many nodes failed or must not vote: nobody could have won. */
   | "unreachable";
 
-/** Returns why a lost acquisition was lost, which decides what the caller does next. */
+/** Returns why an acquisition was lost. The reason decides the caller's next step. */
 export function refusalOf(tally: VoteTally, nodeCount: number): Refusal {
   const quorum = quorumOf(nodeCount);
   if (nodeCount - tally.failed - tally.quarantined < quorum) return "unreachable";
@@ -105,22 +109,22 @@ export function refusalOf(tally: VoteTally, nodeCount: number): Refusal {
 }
 
 /**
- * Returns after how long a quorum of nodes could be free: the quorum-th smallest of the nodes' times. Each is the
- * milliseconds until the node's key expires, 0 if the node is free now, and Infinity if that is unknown.
+ * Returns the time until a quorum of nodes can be free: the quorum-th smallest of the given times. Each time is the
+ * number of milliseconds until the node's key expires, 0 if the node is free, and Infinity if unknown.
  */
 export function quorumFreeMs(freeInMs: readonly number[]): number {
   const sorted = freeInMs.toSorted((a, b) => a - b);
   return sorted[quorumOf(freeInMs.length) - 1] ?? Number.POSITIVE_INFINITY;
 }
 
-/** Returns the value that a quorum of nodes reaches or exceeds: the quorum-th largest, or 0 if too few nodes report. */
+/** Returns the value that a quorum of nodes reaches or exceeds: the quorum-th largest, or 0 with fewer values. */
 export function quorumLargest(values: readonly number[], nodeCount: number): number {
   return values.toSorted((a, b) => b - a)[quorumOf(nodeCount) - 1] ?? 0;
 }
 
 /**
- * Returns the middle value; of two, the smaller. A ballot that is too small costs a round trip, and one that is too
- * large is refused.
+ * Returns the middle value, or the smaller one of two middle values. A ballot that is too small costs a round trip; a
+ * ballot that is too large is refused.
  */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);

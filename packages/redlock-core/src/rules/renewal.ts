@@ -1,35 +1,38 @@
-/** Pure: when a lease is renewed, and how often it is looked at. */
+/** Pure: decides when a lease is renewed, and how often the clocks are read. */
 
 /**
- * How often all clocks are read while a lease is held. The timers of a suspended machine stand still like its
- * monotonic clock, so none is due when a lease is over by another clock. With 100,000 locks one look takes 3 to 5 ms.
+ * How often all clocks are read while a lease is held. The timers of a suspended machine stop together with its
+ * monotonic clock, so a lease may end by another clock without any timer being due. With 100,000 locks one pass takes 3
+ * to 5 ms.
  */
 export const SUSPEND_LOOK_MS = 1_000;
 
 /**
- * A `RenewalPolicy` says when a lease is renewed and how patiently. It does not say when to give up: that is decided
- * by the clocks, by nodes that answer "not yours", and by the holder.
+ * Decides when a lease is renewed, and how a failed renewal is repeated. The policy does not decide when to stop: the
+ * clocks, nodes that report another holder, and the holder itself do.
  */
 export interface RenewalPolicy {
-  /** Returns when the next renewal is due, by the monotonic clock, after a grant or a renewal at `sinceMs`. */
+  /**
+   * Returns when the next renewal is due after a grant or renewal at `sinceMs`. All times are of the monotonic clock.
+   */
   dueMs(sinceMs: number, ttlMs: number): number;
-  /** Returns when the next try is due after one that began at `startedMs` and failed at `nowMs`. */
+  /** Returns when to try again after a renewal that began at `startedMs` and failed at `nowMs`. */
   retryMs(startedMs: number, nowMs: number, ttlMs: number): number;
-  /** Returns how long a node may take to answer, if that is less than `nodeTimeout`. */
+  /** Returns how long a node may take to answer, if shorter than `nodeTimeout`. */
   timeoutMs(ttlMs: number): number;
-  /** Returns the window within which renewals that are due travel together. */
+  /** Returns the length of the window within which due renewals are sent together. */
   windowMs(ttlMs: number): number;
-  /** Tells whether to let a renewal out. */
+  /** Reports whether renewals are held back for now. */
   isPaused?(): boolean;
-  /** A renewal succeeded, `tookMs` after it began. */
+  /** Called after a renewal has succeeded. The renewal took `tookMs`. */
   onRenewed?(tookMs: number): void;
-  /** A renewal failed; the next one may succeed. */
+  /** Called after a renewal has failed. A later renewal may succeed. */
   onFailed?(error: Error): void;
 }
 
 /**
- * A lock is extended after a third of its lease. At least three tries fit into the lease, because a hung quorum uses up
- * a sixth of it at most. Many locks cost a handful of commands per window.
+ * Renews a lock after a third of its lease. A quorum that hangs uses up at most a sixth of the lease, so the lease has
+ * room for at least three attempts. Many locks together cost a handful of commands per window.
  */
 export const BY_THIRDS: RenewalPolicy = {
   dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs / 3,
@@ -39,9 +42,10 @@ export const BY_THIRDS: RenewalPolicy = {
 };
 
 /**
- * Returns a policy that begins a renewal once per period, whatever comes of the last and however long that took. One is
- * due between three quarters of the period and all of it, because the renewals of a process lie on a grid. Leases of
- * one period are so renewed in the same turn of the event loop, and share a round trip.
+ * Returns a policy that begins a renewal once per period, regardless of the result and duration of the previous
+ * renewal. A renewal is due after three quarters of the period to one full period, because due times are rounded down
+ * to a grid. The leases of a process with the same period are therefore renewed in the same turn of the event loop, and
+ * share a round trip.
  */
 export function everyPeriod(periodMs: number): RenewalPolicy {
   const gridMs = periodMs / 4;

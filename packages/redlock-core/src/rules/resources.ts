@@ -1,26 +1,25 @@
-/** Pure: the names of what is locked. */
+/** Pure: checks the names of resources. */
 import { type Check, textLike } from "../kit/schema/check.ts";
 import { kindOf, quote } from "../kit/schema/show.ts";
 
-/** The longest name of a resource, in bytes of UTF-8. Scripts search each name, and each node stores the name. */
+/** Maximum length of a resource's name, in bytes of UTF-8. Scripts search each name, and each node stores the name. */
 export const MAX_RESOURCE_BYTES = 4_096;
-/** One UTF-16 unit takes up to three bytes of UTF-8. */
+/** A name of this length fits for certain, because one UTF-16 unit takes up to three bytes of UTF-8. */
 const SURELY_SHORT = Math.floor(MAX_RESOURCE_BYTES / 3);
 
-/** Checks the name of a resource. */
 export const resourceName: Check<string> = textLike(
   `a non-empty string of up to ${MAX_RESOURCE_BYTES} bytes`,
   (name) => name !== "" && (name.length <= SURELY_SHORT || Buffer.byteLength(name) <= MAX_RESOURCE_BYTES),
 );
 
-/** Checks the one resource of an operator's call. */
+/** Checks the single resource of an operator's call. */
 export function resolveResource(resource: string): string {
   return resourceName.of("resource", resource);
 }
 
 /**
- * Checks the resources of one lock: one name, or a list of distinct names, none of them empty. With `mayRepeat`,
- * names that come again are left out instead.
+ * Checks the resources of one lock: one name, or a list of distinct non-empty names. With `mayRepeat`, repeated names
+ * are removed instead of refused.
  */
 export function resolveResources(resources: string | readonly string[], mayRepeat = false): readonly string[] {
   if (typeof resources === "string") return [resolveResource(resources)];
@@ -37,7 +36,9 @@ export function resolveResources(resources: string | readonly string[], mayRepea
   return distinct.size === names.length ? names : [...distinct];
 }
 
-/** Copies the caller's array, because it may change, or throw when it is read. */
+/**
+ * Copies the caller's array, which might change or throw when read. Returns undefined if it is not a readable array.
+ */
 function listed(given: unknown): readonly string[] | undefined {
   try {
     return Array.isArray(given) ? Array.from(given as readonly string[]) : undefined;

@@ -1,8 +1,8 @@
-/** Pure: a Lua script as nodes are asked to run it. */
+/** Pure: defines the Lua scripts that nodes run. */
 import { createHash } from "node:crypto";
 import { text } from "../kit/schema/check.ts";
 
-/** A Lua script with its SHA-1, by which EVALSHA calls it. Make one with `defineScript`. */
+/** A Lua script with its SHA-1 for EVALSHA. Created by `defineScript`. */
 export interface NodeScript {
   readonly name: string;
   readonly source: string;
