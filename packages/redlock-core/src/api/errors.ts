@@ -1,6 +1,6 @@
 /**
- * Pure: what can go wrong. There is one class per decision that a caller can make, each with a stable `code` and
- * plain data.
+ * Pure: the errors of this package. There is one class per decision that a caller can make, each with a stable `code`
+ * and plain data.
  */
 import type { Vote } from "../rules/quorum.ts";
 
@@ -14,7 +14,7 @@ export type RedlockErrorCode =
   | "REDLOCK_CLOSED";
 
 /**
- * The base class of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's
+ * Base class of every error that this package rejects with, except `TypeError`, `RangeError` and the caller's
  * `signal.reason`.
  */
 export abstract class RedlockError extends Error {
@@ -29,16 +29,16 @@ export abstract class RedlockError extends Error {
 }
 
 /**
- * The resource was held, by somebody else or by another lock of this process, until the time for waiting was over.
- * This is no fault: try later, or skip.
+ * The resource was held by another process, or by another lock of this process, until the call's waiting time was over.
+ * Contention is not a fault: try later, or skip the work.
  */
 export class LockHeldError extends RedlockError {
   readonly code = "LOCK_HELD" as const;
-  /** The resource that was held. */
+  /** Name of the resource that was held. */
   readonly resource: string;
   /**
-   * The holder: the option `name` of its `Redlock`. Undefined if the holder has no name, if no node knows the name, or
-   * if this call did not wait.
+   * Option `name` of the holder's `Redlock`. Undefined if the holder has no name, if no node knows the name, or if this
+   * call did not wait.
    */
   readonly holder: string | undefined;
   readonly votes: readonly Vote[];
@@ -61,11 +61,10 @@ export class LockHeldError extends RedlockError {
 }
 
 /**
- * Too few nodes answered, or may vote. Nothing can be decided now, so nobody can have the lock. `votes` has the error
- * of each node.
+ * Too few nodes answered or may vote, so that no process can get the lock now. `votes` contains the error of each node.
  */
 export class QuorumUnreachableError extends RedlockError {
-  /** The code is `NO_LUA` if too many of the servers run no Lua scripts for the others to make a quorum. */
+  /** `NO_LUA` if the servers that can run Lua scripts are fewer than a quorum. */
   readonly code: "QUORUM_UNREACHABLE" | "NO_LUA";
   readonly votes: readonly Vote[];
   readonly attempts: number;
@@ -84,20 +83,20 @@ export class QuorumUnreachableError extends RedlockError {
 }
 
 export type LockLossReason =
-  /** The validity ended before an extension succeeded, or nobody asked for one. */
+  /** The validity ended without a successful extension. */
   | "expired"
   /**
-   * A quorum answered that another has the lock, or that the lease of a permit is gone. (The key of a lock that was
-   * only deleted is set again.)
+   * A quorum answered that another holder has the lock, or that the lease of a permit is gone. (If the key of a lock
+   * was only deleted, the extension sets the key again.)
    */
   | "taken"
   /** An operator called `forceRelease`. */
   | "forced"
-  /** The option `maxHold` ended it. */
+  /** The lock was held for as long as the option `maxHold` allows. */
   | "max-hold"
-  /** The `Redlock` was closed, which released it. */
+  /** The `Redlock` was closed, which released the lock. */
   | "closed"
-  /** The handle was released. */
+  /** The holder released the lock. */
   | "released";
 
 type LossFacts =
@@ -105,15 +104,15 @@ type LossFacts =
   | { readonly reason: "too-short"; readonly leftMs: number; readonly neededMs: number };
 
 /**
- * This handle does not hold the lock, no longer holds it, or does not hold it for long enough. `lock.signal` has this
+ * This handle does not hold the lock, no longer holds it, or holds it for too short a time. `lock.signal` has this
  * error as its reason.
  */
 export class LockLostError extends RedlockError {
   readonly code = "LOCK_LOST" as const;
-  /** Why the lock is lost. With `too-short` the lock is held, but for less time than `assertHeld` asked for. */
+  /** Why the lock is lost. With `too-short` the lock is still held, but for less time than `assertHeld` demanded. */
   readonly reason: LockLossReason | "too-short";
   readonly fencingToken: number;
-  /** How the nodes answered the last extension, if it failed; otherwise empty. */
+  /** Answers of the nodes to the last extension, if it failed. Empty otherwise. */
   readonly votes: readonly Vote[];
 
   constructor(facts: LossFacts & { readonly resources: readonly string[]; readonly fencingToken: number }) {
@@ -132,18 +131,15 @@ export class LockLostError extends RedlockError {
 }
 
 /**
- * The data is claimed for another fencing token, or its claim is gone. What was read may be out of date, so stop. See
- * `fence`.
+ * The data is claimed by another fencing token, or the claim is gone. Data that was read before may be out of date, so
+ * the work must stop. See `fence`.
  */
 export class FencedOffError extends RedlockError {
   readonly code = "FENCED_OFF" as const;
-  /** The key whose claim refused the token. */
+  /** Key whose claim message the token. */
   readonly key: string;
   readonly fencingToken: number;
-  /**
-   * The fencing token that has claimed the key. It is undefined if the claim has expired or was deleted, or if
-   * something else is in its place.
-   */
+  /** Fencing token that has claimed the key. Undefined if the claim has expired, was deleted, or is not a number. */
   readonly claimedBy: number | undefined;
 
   constructor(facts: { readonly key: string; readonly fencingToken: number; readonly claimedBy: string }) {
@@ -156,26 +152,26 @@ export class FencedOffError extends RedlockError {
   }
 }
 
-/** What a `ReentrancyError` is about, where it is not a lock of the `using` around the call. */
+/** Texts of a `ReentrancyError` that is not about a lock of the surrounding `using`. */
 export interface ReentrancyFacts {
-  /** "lock" by default. */
+  /** Kind of the resource. Default "lock". */
   readonly what?: string | undefined;
-  /** "using()" by default. */
+  /** The surrounding call. Default "using()". */
   readonly holder?: string | undefined;
-  /** What to do about it. */
+  /** Advice for the developer. */
   readonly advice?: string | undefined;
 }
 
 /**
- * `using` was called for a resource that the code around it holds, so it would wait for itself. The code around it is
- * another `using`, or the processor of a job. This is a mistake of the program, not contention.
+ * `using` was called for a resource that the surrounding code holds, so the call would wait for itself. The surrounding
+ * code is another `using`, or the processor of a job. This error is a mistake in the program, not contention.
  *
- * Pass the outer lock along, or let the call join it by the option `reentrancy`. A call joins only a lock that has all
- * of its resources.
+ * Pass the outer lock to the inner code, or set the option `reentrancy` to let the call join the outer lock. A call can
+ * only join a lock that has all resources of the call.
  */
 export class ReentrancyError extends RedlockError {
   readonly code = "REENTRANCY" as const;
-  /** The resource that the outer call holds. */
+  /** Resource that the outer call holds. */
   readonly resource: string;
 
   constructor(resources: readonly string[], held: readonly string[], facts: ReentrancyFacts = {}) {
@@ -194,7 +190,7 @@ export class ReentrancyError extends RedlockError {
   }
 }
 
-/** The `Redlock` was closed before or while the call ran. */
+/** The `Redlock` was closed before or during the call. */
 export class RedlockClosedError extends RedlockError {
   readonly code = "REDLOCK_CLOSED" as const;
 
@@ -210,15 +206,15 @@ export interface AttemptFacts {
   readonly quorum: number;
   readonly attempts: number;
   readonly elapsedMs: number;
-  /** The name of the holder. */
+  /** Holder shown in the message. */
   readonly holder?: string;
-  /** How long ago the votes were given. */
+  /** Milliseconds since the votes were given. */
   readonly votesAgeMs?: number;
-  /** The resources that a lock of this process holds. */
+  /** Resources that locks of this process hold. */
   readonly heldHere?: readonly string[];
-  /** What the nodes were asked, if it was not for a lock. */
+  /** Subject of the message if the request was not for a lock. */
   readonly asked?: string;
-  /** What is said of a refusal, if it was not of a lock. */
+  /** Whole message of a refusal that was not about a lock. */
   readonly refused?: string;
 }
 
@@ -240,7 +236,7 @@ function describe(facts: AttemptFacts): string {
   return `${granted} of ${facts.nodeCount} nodes ${facts.asked === undefined ? "granted" : "answered"}, ${facts.quorum} needed (${attempts}, ${Math.round(facts.elapsedMs)} ms)`;
 }
 
-/** Lists why nodes gave no vote, one sentence per node. */
+/** Returns the reasons of the nodes that failed or must not vote, one text per node. */
 function reasonsOf(votes: readonly Vote[]): string[] {
   return votes.flatMap((vote) => {
     const reason = reasonOf(vote);

@@ -1,4 +1,4 @@
-/** Pure: options, their defaults, and the rules they obey. They are resolved once into a frozen, complete object. */
+/** Pure: the options with their defaults and rules. Options are resolved once into a complete, frozen object. */
 import { type Clock, DAY_MS } from "../kit/clock.ts";
 import type { Random } from "../kit/random.ts";
 import { abortSignal, boolean, choice, integer, number, objectWith, text } from "../kit/schema/check.ts";
@@ -6,107 +6,109 @@ import { type Complete, Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { DEFAULT_DRIFT_FACTOR, driftMs } from "../rules/validity.ts";
 
 /**
- * What `using` does inside a `using` that holds the resource, where it would wait for itself:
- * - `refuse`: it rejects with `ReentrancyError` at once.
- * - `join`: its routine runs under the outer lock. Joined calls that run side by side take turns.
- * - `wait`: it waits until its `timeout`. No asynchronous context is kept, and calls inside do not know of it.
+ * Behavior of `using` inside another `using` that holds the resource, where the inner call would wait for itself:
+ * - `refuse`: the call rejects with `ReentrancyError` immediately.
+ * - `join`: the routine runs under the outer lock. Concurrent joined calls run one after another.
+ * - `wait`: the call waits until its `timeout`. No asynchronous context is kept, so calls inside do not know the outer
+ *   call.
  */
 export type Reentrancy = "refuse" | "join" | "wait";
 
 export interface RedlockOptions {
-  /** The lease of a lock, in ms. Default 30000; 50 or more, at most `maxTtl`. */
+  /** Lease of a lock, in ms. Default 30000; at least 50, at most `maxTtl`. */
   readonly ttl?: number | undefined;
   /**
-   * The longest lease that any client of these nodes asks for, in ms. All clients must use the same value, because a
-   * node that restarted or lost its data casts no vote for that long.
+   * Longest lease that any client of these nodes requests, in ms. All clients must use the same value, because a node
+   * that has restarted or lost its data does not vote for this long.
    *
-   * Default 60000, or `ttl` if that is longer.
+   * Default 60000, or `ttl` if longer.
    */
   readonly maxTtl?: number | undefined;
-  /** How far the clocks of a client and a node may drift apart, as a share of the lease. Default 0.01; 0 to 0.5. */
+  /** Possible drift between the clocks of a client and a node, as a share of the lease. Default 0.01; 0 to 0.5. */
   readonly driftFactor?: number | undefined;
-  /** How long a node may leave one request unanswered, in ms. Default 500; 1 or more. */
+  /** How long a node may leave a request unanswered, in ms. Default 500; at least 1. */
   readonly nodeTimeout?: number | undefined;
   /**
-   * How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000. With 0 they make one attempt;
-   * with Infinity they wait for ever.
+   * How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000. With 0 a call makes one attempt;
+   * with Infinity it waits forever.
    */
   readonly timeout?: number | undefined;
-  /** The text put before every resource to make its key. Default "", as in other Redlock libraries. */
+  /** Text before every resource in its key. Default "", as in other libraries for Redlock. */
   readonly keyPrefix?: string | undefined;
   /**
-   * A text that tells operators who holds a lock, such as the service, its host and process id. The nodes keep it in
-   * plain text for a day. It costs a lock nothing. Default "": none.
+   * Text that shows operators who holds a lock, such as the service with its host and process ID. The nodes store the
+   * text unencrypted for a day. A name adds no cost to a lock. Default "": none.
    */
   readonly name?: string | undefined;
   /**
-   * Whether `acquire` and `tryAcquire` keep their locks alive until they are released. `using` does, unless its call
-   * says false. Default false.
+   * Whether `acquire` and `tryAcquire` extend their locks automatically until the release. `using` always does, unless
+   * the call sets the option to false. Default false.
    */
   readonly autoExtend?: boolean | undefined;
-  /** When auto-extension ends: no lock is held for longer than this, in ms. Default Infinity. */
+  /** Longest time for which a lock is held, in ms. Automatic extension ends then. Default Infinity. */
   readonly maxHold?: number | undefined;
-  /** What `using` does inside a `using` of the same resource. Default "refuse". */
+  /** Behavior of `using` inside a `using` of the same resource. Default "refuse". */
   readonly reentrancy?: Reentrancy | undefined;
   /**
-   * Whether a node that restarted or lost its data casts no vote before `maxTtl` has passed. False is your claim that
-   * no node ever forgets a lock.
+   * Whether a node that has restarted or lost its data must not vote until `maxTtl` has passed. Set false only if no
+   * node ever forgets a lock.
    *
    * Default true for three and more nodes; false for one or two nodes and for a Cluster.
    */
   readonly quarantine?: boolean | undefined;
   /**
-   * The pause before the next attempt when nodes failed, in ms. It doubles with each failure, up to a second. Default
-   * 50.
+   * Pause before the next attempt after nodes have failed, in ms. The pause doubles with each failure, up to a second.
+   * Default 50.
    */
   readonly retryDelay?: number | undefined;
-  /** The random share added to every pause, in ms. Default 50. */
+  /** Upper limit of the random time that is added to every pause, in ms. Default 50. */
   readonly retryJitter?: number | undefined;
-  /** The source of time, replaced by tests and simulators. Default: the process's clocks. */
+  /** Source of time, replaced by tests and simulators. Default: the clocks of the process. */
   readonly clock?: Clock | undefined;
-  /** The source of randomness, replaced by tests and simulators. Default: OpenSSL and `Math.random`. */
+  /** Source of randomness, replaced by tests and simulators. Default: OpenSSL and `Math.random`. */
   readonly random?: Random | undefined;
 }
 
-/** The options that one call may set for itself. */
+/** Options of a single call. */
 export interface AcquireOptions {
-  /** The lease, in ms. Default: the option of the `Redlock`. */
+  /** Lease in ms. Default: the option of the `Redlock`. */
   readonly ttl?: number | undefined;
   /**
-   * How long the call waits, in ms. With 0 it makes one attempt; with Infinity it waits for ever. Default: the option
-   * of the `Redlock`.
+   * How long the call waits, in ms. With 0 the call makes one attempt; with Infinity it waits forever. Default: the
+   * option of the `Redlock`.
    */
   readonly timeout?: number | undefined;
-  /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
+  /** Signal that ends the wait immediately. The call then rejects with `signal.reason`. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Whether the lock is kept alive until it is released. Default: true for `using`, otherwise the option of the
-   * `Redlock`.
+   * Whether the lock is extended automatically until the release. Default: true for `using`, otherwise the option of
+   * the `Redlock`.
    */
   readonly autoExtend?: boolean | undefined;
   /**
-   * When auto-extension ends: the lock is held for no longer than this, in ms. Default: the option of the `Redlock`.
+   * Longest time for which the lock is held, in ms. Automatic extension ends then. Default: the option of the
+   * `Redlock`.
    */
   readonly maxHold?: number | undefined;
 }
 
-/** The options of a sibling's call, which may have a place in line. */
+/** Options of a call by a sibling package, which may set the place in the line. */
 export interface PlacedOptions extends AcquireOptions {
   /**
-   * The place in line, in microseconds since the epoch; the smallest is first. Default: now.
+   * Place in the line, in microseconds since the epoch. The smallest place comes first. Default: now.
    *
-   * After `RedlockProtocol.waitForTurn` has announced a turn, any process may claim it with the same place.
+   * After `RedlockProtocol.waitForTurn` has announced a turn, any process may claim the turn with the same place.
    */
   readonly place?: number | undefined;
 }
 
-/** The options that one call of `using` may set for itself. */
+/** Options of a single call of `using`. */
 export interface UsingOptions extends AcquireOptions {
-  /** What the call does inside a `using` of the same resource. Default: the option of the `Redlock`. */
+  /** Behavior of the call inside a `using` of the same resource. Default: the option of the `Redlock`. */
   readonly reentrancy?: Reentrancy | undefined;
 }
 
-/** The options in force, complete and frozen. */
+/** Complete and frozen options. */
 export type ResolvedOptions = Complete<Omit<RedlockOptions, "clock" | "random">>;
 
 export interface ResolvedAcquireOptions extends Pick<ResolvedOptions, "ttl" | "timeout" | "autoExtend" | "maxHold"> {
@@ -118,14 +120,14 @@ export interface ResolvedAcquireOptions extends Pick<ResolvedOptions, "ttl" | "t
 
 export interface ResolvedUsingOptions extends ResolvedAcquireOptions {
   readonly reentrancy: Reentrancy;
-  /** Whether the call itself asks for its `ttl`. */
+  /** Whether the call itself sets its `ttl`. */
   readonly hasOwnTtl: boolean;
 }
 
-/** A shorter lease leaves nothing to hold after the drift margin, the round trip and the timers' resolution. */
+/** A shorter lease would leave no time after the drift, the round trip and the resolution of timers. */
 const MIN_TTL_MS = 50;
 
-/** These options of node-redlock have another name here. */
+/** Options of node-redlock with another name here. */
 const REPLACED: Readonly<Record<string, string>> = {
   retryCount: "timeout",
   automaticExtensionThreshold: "autoExtend",
@@ -185,7 +187,7 @@ const PLACED_SHAPE = { ...CALL_SHAPE, place: PLACE } satisfies ShapeOf<PlacedOpt
 const PER_PLACED: Schema<typeof PLACED_SHAPE> = new Schema(PLACED_SHAPE, ofRedlock);
 const PER_USING: Schema<typeof USING_SHAPE> = new Schema(USING_SHAPE, ofRedlock);
 
-/** These are the options of `waitForTurn`, which neither locks nor ends by itself. */
+/** Options of `waitForTurn`, which does not lock and has no timeout. */
 const UNTIL_TURN = new Schema({ place: PLACE, signal: CALL_SHAPE.signal }, (name) =>
   name in CALL_SHAPE ? OF_CALLS : undefined,
 );
@@ -205,7 +207,7 @@ export function resolveOptions(
   checkTtl(ttl, maxTtl, driftFactor);
   const quarantine = own.quarantine ?? (nodes.count >= 3 && !nodes.isCluster);
   if (quarantine && nodes.isCluster) {
-    throw new RangeError("quarantine must be false for a Cluster (the node's hash lives in another slot), got true");
+    throw new RangeError("quarantine must be false for a Cluster (the node's hash is in another slot), got true");
   }
   return { options: Object.freeze({ ...own, maxTtl, quarantine }), clock, random };
 }
@@ -251,7 +253,7 @@ function valuesOf(
   };
 }
 
-/** Resolves the options of one attempt, which does not wait. */
+/** Resolves the options of a single attempt, which does not wait. */
 export function resolveTryOptions(
   given: Omit<AcquireOptions, "timeout"> | undefined,
   defaults: ResolvedOptions,
@@ -259,7 +261,7 @@ export function resolveTryOptions(
   return oneTry(given, resolveAcquireOptions(given, defaults));
 }
 
-/** Resolves the options of a sibling's one attempt. */
+/** Resolves the options of a sibling's single attempt. */
 export function resolvePlacedTry(
   given: Omit<PlacedOptions, "timeout">,
   defaults: ResolvedOptions,
