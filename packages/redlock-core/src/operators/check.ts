@@ -1,4 +1,4 @@
-/** `check()` finds what is wrong with a deployment before it loses a lock. */
+/** `check()` finds mistakes in a deployment before they cost a lock. */
 import { readClock } from "../kit/clock.ts";
 import { quote } from "../kit/schema/show.ts";
 import { inTime } from "../kit/signals.ts";
@@ -28,19 +28,19 @@ export type FindingCode =
   | "REFUSED"
   | "OLD_VERSION";
 
-/** A finding is one thing that a check has found. It has the same shape in every package. */
+/** A single result of a check. Findings have the same shape in every package. */
 export interface Finding<Code extends string = FindingCode> {
   readonly code: Code;
   /**
    * How serious the finding is:
    * - `error`: a promise can be broken.
-   * - `warning`: something is worse than it could be, or may be wrong under the conditions that the message names.
-   * - `info`: something is good to know.
+   * - `warning`: something is worse than necessary, or may go wrong under the conditions named in the message.
+   * - `info`: something is useful to know.
    */
   readonly severity: "error" | "warning" | "info";
   /**
-   * The names of what the finding is about: nodes, or what else the code speaks of. The list is empty if the finding
-   * is about all of them.
+   * Names of the nodes, or of other things that findings with this code are about. Empty if the finding is about all of
+   * them.
    */
   readonly subjects: readonly string[];
   readonly message: string;
@@ -51,23 +51,23 @@ interface Facts {
   readonly info: ReadonlyMap<string, string>;
   readonly offsetMs: number;
   readonly quarantineLeftMs: number;
-  /** The quarantine that this or another client told the node last; undefined if none did. */
-  readonly toldQuarantineMs: number | undefined;
-  /** Redis' error for a write; empty if there was none. */
+  /** Quarantine that a client last reported to the node, before this check reported its own. Undefined if none did. */
+  readonly knownQuarantineMs: number | undefined;
+  /** Error of Redis for a write. Empty if the write succeeded. */
   readonly writeError: string;
-  /** The server's setting of this name; undefined if it is not known. */
+  /** The server's setting `appendfsync`. Undefined if unknown. */
   readonly appendfsync: string | undefined;
 }
 
 /**
- * Clocks that are further apart than this weaken the order of waiters. After a loss of data they also weaken the
- * order of fencing tokens.
+ * Clocks with a larger difference weaken the order of waiters and, after a loss of data, also the order of fencing
+ * tokens.
  */
 const CLOCK_TOLERANCE_MS = 500;
 
 /**
- * A check is often the first call of a process that is still busy starting. So a first connection has more time than
- * `nodeTimeout`. It is enough for a SYN that is sent again after a second and after three.
+ * Time for the first connection. It is longer than `nodeTimeout`, because a check is often the first call of a process
+ * that is still busy starting. A SYN that is sent again after one second and after three has time to arrive.
  */
 const FIRST_CONNECTION_MS = 3_500;
 
@@ -86,14 +86,14 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
   const facts = await Promise.all(
     replies.flatMap((reply, index) => {
       if (!reply.ok) return [];
-      const told = factsOf(engine, reply.node, reply, asked.wallMs);
-      const isAsked = told.info.get("aof_enabled") === "1" && !quarantine;
+      const known = factsOf(engine, reply.node, reply, asked.wallMs);
+      const isAsked = known.info.get("aof_enabled") === "1" && !quarantine;
       const setting = isAsked ? settingOf(engine, index, "appendfsync") : Promise.resolve(undefined);
-      return [setting.then((appendfsync) => ({ ...told, appendfsync }))];
+      return [setting.then((appendfsync) => ({ ...known, appendfsync }))];
     }),
   );
   return [
-    ...unchecked(replies),
+    ...unansweredNodes(replies),
     ...withoutRights(engine, replies, rights),
     ...sameServer(facts),
     ...facts.flatMap((node) => nodeFindings(engine, node)),
@@ -104,8 +104,8 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
 }
 
 /**
- * Waits until each node is connected or down, for `FIRST_CONNECTION_MS` at most. That counts from the next turn of the
- * event loop: before it nothing can be heard, however long the caller's code runs. Never rejects.
+ * Waits until each node is connected or down, for at most `FIRST_CONNECTION_MS`. The time starts in the next turn of
+ * the event loop, because no event can arrive before, however long the caller's code runs. Never rejects.
  */
 async function untilConnected({ nodes, clock }: Engine): Promise<void> {
   let cancel: () => void = () => undefined;
@@ -121,13 +121,13 @@ async function untilConnected({ nodes, clock }: Engine): Promise<void> {
 }
 
 /**
- * Resolves with a setting of a node, or with undefined if it is not told within `nodeTimeout`. An adapter of the user's
- * own may throw where it should reject.
+ * Resolves with a setting of a node, or with undefined if no answer arrives within `nodeTimeout`. A custom adapter may
+ * throw where it should reject.
  */
 async function settingOf({ clock, options, nodes }: Engine, index: number, name: string): Promise<string | undefined> {
   try {
-    const told = Promise.resolve(nodes[index]?.config?.(name));
-    return await inTime(clock, told, { timeoutMs: options.nodeTimeout, otherwise: "no answer", keepAlive: true });
+    const answer = Promise.resolve(nodes[index]?.config?.(name));
+    return await inTime(clock, answer, { timeoutMs: options.nodeTimeout, otherwise: "no answer", keepAlive: true });
   } catch {
     return undefined;
   }
@@ -164,22 +164,22 @@ function factsOf(
       knownRunId,
       sinceUs: Number(since),
     }),
-    toldQuarantineMs: knownQuarantine === "" ? undefined : Number(knownQuarantine),
+    knownQuarantineMs: knownQuarantine === "" ? undefined : Number(knownQuarantine),
     writeError,
   };
 }
 
 /**
- * Finds the nodes that were asked and gave no answer. It is an error if fewer than a quorum remain, because they may
- * refuse locks in the same way.
+ * Finds the nodes that gave no answer. The severity is `error` if the other nodes are fewer than a quorum, because the
+ * silent nodes probably refuse locks in the same way.
  */
-function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
+function unansweredNodes(replies: readonly NodeReply[]): readonly Finding[] {
   const failed = replies.flatMap((reply) => (reply.ok ? [] : [failureOf(reply)]));
   const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
   const finding = (code: FindingCode, what: string): readonly Finding[] => {
-    const of = failed.filter((failure) => failure.code === code);
-    if (of.length === 0) return [];
-    return [{ code, severity, ...told(of, what) }];
+    const concerned = failed.filter((failure) => failure.code === code);
+    if (concerned.length === 0) return [];
+    return [{ code, severity, ...aboutNodes(concerned, what) }];
   };
   return [
     ...failed.filter(({ code }) => code === "CLUSTER_MEMBER").map(({ node }) => clusterMember(node)),
@@ -192,28 +192,29 @@ function unchecked(replies: readonly NodeReply[]): readonly Finding[] {
 interface Failure {
   readonly node: string;
   readonly reason: string;
-  /** The word that Redis' answer begins with; undefined for an error of the connection. */
-  readonly told: string | undefined;
+  /** First word of Redis' answer. Undefined for an error of the connection. */
+  readonly errorWord: string | undefined;
   readonly code: FindingCode;
 }
 
 const CODES: Readonly<Record<string, FindingCode>> = { MOVED: "CLUSTER_MEMBER", NO_LUA: "NO_LUA" };
 
 /**
- * Tells an error that Redis answered from one of the connection. By convention an answer begins with a word in
- * capitals (NOPERM, LOADING, ERR); besides those only NO_LUA does.
+ * Distinguishes an error answer of Redis from an error of the connection. By convention an answer begins with a word in
+ * capitals (NOPERM, LOADING, ERR). Of the other errors only NO_LUA does.
  */
 function failureOf({ node, error }: NodeReply & { ok: false }): Failure {
-  const [, told] = /^([A-Z_]+) /.exec(error.message) ?? [];
-  return { node, reason: error.message, told, code: told === undefined ? "UNREACHABLE" : (CODES[told] ?? "REFUSED") };
+  const [, errorWord] = /^([A-Z_]+) /.exec(error.message) ?? [];
+  const code = errorWord === undefined ? "UNREACHABLE" : (CODES[errorWord] ?? "REFUSED");
+  return { node, reason: error.message, errorWord, code };
 }
 
-function told(failed: readonly Failure[], what: string): Pick<Finding, "subjects" | "message"> {
+function aboutNodes(failed: readonly Failure[], what: string): Pick<Finding, "subjects" | "message"> {
   const reasons = failed.map(({ node, reason }) => `${node}: ${reason}`).join("; ");
   return { subjects: failed.map(({ node }) => node), message: `${what}: ${reasons}` };
 }
 
-/** Finds the nodes that answered the check but refuse the keys of locks. */
+/** Finds the nodes that answered the check but refuse access to the keys of locks. */
 function withoutRights(
   { keyPrefix, quorum }: Engine,
   replies: readonly NodeReply[],
@@ -221,11 +222,11 @@ function withoutRights(
 ): readonly Finding[] {
   const refused = rights
     .flatMap((reply, at) => (!reply.ok && replies[at]?.ok === true ? [failureOf(reply)] : []))
-    .filter(({ told }) => told === "NOPERM");
+    .filter(({ errorWord }) => errorWord === "NOPERM");
   if (refused.length === 0) return [];
   const severity = rights.length - refused.length < quorum ? "error" : "warning";
   const what = `no right to the keys of locks and their lines, with the keyPrefix ${quote(keyPrefix)}`;
-  return [{ code: "REFUSED", severity, ...told(refused, what) }];
+  return [{ code: "REFUSED", severity, ...aboutNodes(refused, what) }];
 }
 
 function clusterMember(node: string): Finding {
@@ -259,8 +260,8 @@ function nodeFindings(
   };
   const isAlone = engine.nodes.length === 1;
   if (info.get("role") === "slave")
-    add("REPLICA", "error", "is a replica: it refuses writes, and what it has may be stale");
-  else if (writeError !== "") add("REFUSES_WRITES", "error", `refuses writes, so it grants nothing: ${writeError}`);
+    add("REPLICA", "error", "is a replica: it refuses writes, and its data may be stale");
+  else if (writeError !== "") add("REFUSES_WRITES", "error", `refuses writes, so it cannot grant locks: ${writeError}`);
   if (Number(info.get("connected_slaves") ?? 0) > 0) {
     add(
       "HAS_REPLICAS",
@@ -291,7 +292,7 @@ function nodeFindings(
   if (isOld(version))
     add("OLD_VERSION", "error", `runs Redis ${version}: the scripts need 6.2 or later (SET with GET)`);
   if (quarantineLeftMs > 0) {
-    add("QUARANTINED", "warning", `restarted or lost its data: it casts no vote for ${quarantineLeftMs} ms more`);
+    add("QUARANTINED", "warning", `has restarted or lost its data: it does not vote for ${quarantineLeftMs} ms more`);
   }
   return findings;
 }
@@ -324,15 +325,15 @@ function clocks(facts: readonly Facts[]): readonly Finding[] {
 }
 
 function otherQuarantine(facts: readonly Facts[], wholeMs: number): readonly Finding[] {
-  const others = facts.filter(({ toldQuarantineMs: toldMs }) => toldMs !== undefined && toldMs !== wholeMs);
+  const others = facts.filter(({ knownQuarantineMs: ms }) => ms !== undefined && ms !== wholeMs);
   if (others.length === 0) return [];
-  const told = others.map(({ node, toldQuarantineMs: toldMs }) => `${node}: ${toldMs} ms`).join(", ");
+  const reported = others.map(({ node, knownQuarantineMs: ms }) => `${node}: ${ms} ms`).join(", ");
   return [
     {
       code: "OTHER_QUARANTINE",
       severity: "error",
       subjects: others.map(({ node }) => node),
-      message: `another client was last to tell its quarantine (${told}), which is not this one's of ${wholeMs} ms: maxTtl and driftFactor must be the same for all, or a node votes that may have forgotten a valid lock`,
+      message: `another client has reported another quarantine (${reported}) than this client's ${wholeMs} ms: maxTtl and driftFactor must be the same for all clients, or a node may vote that has forgotten a valid lock`,
     },
   ];
 }

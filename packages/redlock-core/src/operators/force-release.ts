@@ -1,11 +1,13 @@
-/** `forceRelease()` takes a lock away from its holder. scripts/force-release.lua.ts says what becomes of its key. */
+/**
+ * `forceRelease()` takes a lock from its holder. scripts/force-release.lua.ts describes what happens to the lock's key.
+ */
 import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
 import { runEverywhere } from "../rounds/run.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
 import { FENCE, sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { forceReleaseScript } from "../scripts/force-release.lua.ts";
 
-/** Resolves with whether a quorum of nodes took a lock away. Never rejects because of a node. */
+/** Resolves with true if a quorum of nodes has taken the lock from its holder. Never rejects because of a node. */
 export async function forceRelease(engine: Engine, resource: string): Promise<boolean> {
   const { options } = engine;
   const target = engine.targetOf([resource]);
@@ -14,11 +16,11 @@ export async function forceRelease(engine: Engine, resource: string): Promise<bo
   const replies = await runEverywhere(engine, forceReleaseScript, {
     keys: [key, lockKey, sideKeyOf(lockKey, WAITERS), sideKeyOf(lockKey, FENCE)],
     args: [
-      // The holder learns of it by its next extension, or has lost it by then.
+      // Within this time the holder's next extension is refused, or its lease has ended.
       String(2 * options.maxTtl),
       String(GRANT_TTL_MS),
       engine.countsReceivers ? "1" : "0",
-      // A node that numbers the grants itself is ahead of its own time only by what it stored.
+      // A node that numbers its grants itself is ahead of its own clock only by its stored number.
       String(engine.isAlone ? 0 : CLAMP_US),
       register,
     ],

@@ -1,4 +1,4 @@
-/** `inspect()` asks what the nodes say about a resource, and concludes what follows for all of them together. */
+/** `inspect()` asks all nodes about a resource and combines their answers. */
 import { clientNames } from "../rounds/client-name.ts";
 import type { Engine } from "../rounds/engine.ts";
 import { listsEverywhere } from "../rounds/run.ts";
@@ -11,47 +11,48 @@ import { INSPECT_REPLY, inspectScript } from "../scripts/inspect.lua.ts";
 
 export interface NodeInspection {
   readonly node: string;
-  /** Why the node could not be asked. The other fields are then absent. */
+  /** Why the node could not be asked. The fields below are absent in this case. */
   readonly error?: string;
   /**
-   * The resource's state on this node:
-   * - `free`: nobody has it.
-   * - `held`: a lock has it.
-   * - `reserved`: it is kept for a waiter for a moment.
-   * - `not-a-lock`: its key is of another type. That is no lock of ours, but nobody can get one.
+   * State of the resource on this node:
+   * - `free`: the resource is free.
+   * - `held`: the resource is locked.
+   * - `reserved`: the resource is kept for a waiter for a moment.
+   * - `not-a-lock`: the key has another type. The key is not a lock of this library, but nobody can acquire the
+   *   resource.
    */
   readonly state?: "free" | "held" | "reserved" | "not-a-lock";
-  /** The milliseconds until the key expires; -1 if it never does. */
+  /** Milliseconds until the key expires. -1 if the key never expires. */
   readonly ttlMs?: number;
   /**
-   * The greatest fencing token that the node granted to any resource of the same register. With one node only, it is
-   * the greatest that was granted to any resource at all.
+   * Largest fencing token that the node has granted for any resource of the same register. A single node has one
+   * register for all resources.
    */
   readonly fencingToken?: number;
-  /** The number of waiters in the line. */
+  /** Number of waiters in the line. */
   readonly waiters?: number;
-  /** The milliseconds for which the node casts no vote, because it restarted or lost its data. */
+  /** Milliseconds for which the node does not vote, because it has restarted or lost its data. */
   readonly quarantineLeftMs?: number;
 }
 
 export interface Inspection {
   readonly resource: string;
   /**
-   * What the nodes' answers mean together:
+   * Combined result of all nodes:
    * - `held`: one holder, or a key of another type, has the resource on a quorum.
-   * - `free`: it is free on a quorum.
-   * - `contended`: it is neither held nor free on a quorum.
+   * - `free`: the resource is free on a quorum.
+   * - `contended`: the resource is neither held nor free on a quorum.
    * - `unknown`: no quorum answered.
    */
   readonly verdict: "held" | "free" | "contended" | "unknown";
   /**
-   * The milliseconds until the holder loses its quorum unless it extends: the quorum-th largest lifetime of its keys.
-   * It is 0 if nobody holds the resource, and Infinity if the keys of a quorum never expire.
+   * Milliseconds until the holder loses its quorum unless it extends the lock: the quorum-th largest lifetime of its
+   * keys. 0 if the resource is not held, Infinity if the keys of a quorum never expire.
    */
   readonly remainingMs: number;
-  /** Who holds it: the option `name` of its `Redlock`. Undefined if nobody does, or it has no name. */
+  /** Option `name` of the holder's `Redlock`. Undefined if the resource is not held, or the holder has no name. */
   readonly holder: string | undefined;
-  /** The largest fencing token that any node remembers. */
+  /** Largest fencing token that any node remembers. */
   readonly fencingToken: number | undefined;
   readonly nodes: readonly NodeInspection[];
 }
@@ -112,7 +113,7 @@ function conclude(
   engine: Engine,
   readings: readonly Reading[],
 ): Pick<Inspection, "verdict" | "remainingMs" | "fencingToken"> & {
-  /** What a quorum has. */
+  /** Token that a quorum of nodes stores. */
   readonly token?: string;
 } {
   const nodeCount = engine.nodes.length;
