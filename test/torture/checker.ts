@@ -10,8 +10,8 @@ export interface Overlap {
   readonly fromMs: number;
   readonly forMs: number;
   /**
-   * The last fault that struck the process during its turn. If there is none, the last fault of a server or of the
-   * other process whose effect may have reached the turn.
+   * The last fault that struck the process during its turn, or that ended for the other process just before its grant.
+   * If there is none, the last fault of a server or of the other process whose effect may have reached the turn.
    */
   readonly after: FaultKind | "no fault";
 }
@@ -141,10 +141,12 @@ function overlapsOf(intervals: readonly Interval[], faults: readonly Fault[], le
 function causeOf(turn: Interval, next: Interval, faults: readonly Fault[], leaseMs: number): Overlap["after"] {
   const before = faults.filter(({ atMs }) => atMs <= next.fromMs).toSorted((one, other) => other.atMs - one.atMs);
   const own = before.find(({ who, mendedMs }) => who === turn.who && mendedMs >= turn.fromMs);
+  // A grant that came too late is noticed when its process wakes up.
+  const late = before.find(({ who, mendedMs }) => who === next.who && mendedMs + 0.1 * leaseMs >= next.fromMs);
   const others = before.find(
     ({ who, mendedMs }) => (who === undefined || who === next.who) && mendedMs + leaseMs >= turn.fromMs,
   );
-  return (own ?? others)?.fault ?? "no fault";
+  return (own ?? late ?? others)?.fault ?? "no fault";
 }
 
 function jobFiguresOf(added: readonly Of<"added">[], effects: readonly Of<"written">[]): JobFigures {

@@ -21,7 +21,7 @@ const summed =
     `${sum(tortured, count)}`;
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
 
-const NAME: Column = ["system", ({ system, version }) => `${system.title} ${version}`];
+const NAME: Column = ["system", ({ system, version, runs }) => `${system.title} ${version}${withoutText(runs)}`];
 const COMMON: readonly Column[] = [
   ["faults", summed(({ faults }) => Object.values(faults).reduce((total, count) => total + count, 0))],
   ["turns", summed(({ turns }) => turns)],
@@ -67,6 +67,12 @@ function tableOf(all: readonly Tortured[], columns: readonly Column[]): string {
     ...all.map((each) => columns.map(([, value]) => value(each))),
   ];
   return rows.map((cells) => `| ${cells.join(" | ")} |`).join("\n");
+}
+
+function withoutText(runs: readonly Run[]): string {
+  const kinds = runs[0]?.kinds;
+  if (kinds === undefined) return "";
+  return `, without ${FAULT_KINDS.filter((kind) => !kinds.includes(kind)).join(", ")}`;
 }
 
 function overlapsCell(tortured: Tortured): string {

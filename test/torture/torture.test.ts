@@ -87,6 +87,8 @@ describe("torture checker", () => {
     expect(causeOf(frozen, restarted, blocked)).toBe("process frozen");
     expect(causeOf(restarted, blocked)).toBe("server restarted");
     expect(causeOf(blocked)).toBe("no fault");
+    expect(causeOf(fault(3, "clock stepped", "2", 150, 295), restarted)).toBe("clock stepped");
+    expect(causeOf(fault(3, "clock stepped", "2", 150, 160), restarted)).toBe("server restarted");
   });
 
   it("counts an effect that replaced another counter than the one that was read, and late writes that were refused", () => {

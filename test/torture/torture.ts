@@ -172,7 +172,7 @@ class TortureRun implements AsyncDisposable {
     for (let job = 0; !this.#isOver; job += 1) {
       for (const key of this.#keys) {
         const id = randomUUID();
-        await this.#add(() => producer.add({ key, job }, id));
+        if (!(await this.#add(() => producer.add({ key, job }, id)))) return;
         this.#events.append({ kind: "added", key, job, atMs: machineMs() });
         this.#added += 1;
       }
@@ -180,15 +180,20 @@ class TortureRun implements AsyncDisposable {
     }
   }
 
-  /** Repeats an add until the queue confirms the job. The ID of the job keeps a lost answer from making two jobs. */
-  async #add(add: () => Promise<void>): Promise<void> {
-    for (let isAdded = false; !isAdded; ) {
-      isAdded = await add().then(
-        () => true,
-        () => false,
-      );
-      if (!isAdded) await delay(100);
+  /**
+   * Repeats an add until the queue confirms the job, or until the faults are over. Returns whether the job is confirmed.
+   * The ID of the job keeps a lost answer from making two jobs.
+   */
+  async #add(add: () => Promise<void>): Promise<boolean> {
+    while (!this.#isOver) {
+      try {
+        await add();
+        return true;
+      } catch {
+        await delay(100);
+      }
     }
+    return false;
   }
 
   async #strike(): Promise<void> {
