@@ -38,7 +38,7 @@ const JOBS: readonly Column[] = [
 const TIMES: readonly Column[] = [
   ["standstills, longest", ({ runs }) => standstillsCell(runs.flatMap(({ figures }) => figures.standstills))],
   ["keys that stood at the end", summed(({ standstills }) => standstills.filter(({ isOpen }) => isOpen).length)],
-  ["back after a kill: median, longest", recoveryCell],
+  ["back after a kill: median, longest (turns)", recoveryCell],
   ["uncaught errors", summed(({ uncaught }) => Object.values(uncaught).reduce((total, count) => total + count, 0))],
 ];
 
@@ -91,7 +91,9 @@ function standstillsCell(standstills: readonly Standstill[]): string {
 function recoveryCell({ runs }: Tortured): string {
   const times = runs.flatMap(({ figures }) => figures.recoveriesMs).toSorted((one, other) => one - other);
   const [median, longest] = [times[Math.floor(times.length / 2)], times.at(-1)];
-  return median === undefined || longest === undefined ? "–" : `${seconds(median)}, ${seconds(longest)}`;
+  return median === undefined || longest === undefined
+    ? "–"
+    : `${seconds(median)}, ${seconds(longest)} (${times.length})`;
 }
 
 function overlapsAfter(fault: FaultKind | "no fault"): Column {

@@ -18,7 +18,7 @@ new Worker({ queue, concurrency: ${CONCURRENCY}, handler, stalledInterval: lease
 queue.add({ groupId: key, data, jobId, orderMs: Date.now(), maxAttempts: 1000 })`,
   question: "nothing: it documents no way to ask",
   promises:
-    "Documents that one job per group is active at a time, in strict order, and that stalled jobs are recovered. It does not promise that a job runs only once.",
+    "Documents that one job per group is active at a time, in strict order, and that stalled jobs are recovered. Does not promise that a job runs only once.",
   openProducer: async (address, leaseMs) => {
     const { queue, redis } = queueOn(address, leaseMs);
     await redis.ping();

@@ -43,7 +43,7 @@ boss.work(queue, { localConcurrency: ${CONCURRENCY}, pollingIntervalSeconds: 0.5
 boss.send(queue, data, { id, singletonKey: key })`,
   question: "`job.signal.aborted`",
   promises:
-    "Documents that successors are held back while a job of their key is active, in retry or failed. It does not promise that a job's effects outside of its transaction happen only once.",
+    "Documents that successors are held back while a job of their key is active, in retry or failed. Does not promise that a job's effects outside of its transaction happen only once.",
   without: ["replica promoted"],
   openProducer: async (address, leaseMs) => {
     const boss = await startBoss(address, leaseMs);

@@ -10,7 +10,7 @@ export const system: LockSystem = {
 await mutex.acquire(); …; await mutex.release()  // refreshed every 0.8 leases, its default`,
   question: "`mutex.isAcquired`",
   promises:
-    "Documents a distributed mutex by the Redlock algorithm, and `onLockLost` when a refresh finds it lost. It has no fencing tokens.",
+    "Documents a distributed mutex by the Redlock algorithm, and `onLockLost` when a refresh finds it lost. Offers no fencing tokens.",
   open: (nodes, leaseMs) => {
     const clients = nodes.map(({ host, port }) => new Redis(port, host).on("error", () => undefined));
     return async (key, work) => {

@@ -10,7 +10,7 @@ export const system: LockSystem = {
 lock.using(async (signal) => …)`,
   question: "`signal.aborted`",
   promises:
-    "Documents that locks of several nodes are safe even if nodes crash, and a signal that is aborted when the lock is lost. It has no fencing tokens.",
+    "Documents that locks of several nodes are safe even if nodes crash, and a signal that is aborted when the lock is lost. Offers no fencing tokens.",
   open: (nodes, leaseMs) => {
     const adapters = nodes.map(
       ({ host, port }) => new IoredisAdapter(new Redis(port, host).on("error", () => undefined)),

@@ -23,8 +23,8 @@ export const system: LockSystem = {
   title: "redlock 4",
   configuration: `new Redlock([new Redis(…), new Redis(…), new Redis(…)])  // the defaults
 lock = await redlock.lock(key, lease); …; await lock.unlock()`,
-  question: "`lock = await lock.extend(lease)` before each step, which rejects if the lock is lost",
-  promises: "Documents that a lock can be extended as long as it never expires. It has no fencing tokens.",
+  question: "`lock = await lock.extend(lease)`, which rejects if the lock is lost",
+  promises: "Documents that a lock can be extended as long as it never expires. Offers no fencing tokens.",
   open: (nodes, leaseMs) => {
     const redlock = new NodeRedlock(nodes.map(({ host, port }) => new Redis(port, host).on("error", () => undefined)));
     redlock.on("clientError", () => undefined);

@@ -24,7 +24,7 @@ export const system: LockSystem = {
 redlock.using([key], lease, async (signal) => …)`,
   question: "`signal.aborted`",
   promises:
-    "Documents exclusivity of a resource over a duration of time, and a signal that is aborted when an extension has failed. It has no fencing tokens.",
+    "Documents exclusivity of a resource over a duration of time, and a signal that is aborted when an extension has failed. Offers no fencing tokens.",
   open: (nodes, leaseMs) => {
     const redlock = new NodeRedlock(nodes.map(({ host, port }) => new Redis(port, host).on("error", () => undefined)));
     redlock.on("error", () => undefined);

@@ -9,7 +9,7 @@ export const system: LockSystem = {
 redlock.using(key, (lock) => …)`,
   question: "`lock.isHeld()`; the store compares `lock.fencingToken`",
   promises:
-    "Promises exclusion while clock rates agree and a majority of nodes keeps its data, and that the store can refuse a late write.",
+    "Promises exclusion while clocks advance at nearly the same rate and no node forgets a lock unnoticed, and that the store can refuse a late write.",
   open: (nodes, leaseMs) => {
     const urls = nodes.map(({ host, port }) => `redis://${host}:${port}`);
     const redlock = new Redlock(urls, { ttl: leaseMs, maxTtl: leaseMs });
