@@ -268,7 +268,7 @@ class Tracer implements TraceResult {
   /** Makes the steps of one operation for one lock. Returns the values after them, or undefined if nothing is done. */
   #operate(
     server: Server,
-    { kind, ballot, ttl }: Operation,
+    { kind, token, ttl }: Operation,
     lock: string,
     facts: {
       readonly values: ReadonlyMap<string, Value>;
@@ -288,8 +288,8 @@ class Tracer implements TraceResult {
       const after = make("n1 grants A", freed());
       if (after === undefined || !mayVote) return after;
       if (after.get("nodes.n1.A.voted") !== true) this.#note("a vote that the model does not count", [...values]);
-      const votes = this.#votes.get(`${ballot} ${lock}`) ?? { nodes: new Set(), ttl };
-      this.#votes.set(`${ballot} ${lock}`, votes);
+      const votes = this.#votes.get(`${token} ${lock}`) ?? { nodes: new Set(), ttl };
+      this.#votes.set(`${token} ${lock}`, votes);
       votes.nodes.add(server.name);
       return after;
     }
@@ -299,14 +299,14 @@ class Tracer implements TraceResult {
       if (after === undefined || !mayVote || answer !== 1) return after;
       if (after.get("nodes.n1.A.extends") !== true)
         this.#note("an extension that the model does not count", [...values]);
-      const votes = this.#extensions.get(`${ballot} ${lock}`) ?? new Set();
-      this.#extensions.set(`${ballot} ${lock}`, votes);
+      const votes = this.#extensions.get(`${token} ${lock}`) ?? new Set();
+      this.#extensions.set(`${token} ${lock}`, votes);
       votes.add(server.name);
       return after;
     }
     const isRepair = (kind === "extend" && (answer === 1 || answer === 2)) || (kind === "repair" && answer === 1);
     if (!isRepair || isMine) return undefined;
-    if (kind === "extend" && answer === 1) this.#note("a repaired node counts", { lock, ballot });
+    if (kind === "extend" && answer === 1) this.#note("a repaired node counts", { lock, token });
     return make("n1 repairs A", freed());
   }
 
@@ -326,7 +326,7 @@ class Tracer implements TraceResult {
   #granted(hold: Hold): void {
     const { lock, resources, fencingToken, machine } = hold;
     for (const resource of resources) {
-      const votes = this.#votes.get(`${fencingToken} ${resource}`);
+      const votes = this.#votes.get(`${lock.token} ${resource}`);
       this.#count("A has a quorum: granted");
       if (votes === undefined || votes.nodes.size < this.#quorum) {
         this.#note("a grant without a quorum of votes", { fencingToken, nodes: [...(votes?.nodes ?? [])] });
@@ -346,10 +346,10 @@ class Tracer implements TraceResult {
       if (endMs === undefined || endMs <= each.endMs + 0.1) continue;
       each.endMs = endMs;
       for (const resource of resources) {
-        const votes = this.#extensions.get(`${fencingToken} ${resource}`);
+        const votes = this.#extensions.get(`${lock.token} ${resource}`);
         this.#count("A has a quorum: extended");
         if ((votes?.size ?? 0) < this.#quorum) this.#note("an extension without a quorum of votes", { fencingToken });
-        this.#extensions.delete(`${fencingToken} ${resource}`);
+        this.#extensions.delete(`${lock.token} ${resource}`);
       }
     }
   }
