@@ -30,7 +30,7 @@ export interface ModelJob {
   lockPlace: number | undefined;
   /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
   behind: readonly ModelJob[];
-  /** The jobs that had a slot of a key when this job gave up its own slot: they may begin before it. */
+  /** The jobs that had a slot of a closed key when this job gave up its own slot: they may begin before it. */
   readonly passedBy: Set<string>;
   /** Keys in whose line its place is not known: it was lost or chosen by hand, or is that of a delayed or LIFO job. */
   readonly displaced: Set<string>;
@@ -445,19 +445,19 @@ export class LaneModel {
 
   /** Of several that have stalled while a key of theirs is closed, any may come first when it opens. */
   observeGivenUp({ holders }: Snapshot, nowMs: number): void {
-    const isClosed = (name: string): boolean => {
-      const { stop, wasLowered } = this.key(name);
-      return stop !== undefined || wasLowered || this.limitedUntilMs(name) > nowMs;
-    };
+    const isClosed = (name: string): boolean => this.key(name).stop !== undefined || this.limitedUntilMs(name) > nowMs;
+    const mayBeGivenUp = (name: string): boolean => isClosed(name) || this.key(name).wasLowered;
     const hasCome = ({ phase, dueMs }: ModelJob): boolean => phase === "ready" || dueMs <= nowMs;
-    for (const job of this.inPhase("ready", "delayed").filter(({ keys }) => keys.some(isClosed))) {
+    for (const job of this.inPhase("ready", "delayed").filter(({ keys }) => keys.some(mayBeGivenUp))) {
       if (!hasCome(job)) continue;
       for (const name of job.keys) {
         const { owners, wasLowered } = this.key(name);
         if (holders.get(name)?.has(job.id) === true) continue;
         // Of several that wait for their lock, any may go on when fewer may.
         if (wasLowered && owners.size > this.slotsOf(name)) job.displaced.add(name);
-        if (owners.delete(job.id)) for (const id of holders.get(name) ?? []) job.passedBy.add(id);
+        const gaveUp = owners.delete(job.id);
+        // Of more jobs than may have the key, the one that was chosen last gives way.
+        if (gaveUp && isClosed(name)) for (const id of holders.get(name) ?? []) job.passedBy.add(id);
       }
     }
   }
