@@ -22,6 +22,7 @@ const LONG = [
   "redlock-core/test/waiting",
   "test/benchmarks/benchmarks",
   "test/simulation/simulation",
+  "test/proof/proof",
   "workers/test/contract/bullmq",
   "leader/test/outage",
   "test/chaos/chaos",
