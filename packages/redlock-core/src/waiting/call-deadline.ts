@@ -1,4 +1,4 @@
-/** The deadline of a call makes its timeout, its signal and the closing of the `Redlock` one thing to wait for. */
+/** Deadline of a call: combines its timeout, its signal and the closing of the `Redlock`. */
 
 import type { Clock } from "../kit/clock.ts";
 import { onAbort } from "../kit/signals.ts";
@@ -10,14 +10,14 @@ export class CallDeadline {
   readonly #endMs: number;
   readonly #signal: AbortSignal | undefined;
   readonly #closed: AbortSignal;
-  /** The callbacks of the waits. The first wait makes the set, because most calls never wait. */
+  /** Callbacks of the current waits. Created by the first wait, because most calls never wait. */
   #waiting: Set<() => void> | undefined;
-  #disarm: (() => void)[] | undefined;
+  #cancels: (() => void)[] | undefined;
 
   constructor(
     clock: Clock,
     given: {
-      /** When the call began. Default: now. */
+      /** Start of the call by the monotonic clock. Default: now. */
       readonly startMs?: number;
       readonly timeoutMs: number;
       readonly signal?: AbortSignal | undefined;
@@ -30,7 +30,7 @@ export class CallDeadline {
     this.#closed = given.closed;
   }
 
-  /** Returns why the call must end, or undefined while it may go on. It reads the clock. */
+  /** Reads the clock and returns why the call must end. Undefined if the call may continue. */
   get reason(): CallEnd | undefined {
     return this.reasonAt(this.#clock.monotonicMs());
   }
@@ -49,7 +49,7 @@ export class CallDeadline {
     return this.#endMs - nowMs;
   }
 
-  /** Resolves when `wait` does, or when the deadline is reached. Nothing of the wait stays behind in the deadline. */
+  /** Resolves with the result of `wait`, or with undefined when the deadline is reached. Leaves no callback behind. */
   async until<Result>(wait: Promise<Result>): Promise<Result | undefined> {
     let reached: () => void = () => undefined;
     try {
@@ -64,7 +64,10 @@ export class CallDeadline {
     }
   }
 
-  /** Resolves when `start` calls its argument, or when the deadline is reached; then calls what `start` returned. */
+  /**
+   * Calls `start`, and resolves when `start` has called its argument, or when the deadline is reached. Then calls the
+   * function that `start` returned.
+   */
   async untilCalled(start: (wake: () => void) => () => void): Promise<void> {
     let stop: () => void = () => undefined;
     await this.until(
@@ -76,30 +79,30 @@ export class CallDeadline {
   }
 
   dispose(): void {
-    for (const disarm of this.#disarm ?? []) disarm();
-    this.#disarm = undefined;
+    for (const cancel of this.#cancels ?? []) cancel();
+    this.#cancels = undefined;
     this.#waiting?.clear();
   }
 
-  /** Timers and listeners exist from the first wait until `dispose`. */
+  /** Adds a callback for the deadline. The timer and the listeners exist from the first wait until `dispose`. */
   #listen(reached: () => void): void {
     this.#waiting ??= new Set();
     this.#waiting.add(reached);
-    if (this.#disarm !== undefined) return;
+    if (this.#cancels !== undefined) return;
     const reach = (): void => {
       for (const run of [...(this.#waiting ?? [])]) run();
     };
-    this.#disarm = [onAbort(this.#closed, reach)];
-    if (this.#signal !== undefined) this.#disarm.push(onAbort(this.#signal, reach));
-    this.#armTimer(reach);
+    this.#cancels = [onAbort(this.#closed, reach)];
+    if (this.#signal !== undefined) this.#cancels.push(onAbort(this.#signal, reach));
+    this.#startTimer(reach);
   }
 
-  /** A timer may fire early, and its delay has a maximum, so the clock decides. */
-  #armTimer(reach: () => void): void {
+  /** A timer may fire early, and its delay is limited, so the clock decides. */
+  #startTimer(reach: () => void): void {
     const { leftMs } = this;
     if (leftMs <= 0) reach();
     else if (Number.isFinite(leftMs)) {
-      this.#disarm?.push(this.#clock.schedule(leftMs, () => this.#armTimer(reach), { keepAlive: true }));
+      this.#cancels?.push(this.#clock.schedule(leftMs, () => this.#startTimer(reach), { keepAlive: true }));
     }
   }
 }

@@ -1,10 +1,10 @@
 /**
- * Hints are the messages by which nodes wake waiters. Each `Redlock` has one channel on every node, opened at the
- * first wait.
+ * Hints: the messages by which nodes wake waiters. Each `Redlock` has one channel on every node, opened by the first
+ * wait.
  *
- * They are hints and nothing more: a false one costs one attempt. One that is lost with its connection costs the time
- * until there is another connection. One that the node itself forgot, because its data was flushed, costs at most the
- * rest of the lease that the waiter was told of.
+ * Correctness never depends on hints. A false hint costs one attempt. A hint that is lost with its connection costs the
+ * time until the next connection. A hint that the node itself has lost, because its data was flushed, costs at most the
+ * rest of the lease that the node reported to the waiter.
  */
 
 import type { Engine } from "../rounds/engine.ts";
@@ -15,17 +15,20 @@ import { leaveLines } from "./leave.ts";
 import { Subscription } from "./subscription.ts";
 
 /**
- * This many keys are kept for turns that come too late: about a megabyte. If a key is forgotten, its turn is reserved
- * in vain for a second.
+ * Number of keys that are remembered for turns that come too late: about a megabyte. If the key of a turn is forgotten,
+ * the lock is reserved in vain for a second.
  */
 const MAX_KEYS = 10_000;
 
 interface HintListener {
-  /** The resource is free on this node, and reserved for us. */
+  /** The resource is free on this node, and reserved for this waiter. */
   readonly onTurn: (node: number) => void;
-  /** The resource may have been free meanwhile, and be another's now, because nobody here received its messages. */
+  /**
+   * Called when hints of a node may have been lost. The resource may have been released and acquired by another process
+   * in the meantime.
+   */
   readonly onGap: (node: number) => void;
-  /** We are the `position`-th behind the one that has the reservation for a moment. */
+  /** Another waiter holds a short reservation, and this waiter is the `position`-th after it. */
   readonly onNext: (position: number) => void;
 }
 
@@ -33,8 +36,8 @@ export class Hints {
   readonly #engine: Engine;
   readonly #channel: string;
   readonly #listeners = new Map<string, HintListener>();
-  /** The lock keys that were waited for, the oldest first. */
-  readonly #waitedFor = new Set<string>();
+  /** Lock keys of the latest waits, oldest first. */
+  readonly #recentKeys = new Set<string>();
   readonly #closing = new AbortController();
   #subscription: Subscription | undefined;
   #cancelCheck: (() => void) | undefined;
@@ -45,12 +48,12 @@ export class Hints {
     this.#channel = `x:redlock:${id}`;
   }
 
-  /** Whether a quorum of nodes can wake us. */
+  /** Whether a quorum of nodes can wake the waiters of this process. */
   get isOpen(): boolean {
     return this.#subscription?.isOpen === true;
   }
 
-  /** Opens the channel on every node that can have one. Resolves as `Subscription.opened` does. */
+  /** Opens the channel on every node that supports channels. Resolves like `Subscription.opened`. */
   async open(): Promise<void> {
     this.#subscription ??= new Subscription(this.#engine, this.#closing.signal, this.#channel, {
       onMessage: (message, node) => this.#onMessage(node, message),
@@ -62,14 +65,14 @@ export class Hints {
     if (!this.isOpen) await this.#subscription.opened;
   }
 
-  /** Returns a name for a waiter, by which the nodes' scripts find our channel. */
+  /** Returns a new name for a waiter. The name contains the channel, so that scripts on the nodes can publish to it. */
   nextMember(): string {
     this.#count += 1;
     return `${this.#channel}#${this.#count}`;
   }
 
   listen(member: string, { resources }: Target, listener: HintListener): () => void {
-    for (const resource of resources) this.#noteWait(lockKeyOf(this.#engine.keyPrefix, resource));
+    for (const resource of resources) this.#rememberKey(lockKeyOf(this.#engine.keyPrefix, resource));
     this.#listeners.set(member, listener);
     this.#subscription?.askAgain();
     if (this.#cancelCheck === undefined) this.#check();
@@ -82,14 +85,17 @@ export class Hints {
     this.#cancelCheck?.();
   }
 
-  #noteWait(key: string): void {
-    this.#waitedFor.add(key);
-    if (this.#waitedFor.size <= MAX_KEYS) return;
-    const [oldest] = this.#waitedFor;
-    if (oldest !== undefined) this.#waitedFor.delete(oldest);
+  #rememberKey(key: string): void {
+    this.#recentKeys.add(key);
+    if (this.#recentKeys.size <= MAX_KEYS) return;
+    const [oldest] = this.#recentKeys;
+    if (oldest !== undefined) this.#recentKeys.delete(oldest);
   }
 
-  /** Asks the connections for messages, which are idle, for a sign of life: a firewall may have forgotten them. */
+  /**
+   * Asks the connections for messages for a sign of life, because a firewall may have dropped the idle connections.
+   * Repeats itself while there are listeners.
+   */
   #check(): void {
     const { nodes, clock, options } = this.#engine;
     if (nodes.every((node) => node.checkMessages === undefined)) return;
@@ -101,21 +107,21 @@ export class Hints {
   }
 
   /**
-   * Handles a message. Anybody who may write to channels at all may write here, so no message may make this throw. It
-   * only affects this process's own waiters, and keys that it has waited for.
+   * Handles a message. Any client with the right to publish may publish here, so the function must accept every
+   * message. A message only affects waiters of this process, and keys for which this process has waited.
    */
   #onMessage(node: number, message: string): void {
     const [what = "", member = "", ...rest] = message.split(" ");
     const listener = this.#listeners.get(member);
     if (what === "turn") {
       if (listener !== undefined) listener.onTurn(node);
-      else if (member.startsWith(`${this.#channel}#`)) this.#passOn(node, member, rest.join(" "));
+      else if (member.startsWith(`${this.#channel}#`)) this.#giveBackTurn(node, member, rest.join(" "));
     } else if (/^next[1-9]$/.test(what)) listener?.onNext(Number(what.slice("next".length)));
   }
 
-  /** Gives back the turn of a waiter that is not here any more, so that the next one gets it. */
-  #passOn(node: number, member: string, key: string): void {
-    if (this.#closing.signal.aborted || !this.#waitedFor.has(key)) return;
+  /** Gives back the turn of a waiter that has left, so that the next waiter gets the turn. */
+  #giveBackTurn(node: number, member: string, key: string): void {
+    if (this.#closing.signal.aborted || !this.#recentKeys.has(key)) return;
     const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
     leaveLines(this.#engine, target, { member, enrolledOn: 1 << node }, { nodes: 1 << node });
   }

@@ -1,23 +1,24 @@
 /**
- * A waiter that leaves the line is removed on the nodes, together with its reservation if it has one.
+ * Removes a waiter from the lines of the nodes, together with its reservation if there is one.
  *
- * A node that could not be reached is asked again when its connection is ready, for as long as a line without new
- * waiters lives. Otherwise the node would reserve the lock for a waiter that has left, until the reservation ends.
+ * If a node cannot be reached, the request is sent again when the node's connection is ready, up to the lifetime of a
+ * line without new waiters. Otherwise the node would reserve the lock for a waiter that has left, until the reservation
+ * ends.
  */
 import { type Engine, WAITER_TTL_MS } from "../rounds/engine.ts";
 import { type Observer, startRound } from "../rounds/round.ts";
 import { leaveText, type Target } from "../rules/operation.ts";
 
-/** A waiter's name in the nodes' lines, and the nodes that may have the name in their line. */
+/** Name of a waiter in the lines of the nodes, and the nodes whose lines may contain the name. */
 export interface Enrolment {
   readonly member: string;
-  /** The nodes that were asked to enrol the member and have not granted the lock since, as bits. */
+  /** Nodes that were asked to enrol the member and have not granted the lock since, as bits. */
   enrolledOn: number;
 }
 
 /**
- * Removes the member from the lines of `nodes` (bits; default: all, because a request that enrols the member may be
- * about to be sent).
+ * Removes the member from the lines of `nodes` (bits). Default: all nodes, because a request that enrols the member may
+ * be about to be sent.
  */
 export function leaveLines(
   engine: Engine,

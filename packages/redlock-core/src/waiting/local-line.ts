@@ -1,24 +1,26 @@
 /**
- * A local line is what one process knows of one resource by itself. It is which of the process's locks holds it, and
- * who waits for it, first come, first served.
+ * Knowledge of one process about a resource: which lock of the process holds the resource, and which callers wait for
+ * it, in the order of their arrival.
  *
- * Only the first of the waiters talks to the nodes, and not before the holder has gone. A hand-over therefore costs
- * the same however many wait here.
+ * Only the first waiter sends requests to the nodes, and only after the holder in this process has released the lock.
+ * The cost of a hand-over is therefore independent of the number of waiters in this process.
  */
 import type { Refusal, Vote } from "../rules/quorum.ts";
 
 export interface Refused {
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
-  /** The digits of the client that holds the lock, if it has a name. */
+  /** Client ID of the lock's holder, if the holder has a name. */
   readonly client?: string | undefined;
-  /** When the votes were given, by the monotonic clock. */
+  /** Time of the votes, by the monotonic clock. */
   readonly atMs?: number;
 }
 
-/** A lock that is held in this process. */
+/** A lock that is held by this process. */
 export interface LocalHolder {
-  /** Returns for how many milliseconds it still holds the resource, unless it is extended; 0 if it holds it no more. */
+  /**
+   * Returns for how many milliseconds this lock still holds the resource unless it is extended. 0 if the lock is lost.
+   */
   remaining(): number;
   lose(reason: "forced"): void;
 }
@@ -39,12 +41,12 @@ export class LocalLines {
     return this.#lines.get(resource)?.holder;
   }
 
-  /** Tells whether a lock of this process has the resource now. */
+  /** Reports whether a lock of this process holds the resource now. */
   holds(resource: string): boolean {
     return (this.holderOf(resource)?.remaining() ?? 0) > 0;
   }
 
-  /** Forgets the line of a resource, because nobody holds it or waits for it. */
+  /** Forgets the line of a resource that is neither held nor waited for. */
   forget(resource: string): void {
     this.#lines.delete(resource);
   }
@@ -53,18 +55,21 @@ export class LocalLines {
 export class LocalLine {
   readonly resource: string;
   /**
-   * What was learnt last of the resource while callers wait. It is that a lock of this process had it, or the refusal
-   * of a caller that was first. Callers whose time is over before they are first are told of it.
+   * Latest known reason to wait: a lock of this process held the resource, or the first caller was refused. Callers
+   * whose time ends before their turn report this refusal. Undefined after the resource was acquired.
    */
   noted: Refused | undefined;
-  /** The lines among which it is found; undefined once it is forgotten, since another one may be in its place. */
+  /**
+   * The collection that contains this line. Undefined once the line is forgotten, because a new line may have replaced
+   * it.
+   */
   #lines: LocalLines | undefined;
   #first: LocalWaiter | undefined;
   #last: LocalWaiter | undefined;
   #holder: LocalHolder | undefined;
-  #waiting: Set<() => void> | undefined;
+  #freeListeners: Set<() => void> | undefined;
 
-  /** `lines` is undefined for a line that is nowhere to be found. */
+  /** `lines` is undefined for a line that belongs to no collection. */
   constructor(resource: string, lines?: LocalLines) {
     this.resource = resource;
     this.#lines = lines;
@@ -74,7 +79,7 @@ export class LocalLine {
     return this.#holder;
   }
 
-  /** Whether nobody in this process holds the resource or waits for it. */
+  /** Whether no lock of this process holds the resource, and no caller waits for it. */
   get isIdle(): boolean {
     return this.#first === undefined && this.#holder === undefined;
   }
@@ -88,8 +93,8 @@ export class LocalLine {
   }
 
   /**
-   * Takes a waiter out of the line. The line is a linked list, because tens of thousands may leave at once, each from
-   * anywhere.
+   * Removes a waiter from the line. The line is a linked list, because tens of thousands of waiters may leave together,
+   * each from any position.
    */
   leave({ previous, next }: LocalWaiter): void {
     if (previous !== undefined) previous.next = next;
@@ -97,7 +102,7 @@ export class LocalLine {
     if (next !== undefined) next.previous = previous;
     else this.#last = previous;
     if (previous === undefined) next?.call();
-    this.#tidy();
+    this.#forgetIfIdle();
   }
 
   hold(holder: LocalHolder): void {
@@ -109,29 +114,29 @@ export class LocalLine {
     if (this.#holder !== holder) return;
     this.#holder = undefined;
     if (this.#first !== undefined) this.noted ??= { refusal: "held", votes: [] };
-    const waiting = this.#waiting;
-    this.#waiting = undefined;
+    const waiting = this.#freeListeners;
+    this.#freeListeners = undefined;
     for (const wake of waiting ?? []) wake();
-    this.#tidy();
+    this.#forgetIfIdle();
   }
 
-  /** Calls `run` when the lock that is held now is not held any more. Returns a function that stops that. */
+  /** Calls `run` when the current lock is no longer held. Returns a function that cancels the call. */
   onFree(run: () => void): () => void {
-    this.#waiting ??= new Set();
-    this.#waiting.add(run);
+    this.#freeListeners ??= new Set();
+    this.#freeListeners.add(run);
     return () => {
-      this.#waiting?.delete(run);
+      this.#freeListeners?.delete(run);
     };
   }
 
-  #tidy(): void {
+  #forgetIfIdle(): void {
     if (this.#first !== undefined || this.#holder !== undefined) return;
     this.#lines?.forget(this.resource);
     this.#lines = undefined;
   }
 }
 
-/** A caller of this process that stands in the line. */
+/** A caller of this process that waits in the line. */
 export class LocalWaiter {
   readonly line: LocalLine;
   previous: LocalWaiter | undefined;
@@ -159,7 +164,7 @@ export class LocalWaiter {
     this.#called?.();
   }
 
-  /** Leaves the line, wherever in it; idempotent. */
+  /** Leaves the line from any position. Does nothing if the caller has left already. */
   leave(): void {
     if (!this.#isIn) return;
     this.#isIn = false;

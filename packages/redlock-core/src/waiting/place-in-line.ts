@@ -1,5 +1,5 @@
 /**
- * The place of one call in the nodes' lines: the time at which the call began, by the nodes' clocks. A call gets a
+ * Place of a call in the lines of the nodes: the time at which the call began, by the nodes' clocks. A call gets a
  * place when it is refused, and joins the lines with the first attempt after `join`.
  */
 import type { Engine } from "../rounds/engine.ts";
@@ -16,7 +16,7 @@ export class PlaceInLine {
   readonly #isGiven: boolean;
   #place: number;
   #waiter: Waiter | undefined;
-  /** Whether an attempt was made with the waiter, so that a node may have the waiter in its line. */
+  /** Whether an attempt was made with the waiter, so that lines of nodes may contain the waiter. */
   #mayBeEnrolled = false;
 
   constructor(
@@ -31,19 +31,19 @@ export class PlaceInLine {
     this.#place = request.given ?? engine.fencingClock.place(request.startedWallMs);
   }
 
-  /** The place, in microseconds by the nodes' clocks. Waiters with a greater place are overtaken. */
+  /** Place in microseconds by the nodes' clocks. Waiters with a greater place come later. */
   get place(): number {
     return this.#place;
   }
 
-  /** Returns the waiter that an attempt enrols, and forgets the hints before the attempt. Undefined before `join`. */
+  /** Returns the waiter that an attempt enrols, and forgets hints from before the attempt. Undefined before `join`. */
   waiterForAttempt(): Waiter | undefined {
     this.#waiter?.reset();
     this.#mayBeEnrolled = this.#waiter !== undefined;
     return this.#waiter;
   }
 
-  /** Gives the next attempts a name in the nodes' lines. */
+  /** Gives further attempts a name in the lines of the nodes. */
   join(): Waiter {
     if (this.#waiter !== undefined) return this.#waiter;
     const { fencingClock } = this.#engine;
@@ -52,12 +52,15 @@ export class PlaceInLine {
     return this.#waiter;
   }
 
-  /** Joins the lines if the nodes can call this process. */
+  /** Joins the lines if the nodes can wake this process. */
   joinIfOpen(): void {
     if (this.#hints.isOpen) this.join();
   }
 
-  /** Waits for the turn, after an attempt that was refused because the lock is held. Sleeps if no node can call. */
+  /**
+   * Waits for the turn after an attempt was refused because the lock is held. Calls `sleep` instead if too few nodes
+   * can wake this process.
+   */
   async untilTurn(freeInMs: readonly number[], deadline: CallDeadline, sleep: () => Promise<void>): Promise<void> {
     const hints = this.#hints;
     if (this.#waiter === undefined) {
@@ -69,7 +72,7 @@ export class PlaceInLine {
     else await sleep();
   }
 
-  /** Called with a grant. A holder has left the lines already. */
+  /** Called after a grant, with which the nodes have removed the waiter from their lines. */
   onGranted(): void {
     this.#mayBeEnrolled = false;
   }

@@ -1,6 +1,6 @@
 /**
- * A subscription is a channel on every node. A node that refuses it is asked again a while later, but not while nobody
- * needs it, until the subscription is stopped or `closed` aborts.
+ * A subscription to one channel on every node. A node that refuses is asked again after a pause, but only while the
+ * channel is needed, until the subscription is stopped or `closed` aborts.
  */
 
 import type { Clock } from "../kit/clock.ts";
@@ -8,22 +8,25 @@ import { onAbort } from "../kit/signals.ts";
 import type { LockNode } from "../nodes/node.ts";
 import type { Engine } from "../rounds/engine.ts";
 
-/** The pause before a node that refused a subscription is asked again. */
+/** Pause before a node that has refused a subscription is asked again. */
 const RESUBSCRIBE_MS = 5_000;
 
 interface Listener {
-  /** Takes a message of a node, given by its index; it must not throw. */
+  /** Called with a message and the index of its node. Must not throw. */
   onMessage(message: string, node: number): void;
-  /** Messages of the node may have been missed. */
+  /** Called when messages of the node may have been missed. */
   onGap?(node: number): void;
-  /** Whether a node that refused is asked again when that is due, or only by `askAgain`. Default: it is. */
+  /**
+   * Reports whether a node that refused is asked again after the pause. If false, `askAgain` does so later. Default:
+   * true.
+   */
   isNeeded?(): boolean;
 }
 
 export class Subscription {
   /**
-   * Resolves when a quorum of nodes has confirmed, all have answered, after `nodeTimeout`, or when `closed` aborts. A
-   * client that never connected may leave it without an answer for ever.
+   * Resolves when a quorum of nodes has confirmed, when all nodes have answered, after `nodeTimeout`, or when `closed`
+   * aborts. A client that never connects may leave the request unanswered forever.
    */
   readonly opened: Promise<void>;
   readonly #channels: readonly NodeChannel[];
@@ -53,12 +56,12 @@ export class Subscription {
     if (closed.aborted) this.stop();
   }
 
-  /** Whether a quorum of nodes can reach us. */
+  /** Whether a quorum of nodes can send messages to this process. */
   get isOpen(): boolean {
     return this.#channels.filter(({ isOpen }) => isOpen).length >= this.#quorum;
   }
 
-  /** Somebody needs the channel: asks the nodes again that refused it a while ago. */
+  /** Called when the channel is needed again. Repeats the requests that were refused and whose pause is over. */
   askAgain(): void {
     for (const each of this.#channels) each.askAgain();
   }
@@ -70,7 +73,7 @@ export class Subscription {
 }
 
 class NodeChannel {
-  /** Whether the node has confirmed the subscription, and has not refused it since. */
+  /** Whether the node has confirmed the subscription and has not refused it since. */
   isOpen = false;
   readonly #node: LockNode;
   readonly #index: number;
@@ -79,9 +82,9 @@ class NodeChannel {
   readonly #listener: Listener;
   #unsubscribe: (() => void) | undefined;
   #cancelAsking: (() => void) | undefined;
-  /** Whether it was refused, and is to be asked for when somebody needs it. */
+  /** Whether the request was refused, and is repeated as soon as the channel is needed. */
   #isDue = false;
-  /** Whether it was refused at some time, so that messages may be missed until it is confirmed again. */
+  /** Whether a request was ever refused, so that messages may have been missed until the confirmation. */
   #wasRefused = false;
   #isStopped = false;
 
@@ -93,15 +96,15 @@ class NodeChannel {
     this.#listener = listener;
   }
 
-  /** Resolves when the node has confirmed or refused. */
+  /** Requests the subscription. Resolves when the node has confirmed or refused it. */
   async ask(): Promise<void> {
     this.#isDue = false;
-    this.#leave();
+    this.#endSubscription();
     try {
       this.#unsubscribe = await this.#node.subscribe?.(
         this.#channel,
         (message) => this.#listener.onMessage(message, this.#index),
-        (isHeard = true) => this.#onGap(isHeard),
+        (isSubscribed = true) => this.#onGap(isSubscribed),
       );
     } catch {
       this.#askLater();
@@ -116,12 +119,12 @@ class NodeChannel {
     if (this.#isDue) void this.ask();
   }
 
-  /** A connection that replaces another may have the channel before it is due. */
-  #onGap(isHeard: boolean): void {
-    if (isHeard) this.#cancelAsking?.();
+  /** Handles a gap. A replaced connection may have subscribed again before the pause is over. */
+  #onGap(isSubscribed: boolean): void {
+    if (isSubscribed) this.#cancelAsking?.();
     else if (this.isOpen) this.#askLater();
     else return;
-    this.isOpen = isHeard;
+    this.isOpen = isSubscribed;
     this.#isDue = false;
     this.#listener.onGap?.(this.#index);
   }
@@ -135,7 +138,7 @@ class NodeChannel {
     });
   }
 
-  #leave(): void {
+  #endSubscription(): void {
     this.#unsubscribe?.();
     this.#unsubscribe = undefined;
   }
@@ -144,6 +147,6 @@ class NodeChannel {
     this.#isStopped = true;
     this.#isDue = false;
     this.#cancelAsking?.();
-    this.#leave();
+    this.#endSubscription();
   }
 }

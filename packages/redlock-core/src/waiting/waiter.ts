@@ -1,15 +1,15 @@
 /**
- * A waiter for a lock that is held has a place in the line on the nodes, and is told the moment to attempt again.
+ * A waiter for a lock that is held. It has a place in the lines of the nodes, and is notified when to attempt again.
  *
- * A refused attempt enrols the waiter in the same script, so no wake-up can be lost between the two. The waiter
- * attempts again in these cases:
- * - A quorum of nodes says that it is its turn, or the first of them said so shortly before.
- * - The waiter before it did not take its turn.
+ * A refused attempt enrols the waiter in the same script, so no wake-up can be lost in between. The waiter attempts
+ * again in these cases:
+ * - A quorum of nodes has given it the turn, or a first node has done so shortly before.
+ * - The waiter in front has not used its turn.
  * - Hints may have been lost.
- * - The lease that it was told of must have ended.
+ * - The lease that the nodes reported must have ended.
  *
- * Nobody polls faster than that, except while another library holds the lock, which tells nobody of its release
- * (`askAgainMs` in scripts/hand-over.lua.ts).
+ * Waiters poll more often only while another library holds the lock, because other libraries do not notify waiters of a
+ * release (`askAgainMs` in scripts/hand-over.lua.ts).
  */
 import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
 import { Round } from "../rounds/round.ts";
@@ -19,10 +19,13 @@ import type { CallDeadline } from "./call-deadline.ts";
 import type { Hints } from "./hints.ts";
 import { type Enrolment, leaveLines } from "./leave.ts";
 
-/** After the first node's hint, the others' should follow within a round trip. After this time we ask anyway. */
+/**
+ * After the hint of the first node, the hints of the others should follow within a round trip. After this time the
+ * waiter attempts even without them.
+ */
 const GATHER_MS = 10;
 
-/** Nodes that cannot tell when they are free (a key without expiry, no answer) are asked again after this time. */
+/** Nodes without a known time (a key without expiry, no answer) are asked again after this time. */
 const UNKNOWN_MS = 1_000;
 
 export class Waiter implements Enrolment {
@@ -32,7 +35,7 @@ export class Waiter implements Enrolment {
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #stopListening: () => void;
-  /** The nodes that said that it is our turn, and those that may have said so while nobody listened. */
+  /** Nodes that have given this waiter the turn, and nodes whose hints may have been lost. */
   #turns = new Set<number>();
   #gaps = new Set<number>();
   #position: number | undefined;
@@ -59,23 +62,27 @@ export class Waiter implements Enrolment {
     });
   }
 
-  /** Forgets earlier hints before each attempt. A hint that comes during the attempt counts for the wait after it. */
+  /**
+   * Forgets earlier hints before an attempt. A hint that arrives during the attempt counts for the wait after the
+   * attempt.
+   */
   reset(): void {
     this.#turns = new Set();
     this.#gaps = new Set();
     this.#position = undefined;
   }
 
-  /** Whether a quorum of nodes has taken us out of the line, and reserved the lock for us. */
+  /** Whether a quorum of nodes has removed this waiter from the line and reserved the lock for it. */
   get hasTurn(): boolean {
     return this.#turns.size >= this.#engine.quorum;
   }
 
   /**
-   * Resolves when it is time to attempt again, or when the deadline is reached. `heed` says whose hints count.
+   * Resolves when it is time to attempt again, or when the deadline is reached. With `heed` "any" a single node's hint
+   * counts; with "quorum" only the hints of a quorum do.
    *
-   * One node may be free while a quorum is held, because it restarted or did not answer the holder. That is worth an
-   * attempt, but it is nobody's turn.
+   * A single node may be free while a quorum is held, because the node has restarted or did not answer the holder. Its
+   * hint is worth an attempt, but it does not mean that the turn of this waiter has come.
    */
   async untilTurn(freeInMs: readonly number[], deadline: CallDeadline, heed: "any" | "quorum" = "any"): Promise<void> {
     const { clock, quorum, random, options } = this.#engine;
@@ -85,11 +92,11 @@ export class Waiter implements Enrolment {
     const pollDueMs = clock.monotonicMs() + pollMs;
     let dueMs = pollDueMs;
     const turn = new Promise<void>((resolve) => {
-      const arm = (): void => {
+      const startTimer = (): void => {
         cancelTimer();
         cancelTimer = clock.schedule(dueMs - clock.monotonicMs(), resolve, { keepAlive: true });
       };
-      const hinted = (): void => {
+      const onHint = (): void => {
         const hints = new Set([...this.#turns, ...this.#gaps]).size;
         if (hints >= quorum) {
           resolve();
@@ -100,17 +107,17 @@ export class Waiter implements Enrolment {
         else if (this.#position !== undefined) {
           dueMs = Math.min(pollDueMs, now + this.#position * GRANT_TTL_MS + random.fraction() * options.retryJitter);
         }
-        arm();
+        startTimer();
       };
-      this.#wake = hinted;
-      hinted();
+      this.#wake = onHint;
+      onHint();
     });
     await deadline.until(turn);
     this.#wake = undefined;
     cancelTimer();
   }
 
-  /** Stops listening, and sends nothing. */
+  /** Stops listening without sending a request. */
   close(): void {
     this.#stopListening();
   }
@@ -122,13 +129,13 @@ export class Waiter implements Enrolment {
 }
 
 /**
- * Waits for a turn without attempting: stands in the line, and is told when it is its turn. It serves callers that
- * wait without a call of `acquire` in hand, like a job that went back to its queue.
+ * Waits for a turn without attempting to lock: joins the lines, and resolves when the turn comes. Meant for callers
+ * that wait outside a call of `acquire`, like a job that went back to its queue.
  *
- * It resolves at the latest a moment after the lease ends that the nodes told of. Where they cannot tell, it resolves
- * sooner: see `UNKNOWN_MS` and `askAgainMs` in scripts/hand-over.lua.ts.
+ * Resolves at the latest a moment after the end of the lease that the nodes reported. If the nodes do not know the end,
+ * resolves sooner: see `UNKNOWN_MS` and `askAgainMs` in scripts/hand-over.lua.ts.
  *
- * It is not guaranteed that the lock is free then. From the turn on, the lock is reserved for this place for
+ * The lock is not guaranteed to be free at this moment. From the turn on it is reserved for this place for
  * `GRANT_TTL_MS`.
  */
 export async function waitForTurn(
@@ -142,16 +149,16 @@ export async function waitForTurn(
   const waiter = new Waiter(engine, hints, target, request.place ?? engine.fencingClock.place(engine.clock.wallMs()));
   const freeInMs = await deadline.until(enrol(engine, waiter, target));
   if (freeInMs !== undefined) await waiter.untilTurn(freeInMs, deadline, "quorum");
-  // A waiter that ends by the clock still stands in line, for a turn that nobody would take.
-  // Asking again from the same place keeps it.
+  // A waiter that ends by the clock is still in line, for a turn that nobody would use. A new request with the same
+  // place keeps the position.
   if (deadline.reason === undefined && waiter.hasTurn) waiter.close();
   else waiter.leave();
   return deadline.reason === undefined ? "turn" : "cancelled";
 }
 
 /**
- * Asks the nodes to enrol the waiter. Resolves when a quorum has told it or all have answered, with the milliseconds
- * until each node's key expires. Infinity means that this is not known.
+ * Asks the nodes to enrol the waiter. Resolves when a quorum has answered or all nodes have answered or failed. The
+ * result is the number of milliseconds until each node's key expires; Infinity if unknown.
  */
 function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly number[]> {
   const freeInMs = engine.nodes.map(() => Number.POSITIVE_INFINITY);
@@ -165,7 +172,7 @@ function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly
         onAnswer: (node, answer) => {
           if (round.isSentTo(node)) waiter.enrolledOn |= 1 << node;
           const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
-          // Free now, or reserved for the first in line: the hint decides, not the clock.
+          // -1: the resource is free, or reserved for the first in line. The hint decides, not the clock.
           freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
           open -= 1;
           if (answer.kind === "reply") replies += 1;
