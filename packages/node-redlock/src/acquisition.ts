@@ -1,9 +1,9 @@
 /**
- * This acquisition follows node-redlock's rules: `retryCount` attempts after the first, with a pause between them. The
- * loop is that of the core.
+ * Acquisition by node-redlock's rules: up to `retryCount` attempts after the first, with a pause before each of them.
+ * The loop is the loop of the core.
  *
- * During the pauses the call waits in the line of waiters, so a released lock is handed over immediately. An attempt
- * that follows a hint is not one of the `retryCount` attempts.
+ * During the pauses the call waits in the line, so a released lock is handed over immediately. An attempt after a hint
+ * does not count as one of the `retryCount` attempts.
  */
 
 import { type Instant, readClock } from "@x/redlock-core/kit";
@@ -48,7 +48,7 @@ interface Acquired extends Omit<Granted, "stats"> {
   readonly attempts: readonly Promise<ExecutionStats>[];
 }
 
-/** Runs the attempts. Rejects with `ExecutionError` when all attempts have failed. */
+/** Runs the attempts. Rejects with `ExecutionError` if all attempts fail. */
 export async function acquire(shared: SharedEngine, request: AcquireRequest): Promise<Acquired> {
   const { clock, closed } = shared.protocol;
   const started = readClock(clock);
@@ -56,7 +56,7 @@ export async function acquire(shared: SharedEngine, request: AcquireRequest): Pr
   try {
     return await untilGranted({ clock, started, timeoutMs: Number.POSITIVE_INFINITY, closed }, acquirer);
   } catch (error) {
-    // A reply or a timer made the error, so its own stack names no caller.
+    // The error was created in the callback of a reply or timer, so its stack does not contain the caller.
     if (error instanceof ExecutionError) Error.captureStackTrace(error);
     throw error;
   }
@@ -68,9 +68,9 @@ class Attempts implements Acquirer<Granted, Refused, Acquired> {
   readonly #steps: LockSteps;
   readonly #started: Instant;
   readonly #retries: Retries;
-  /** The place in the line. Undefined before the first refusal, so that the call overtakes nobody. */
+  /** Place in the line. Undefined before the first refusal, because the first attempt does not join the line. */
   #place: PlaceInLine | undefined;
-  /** The pause before the next counted attempt. Undefined until an attempt that counts is refused. */
+  /** Pause before the next counted attempt. Undefined until a counted attempt is refused. */
   #pause: CallDeadline | undefined;
 
   constructor(shared: SharedEngine, request: AcquireRequest, started: Instant) {
@@ -118,12 +118,15 @@ class Attempts implements Acquirer<Granted, Refused, Acquired> {
     return isCorrectable(refused);
   }
 
-  /** Waits for the next attempt's time, or for the turn of this call, which makes an attempt that is not counted. */
+  /**
+   * Waits until the next counted attempt is due, or until this call has its turn. An attempt in its turn is not
+   * counted.
+   */
   async untilNext(refused: Refused): Promise<void> {
     if (this.#pause === undefined) {
       this.#retries.note(refused.stats);
       if (this.#retries.isLast) {
-        await this.#untilNothingIsLeft();
+        await this.#untilReleased();
         throw this.#retries.error(quarantineOf(refused));
       }
       this.#pause = this.#retries.startPause();
@@ -149,8 +152,11 @@ class Attempts implements Acquirer<Granted, Refused, Acquired> {
     this.#pause = undefined;
   }
 
-  /** Waits for the answers to a request that follows all releases, so that no client that answers has a key of ours. */
-  async #untilNothingIsLeft(): Promise<void> {
+  /**
+   * Sends a request behind all releases and waits for its answers. Afterwards no client that answers has keys of this
+   * call.
+   */
+  async #untilReleased(): Promise<void> {
     this.#place?.leave();
     const votes = this.#newVotes();
     void this.#steps.release({ token: this.#shared.protocol.newToken(), ttlMs: 0 }, votes.onAnswer);
@@ -162,7 +168,7 @@ class Attempts implements Acquirer<Granted, Refused, Acquired> {
   }
 }
 
-/** Returns why no caller can have a lock now although the clients answer, or nothing. */
+/** Returns a text if all locks are refused because clients are in quarantine. Empty otherwise. */
 function quarantineOf({ refusal, votes, freeInMs }: RefusedAttempt): string {
   const leftMs = votes.flatMap(({ vote, quarantineLeftMs }) => (vote === "quarantined" ? [quarantineLeftMs ?? 0] : []));
   if (refusal !== "unreachable" || leftMs.length === 0) return "";

@@ -1,22 +1,22 @@
 /**
- * This entry is node-redlock 5 on the engine of `@x/redlock-core`. It has the class, methods, option names, defaults
- * and error classes of `redlock` 5.0.0-beta.2. A migration is one changed import:
+ * node-redlock 5 on the engine of `@x/redlock-core`, with the class, methods, option names, defaults and error classes
+ * of `redlock` 5.0.0-beta.2. A migration changes one import:
  *
  * ```ts
  * import Redlock, { ExecutionError, ResourceLockedError } from "@x/node-redlock";
  * ```
  *
- * Locks exclude, and are excluded by, those of node-redlock 4 and 5 and of the core on the same keys. While too few
- * clients are connected, `acquire` waits as long as their offline queues do.
+ * Locks exclude the locks of node-redlock 4 and 5 and of the core on the same keys, and are excluded by them. While too
+ * few clients are connected, `acquire` waits as long as their offline queues do.
  *
- * It differs from node-redlock in the following:
- * - A tie or a hung client never hangs a call.
+ * The differences to node-redlock are:
+ * - A tie or a hanging client never blocks a call.
  * - A failed attempt leaves nothing behind.
- * - An expired lock is never handed out.
- * - `using` settles as its routine does.
- * - A lock that is released is handed over at once.
+ * - An expired lock is never returned.
+ * - `using` settles like its routine.
+ * - A released lock is handed over immediately.
  * - `error` is not emitted for contention.
- * - Releasing a lock that is gone rejects at once.
+ * - Releasing a lock that is gone rejects immediately.
  * - Custom scripts and settings of another type are refused.
  */
 export { Lock, Redlock, Redlock as default } from "./redlock.ts";

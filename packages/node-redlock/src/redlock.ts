@@ -33,16 +33,16 @@ import {
 import { VoteCount } from "./vote-count.ts";
 
 /**
- * This number says that the lock was made by hand and no fencing token is known. An extension of it then repairs no
- * client.
+ * Stands for an unknown fencing token of a lock that was constructed by the caller. An extension of this lock repairs
+ * no client.
  */
 const NO_FENCING_TOKEN = -1;
 
-/** What is known of a lock and not shown. Nothing is known of a lock that was made by hand. */
+/** Private facts about a lock. Unknown for a lock that was constructed by the caller. */
 interface KnownLease {
-  /** The end of the lease by all clocks; `expiration` has the wall clock only. */
+  /** End of the lease by all clocks. `expiration` only contains the wall clock. */
   readonly end: LeaseEnd;
-  /** The longest duration that was asked for under the lock's value, answered or not. Its keys may live for so long. */
+  /** Longest duration requested for the lock's value, with or without an answer. The keys may live for this long. */
   readonly longestMs: number;
 }
 
@@ -55,13 +55,13 @@ export class Lock {
   readonly value: string;
   readonly attempts: readonly Promise<ExecutionStats>[];
   /**
-   * The time until which the lock may be trusted, in ms since the epoch. It is 0 when the lock was released, or
-   * replaced by an extension.
+   * Time until which the lock may be trusted, in ms since the epoch. 0 after the lock was released, or replaced by an
+   * extension.
    */
   expiration: number;
   /**
-   * The fencing token is strictly greater than that of every earlier grant of each of the resources (see
-   * `Lock.fencingToken` of the core). It is absent if the lock was made by hand.
+   * Fencing token, strictly greater than the token of every earlier grant of each of the resources (see
+   * `Lock.fencingToken` of the core). Undefined if the lock was constructed by the caller.
    */
   readonly fencingToken: number | undefined;
 
@@ -100,8 +100,8 @@ interface ScriptText {
 type Routine<Result> = (signal: RedlockAbortSignal) => Promise<Result>;
 
 /**
- * The result of a vote. After `for` or `against` another attempt may help; `never` means that a quorum says that the
- * lock is not ours.
+ * Result of an operation. After `for` or `against`, another attempt may help. `never` means that a quorum has reported
+ * another holder.
  */
 interface Voted {
   readonly decision: "for" | "against" | "never";
@@ -109,30 +109,30 @@ interface Voted {
 }
 
 /**
- * This is node-redlock 5's class on the engine of `@x/redlock-core`. It emits `error` for each client that failed, even
- * if a quorum was reached all the same, but not for contention. Without a listener nothing happens.
+ * The class of node-redlock 5 on the engine of `@x/redlock-core`. Emits `error` for each client that failed, even if a
+ * quorum was reached, but not for contention. Without a listener these errors are ignored.
  */
 export class Redlock extends EventEmitter {
   readonly clients: Set<Client>;
   readonly settings: Settings;
-  /** The one script of the engine, which does all three operations. */
+  /** The engine's only script, which performs all three operations. */
   readonly scripts: {
     readonly acquireScript: ScriptText;
     readonly extendScript: ScriptText;
     readonly releaseScript: ScriptText;
   };
   readonly #engineSettings: EngineSettings;
-  /** The engine that was used last. */
+  /** The engine used last. */
   #engine: SharedEngine | undefined;
-  readonly #onError = (error: Error): void => this.#tell(error);
+  readonly #onError = (error: Error): void => this.#emitError(error);
 
   /**
-   * Uses `clients`, one per independent Redis node or Cluster.
-   * @throws TypeError for custom scripts, because the engine's own script is what keeps its promises.
+   * Creates a `Redlock` with one client per independent Redis node or Cluster.
+   * @throws TypeError for custom scripts, because the promises depend on the engine's own script.
    */
   constructor(clients: Iterable<Client>, settings: SomeSettings & EngineSettings = {}, scripts: CustomScripts = {}) {
     super();
-    // Without a listener an `error` event would end the process.
+    // An `error` event without a listener would end the process.
     this.on("error", () => undefined);
     this.clients = clientsOf(clients);
     if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
@@ -144,16 +144,15 @@ export class Redlock extends EventEmitter {
     this.#shared();
   }
 
-  /** Runs `quit()` on all clients, and closes the connections that were opened beside them. */
+  /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
   async quit(): Promise<void> {
     await quitClients([...this.clients]);
   }
 
   /**
-   * Acquires a lock on all of the resources or none, for `duration` ms. A lock that it resolves with is valid at that
-   * moment.
+   * Acquires a lock on all resources or none, for `duration` ms. The lock is valid when the call resolves.
    *
-   * It rejects with `ExecutionError` when no attempt of `settings.retryCount + 1` found a quorum.
+   * Rejects with `ExecutionError` if none of the `settings.retryCount + 1` attempts reached a quorum.
    */
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
     const merged = settingsOf(settings, this.settings);
@@ -168,12 +167,12 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Releases the lock on all clients. It rejects with `ExecutionError` in two cases:
-   * - The lock was not ours any more on a quorum. The call then rejects at once.
-   * - No quorum answered. The call then rejects after the retries, at the latest when the lock has expired.
+   * Releases the lock on all clients. Rejects with `ExecutionError` in two cases:
+   * - A quorum does not have the lock any more. The call rejects immediately.
+   * - No quorum answered. The call rejects after the retries, and at the latest when the lock has expired.
    *
-   * The error may be ignored. Clients that could not be reached are released when they are back, and the lock expires
-   * by itself.
+   * The error may be ignored. Clients that could not be reached receive the release when they are connected again, and
+   * the lock expires without it.
    */
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     LOCK.of("lock", lock);
@@ -184,10 +183,10 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Extends a valid lock to `duration` ms from now, and resolves with the lock that replaces it. It never shortens
-   * the lock on the clients.
+   * Extends a valid lock to `duration` ms from now, and resolves with a new lock that replaces it. An extension never
+   * shortens the lock on the clients.
    *
-   * It rejects with `ExecutionError` if the lock is not valid any more, or if no quorum extended it while it was.
+   * Rejects with `ExecutionError` if the lock is no longer valid, or if no quorum extended the lock while it was valid.
    */
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     LOCK.of("existing", existing);
@@ -213,10 +212,10 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Acquires the lock, calls `routine` with a signal, and releases the lock whatever happens. The call settles as the
-   * routine does: a failed release never replaces its result or its error.
+   * Acquires the lock, calls `routine` with a signal, and always releases the lock. The call settles like the routine:
+   * a failed release never replaces the routine's result or error.
    *
-   * The lock is extended while the routine runs. If it is lost, the signal aborts with `signal.error` set, at the
+   * The lock is extended while the routine runs. If the lock is lost, the signal aborts with `signal.error` set, at the
    * latest when the validity ends.
    */
   async using<Result>(
@@ -266,7 +265,7 @@ export class Redlock extends EventEmitter {
     return this.#engine;
   }
 
-  /** Makes the handle of a lock. Code without types may name one resource by a string. */
+  /** Creates the handle of a lock. Untyped code may pass a single resource as a string. */
   #lock(
     resources: string | readonly string[],
     facts: {
@@ -278,7 +277,7 @@ export class Redlock extends EventEmitter {
     },
   ): Lock {
     const { value, fencingToken, attempts, longestMs } = facts;
-    const end = shownEnd(facts.end);
+    const end = withWholeMs(facts.end);
     const names = typeof resources === "string" ? [resources] : [...resources];
     const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
     leases.set(lock, { end, longestMs });
@@ -304,7 +303,7 @@ export class Redlock extends EventEmitter {
           const { decision, stats } = await this.#extendOnce(lock, { duration, end });
           if (decision === "for") {
             end = leaseEnd(asked, duration, settings.driftFactor);
-            const shown = shownEnd(end);
+            const shown = withWholeMs(end);
             lock.expiration = shown.wallMs;
             leases.set(lock, { end: shown, longestMs: longestMsOf(lock, this.#shared()) });
             return { kind: "extended" };
@@ -312,12 +311,15 @@ export class Redlock extends EventEmitter {
           return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
         },
       },
-      beforeEnd(settings.automaticExtensionThreshold),
+      extendBeforeEnd(settings.automaticExtensionThreshold),
       onLost,
     );
   }
 
-  /** Repeats an operation until it succeeds, cannot succeed any more, or its retries or the lock's time are used up. */
+  /**
+   * Repeats an operation until it succeeds or cannot succeed any more, or until the retries or the lock's time are used
+   * up.
+   */
   async #retry(settings: Settings, end: LeaseEnd, operation: () => Promise<Voted>): Promise<ExecutionResult> {
     const shared = this.#shared();
     const retries = new Retries(shared, settings);
@@ -356,7 +358,7 @@ export class Redlock extends EventEmitter {
   }
 
   /** Emits an error. A listener that throws breaks nothing. */
-  #tell(error: Error): void {
+  #emitError(error: Error): void {
     callQuietly(() => this.emit("error", error));
   }
 }
@@ -367,31 +369,28 @@ const LOCK = shaped<Lock>(
     resources !== undefined && typeof value === "string" && typeof expiration === "number",
 );
 
-/** Tries that failed are repeated after a share of the time that is left, so that there are several before the end. */
+/** Failed extensions are repeated after this share of the remaining time, so that several fit before the end. */
 const RETRY_SHARE = 1 / 8;
 const MIN_RETRY_MS = 10;
 
-function beforeEnd(thresholdMs: number): Pick<RenewalPolicy, "dueMs" | "retryMs"> {
+function extendBeforeEnd(thresholdMs: number): Pick<RenewalPolicy, "dueMs" | "retryMs"> {
   return {
     dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs - thresholdMs,
     retryMs: (startedMs, nowMs, ttlMs) => nowMs + Math.max((startedMs + ttlMs - nowMs) * RETRY_SHARE, MIN_RETRY_MS),
   };
 }
 
-/** Returns the end of the lease as `expiration` has it. */
-function shownEnd(end: LeaseEnd): LeaseEnd {
+/** Returns the end of the lease with the wall clock rounded as in `expiration`. */
+function withWholeMs(end: LeaseEnd): LeaseEnd {
   return { ...end, wallMs: Math.floor(end.wallMs) };
 }
 
-/**
- * Returns the longest duration of a lock. Nothing is known of a lock that was made by hand, so `maxTtl` counts for
- * it.
- */
+/** Returns the longest duration of a lock. For a lock constructed by the caller this is `maxTtl`. */
 function longestMsOf(lock: Lock, { maxTtl }: SharedEngine): number {
   return leases.get(lock)?.longestMs ?? maxTtl;
 }
 
-/** Returns the end of a lock. `expiration` may have been set by hand, above all to 0. */
+/** Returns the end of a lock. The caller may have changed `expiration`, usually to 0. */
 function endOf(lock: Lock, { protocol }: SharedEngine): LeaseEnd {
   const known = leases.get(lock)?.end;
   if (known?.wallMs === lock.expiration) return known;

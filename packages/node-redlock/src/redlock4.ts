@@ -1,12 +1,12 @@
 /**
- * This file has the methods of node-redlock 4 over the class of node-redlock 5. These are callbacks beside promises,
- * `lock` and `unlock`, one error class, and counts of attempts instead of votes.
+ * The methods of node-redlock 4 on top of the class of node-redlock 5: callbacks in addition to promises, `lock` and
+ * `unlock`, a single error class, and counts of attempts instead of votes.
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
 import { type Check, callQuietly, shaped } from "@x/redlock-core/kit";
 import { resolveResources } from "@x/redlock-core/protocol";
-/** @ts-ignore -- whoever has no use for disposers has no types of bluebird, and gets no error */
+/** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
 import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
 import { OBJECT } from "./settings.ts";
@@ -27,19 +27,19 @@ export interface Options
 
 export type LockOptions = Pick<Options, "retryCount" | "retryDelay">;
 
-// oxlint-disable typescript/no-explicit-any -- as @types/redlock has it, so that code written for that compiles
+// oxlint-disable typescript/no-explicit-any -- as in @types/redlock, so that existing code compiles
 /** `error` is an `Error` or null. */
 export type Callback<Value = void> = (error: any, value?: Value) => void;
 
-/** What `quit()` of each client resolved with: an array, which @types/redlock calls `void`. */
+/** Results of `quit()` of the clients: an array, which @types/redlock declares as `void`. */
 type Replies = any;
 // oxlint-enable typescript/no-explicit-any
 
-/** A disposer of bluebird, for its `Promise.using`. Without `@types/bluebird` it is `any`. */
+/** A disposer of bluebird for its `Promise.using`. Without `@types/bluebird` this type is `any`. */
 // oxlint-disable-next-line typescript/no-generated-empty-object-type -- bluebird's class shows none of its members
 export type Disposer = BluebirdDisposer<Lock>;
 
-/** What `Redlock.Promise` makes promises with. bluebird's have `disposer`. */
+/** A constructor of promises. bluebird's promises have `disposer`. */
 interface PromiseMaker {
   readonly prototype: object;
   resolve<Value>(value: Promise<Value>): Promise<Value>;
@@ -52,7 +52,7 @@ interface Disposable {
 /** A resource could not be locked, extended or unlocked. */
 export class LockError extends Error {
   override readonly name = "LockError" as const;
-  /** How often it was attempted; 0 if nothing was sent. */
+  /** Number of attempts. 0 if nothing was sent. */
   attempts: number;
 
   constructor(message = "Failed to lock the resource.", attempts = 0, options?: ErrorOptions) {
@@ -61,16 +61,16 @@ export class LockError extends Error {
   }
 }
 
-/** A lock that was acquired. An extension changes it and keeps it. */
+/** A lock that was acquired. An extension updates this object. */
 export class Lock {
   readonly redlock: Redlock;
   resource: string | string[];
   value: string;
-  /** The time until which the lock may be trusted, in ms since the epoch; 0 once it is unlocked. */
+  /** Time until which the lock may be trusted, in ms since the epoch. 0 once the lock is unlocked. */
   expiration: number;
   attempts: number;
   attemptsRemaining: number;
-  /** The fencing token, which node-redlock does not have: see `Lock.fencingToken` of the core. */
+  /** Fencing token, which node-redlock does not have: see `Lock.fencingToken` of the core. */
   readonly fencingToken: number | undefined;
 
   constructor(
@@ -103,16 +103,16 @@ export class Lock {
 }
 
 /**
- * This is node-redlock 4's class on the engine of `@x/redlock-core`. It emits `clientError` for each client that
- * failed, even if a quorum was reached all the same.
+ * The class of node-redlock 4 on the engine of `@x/redlock-core`. Emits `clientError` for each client that failed, even
+ * if a quorum was reached.
  *
- * Its promises are native ones. Code that uses bluebird's methods of them (`done`, `spread`, `disposer`) sets
+ * Promises are native promises. Code that calls bluebird's methods (`done`, `spread`, `disposer`) sets
  * `Redlock.Promise` to bluebird once.
  */
 export class Redlock extends EventEmitter {
   static readonly Lock: typeof Lock = Lock;
   static readonly LockError: typeof LockError = LockError;
-  /** Makes the promises that all methods return. Default: the native `Promise`. */
+  /** Creates the promises that all methods return. Default: the native `Promise`. */
   static Promise: PromiseMaker = Promise;
 
   readonly servers: readonly Client[];
@@ -121,12 +121,12 @@ export class Redlock extends EventEmitter {
   readonly retryDelay: number;
   readonly retryJitter: number;
   readonly #redlock: Redlock5;
-  /** What the engine knows of a lock, which its public fields do not show. */
-  readonly #held = new WeakMap<Lock, Lock5>();
+  /** The version 5 lock of each lock, with facts that the public fields do not show. */
+  readonly #heldLocks = new WeakMap<Lock, Lock5>();
 
   /**
-   * Uses `clients`, one per independent Redis node or Cluster.
-   * @throws TypeError for scripts of your own, because the engine's own script is what keeps its promises.
+   * Creates a `Redlock` with one client per independent Redis node or Cluster.
+   * @throws TypeError for custom scripts, because the promises depend on the engine's own script.
    */
   constructor(clients: Iterable<Client>, options: Options = {}) {
     super();
@@ -143,38 +143,38 @@ export class Redlock extends EventEmitter {
     this.retryCount = settings.retryCount;
     this.retryDelay = settings.retryDelay;
     this.retryJitter = settings.retryJitter;
-    this.#redlock.on("error", (error: Error) => this.#tell(error));
+    this.#redlock.on("error", (error: Error) => this.#emitError(error));
   }
 
-  /** Runs `quit()` on all clients, and closes the connections that were opened beside them. */
+  /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
   quit(callback?: Callback<Replies>): Promise<Replies> {
-    return told(quitClients(this.servers), callback);
+    return withCallback(quitClients(this.servers), callback);
   }
 
   /**
-   * Locks one resource, or all of several, for `ttl` ms. A lock that it resolves with is valid at that moment. Rejects
-   * with a `LockError` when no attempt found a quorum.
+   * Locks one resource, or all of several resources, for `ttl` ms. The lock is valid when the call resolves. Rejects
+   * with a `LockError` if no attempt reached a quorum.
    */
   lock(resource: string | string[], ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return this.lockWithOptions(resource, ttl, {}, callback);
   }
 
-  /** Locks as `lock` does, with options for this call. */
+  /** Locks like `lock`, with options for this call. */
   lockWithOptions(
     resource: string | string[],
     ttl: number,
     options: LockOptions,
     callback?: Callback<Lock>,
   ): Promise<Lock> {
-    return told(this.#lock(resource, ttl, options), callback);
+    return withCallback(this.#lock(resource, ttl, options), callback);
   }
 
-  /** The other name of `lock`. */
+  /** Another name of `lock`. */
   acquire(resource: string | string[], ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return this.lock(resource, ttl, callback);
   }
 
-  /** The other name of `lockWithOptions`. */
+  /** Another name of `lockWithOptions`. */
   acquireWithOptions(
     resource: string | string[],
     ttl: number,
@@ -185,7 +185,7 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Locks as `lock` does, for bluebird's `Promise.using`, which unlocks. `onError` is told of an unlock that failed.
+   * Locks like `lock`, for bluebird's `Promise.using`, which unlocks. `onError` is called if the unlock fails.
    * @throws TypeError unless `Redlock.Promise` is bluebird.
    */
   disposer(resource: string | string[], ttl: number, onError: Callback = () => undefined): Disposer {
@@ -196,36 +196,39 @@ export class Redlock extends EventEmitter {
     return locked.disposer((lock) => this.unlock(lock).catch(onError));
   }
 
-  /** Unlocks on all clients. Rejects with a `LockError` if no quorum did: somebody else has the lock, or nobody. */
+  /**
+   * Unlocks on all clients. Rejects with a `LockError` if no quorum did: another holder has the lock, or it has
+   * expired.
+   */
   unlock(lock: Lock, callback?: Callback): Promise<void> {
-    return told(this.#unlock(lock), callback);
+    return withCallback(this.#unlock(lock), callback);
   }
 
-  /** The other name of `unlock`. */
+  /** Another name of `unlock`. */
   release(lock: Lock, callback?: Callback): Promise<void> {
     return this.unlock(lock, callback);
   }
 
-  /** Extends a valid lock to `ttl` ms from now, and resolves with that lock. Rejects with a `LockError`. */
+  /** Extends a valid lock to `ttl` ms from now, and resolves with the same object. Rejects with a `LockError`. */
   extend(lock: Lock, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
-    return told(this.#extend(lock, ttl), callback);
+    return withCallback(this.#extend(lock, ttl), callback);
   }
 
   async #lock(given: string | string[], ttl: number, options: LockOptions): Promise<Lock> {
     const resource = listOf(given);
     const { retryCount, retryDelay }: LockOptions = OBJECT.of("options", options);
-    // As there: 0 counts as left out.
+    // In node-redlock 4, 0 also counts as left out.
     const settings = { retryCount: retryCount || this.retryCount, retryDelay: retryDelay || this.retryDelay };
     try {
       const held = await this.#redlock.acquire(resource, ttl, settings);
       const attempts = held.attempts.length;
       const remaining = settings.retryCount - attempts;
       const lock = new Lock(this, resource, held.value, held.expiration, attempts, remaining, held.fencingToken);
-      this.#held.set(lock, held);
-      void this.#tellOfOtherTypes(held.attempts);
+      this.#heldLocks.set(lock, held);
+      void this.#emitKeyTypeErrors(held.attempts);
       return lock;
     } catch (error) {
-      if (error instanceof ExecutionError) await this.#tellOfOtherTypes(error.attempts);
+      if (error instanceof ExecutionError) await this.#emitKeyTypeErrors(error.attempts);
       throw asLockError(
         error,
         () => `Exceeded ${settings.retryCount} attempts to lock the resource "${String(resource)}".`,
@@ -234,7 +237,7 @@ export class Redlock extends EventEmitter {
   }
 
   async #unlock(lock: Lock): Promise<void> {
-    const held = this.#asHeld(LOCK.of("lock", lock));
+    const held = this.#heldLockOf(LOCK.of("lock", lock));
     lock.expiration = 0;
     try {
       await this.#redlock.release(held, { retryCount: 0 });
@@ -247,10 +250,10 @@ export class Redlock extends EventEmitter {
     LOCK.of("lock", lock);
     const about = `Cannot extend lock on resource "${String(lock.resource)}"`;
     try {
-      const held = await this.#redlock.extend(this.#asHeld(lock), ttl);
+      const held = await this.#redlock.extend(this.#heldLockOf(lock), ttl);
       lock.value = held.value;
       lock.expiration = held.expiration;
-      this.#held.set(lock, held);
+      this.#heldLocks.set(lock, held);
       return lock;
     } catch (error) {
       throw asLockError(error, (attempts) =>
@@ -259,10 +262,10 @@ export class Redlock extends EventEmitter {
     }
   }
 
-  /** Returns the engine's lock, as its public fields say now: users change them, above all `resource`. */
-  #asHeld(lock: Lock): Lock5 {
+  /** Returns the version 5 lock that matches the public fields. Users change the fields, especially `resource`. */
+  #heldLockOf(lock: Lock): Lock5 {
     const resources = listOf(lock.resource);
-    const known = this.#held.get(lock);
+    const known = this.#heldLocks.get(lock);
     if (known !== undefined && known.value === lock.value && String(known.resources) === String(resources)) {
       if (lock.expiration === 0) known.expiration = 0;
       return known;
@@ -270,16 +273,19 @@ export class Redlock extends EventEmitter {
     return new Lock5(this.#redlock, resources, lock.value, [], lock.expiration, lock.fencingToken);
   }
 
-  /** A key of another type is no contention: node-redlock 4 tells its error for each client and attempt. */
-  async #tellOfOtherTypes(attempts: readonly Promise<ExecutionStats>[]): Promise<void> {
+  /**
+   * Emits errors about keys of another type, once per client and attempt as in node-redlock 4, which does not treat
+   * them as contention.
+   */
+  async #emitKeyTypeErrors(attempts: readonly Promise<ExecutionStats>[]): Promise<void> {
     for (const { votesAgainst } of await Promise.all(attempts)) {
       for (const error of votesAgainst.values()) {
-        if (error instanceof ResourceLockedError && error.cause instanceof Error) this.#tell(error.cause);
+        if (error instanceof ResourceLockedError && error.cause instanceof Error) this.#emitError(error.cause);
       }
     }
   }
 
-  #tell(error: Error): void {
+  #emitError(error: Error): void {
     callQuietly(() => this.emit("clientError", error));
   }
 }
@@ -289,7 +295,7 @@ type LockError4 = LockError;
 type Options4 = Options;
 type Callback4<Value> = Callback<Value>;
 
-/** The types under the names that @types/redlock has: `Redlock.Lock`. */
+/** The types with their names in @types/redlock: `Redlock.Lock`. */
 export declare namespace Redlock {
   export type Lock = Lock4;
   export type LockError = LockError4;
@@ -325,8 +331,11 @@ function asLockError(error: unknown, message: (attempts: number) => string): unk
   return new LockError(message(attempts), attempts, { cause: error });
 }
 
-/** Returns a promise of the users' kind, and calls a callback as well: who has one need not look at both. */
-function told<Value>(result: Promise<Value>, callback: Callback<Value> | undefined): Promise<Value> {
+/**
+ * Returns a promise of the configured kind. With a callback, the callback receives the outcome, and the promise need
+ * not be handled.
+ */
+function withCallback<Value>(result: Promise<Value>, callback: Callback<Value> | undefined): Promise<Value> {
   const promise = Redlock.Promise.resolve(result);
   if (typeof callback === "function") callbackify(() => promise)(callback);
   return promise;

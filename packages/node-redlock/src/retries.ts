@@ -1,9 +1,12 @@
-/** The attempts of one call, by node-redlock's rules: `retryCount` attempts after the first, with pauses in between. */
+/**
+ * The attempts of one call by node-redlock's rules: up to `retryCount` attempts after the first, with pauses in
+ * between.
+ */
 import { CallDeadline } from "@x/redlock-core/protocol";
 import type { SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
 
-/** With `retryCount: -1` the list of attempts would grow forever. */
+/** Limit for the list of attempts, which would grow forever with `retryCount: -1`. */
 const MAX_ATTEMPTS_KEPT = 1_000;
 
 export const NO_QUORUM = "The operation was unable to achieve a quorum during its retry window.";
@@ -19,7 +22,7 @@ export class Retries {
     this.#settings = settings;
   }
 
-  /** The votes of the last attempts. */
+  /** Votes of the latest attempts. */
   get attempts(): readonly Promise<ExecutionStats>[] {
     return this.#attempts;
   }
@@ -35,7 +38,10 @@ export class Retries {
     return (retryCount !== -1 && this.#pauses >= retryCount) || this.#shared.protocol.closed.aborted;
   }
 
-  /** Starts the pause before the next attempt. Closing the clients ends the pause. The caller must dispose it. */
+  /**
+   * Starts the pause before the next attempt, which ends early if the clients are closed. The caller must dispose the
+   * pause.
+   */
   startPause(): CallDeadline {
     const { clock, random, closed } = this.#shared.protocol;
     const { retryDelay, retryJitter } = this.#settings;

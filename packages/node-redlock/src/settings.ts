@@ -1,4 +1,4 @@
-/** Pure: the settings and arguments that node-redlock takes, their defaults, and the rules they obey. */
+/** Pure: the settings and arguments of node-redlock, with their defaults and rules. */
 import { Check, integer, kindOf, number, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
 import { DEFAULT_DRIFT_FACTOR, driftMs, MAX_NODES } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings, SomeSettings } from "./types.ts";
@@ -25,7 +25,7 @@ const FINITE_MS = new Check<number>({
   },
 });
 
-/** Unknown names are ignored, as in node-redlock, because code that was written for it has some of other versions. */
+/** Unknown names are ignored, as in node-redlock, because existing code passes settings of other versions. */
 const SETTINGS = new Schema({
   driftFactor: number({ min: 0, max: 0.5 }).optional(),
   retryCount: new Check<number>({
@@ -56,7 +56,7 @@ export function engineSettingsOf(settings: EngineSettings): EngineSettings {
   return ENGINE_SETTINGS.pick(settings);
 }
 
-/** @throws TypeError for custom scripts, because only the engine's own script keeps its promises. */
+/** Throws `TypeError` for custom scripts, because the promises depend on the engine's own script. */
 export function refuseScripts(scripts: CustomScripts): void {
   SCRIPTS.resolve(scripts, "scripts");
 }
@@ -67,7 +67,7 @@ export const OBJECT: Check<object> = shaped<object>(
   (given) => Object.prototype.toString.call(given) === "[object Object]",
 );
 
-/** Fills in the settings. What is left out, or is undefined, is as in `defaults`. */
+/** Returns complete settings. Settings that are left out or undefined are taken from `defaults`. */
 export function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
   if (settings === undefined) return defaults;
   const given = SETTINGS.pick(OBJECT.of("settings", settings));
@@ -85,7 +85,7 @@ export function clientsOf(given: Iterable<Client>): Set<Client> {
   try {
     if (typeof given === "object" && given !== null) clients = new Set(given);
   } catch {
-    // It is no iterable, or one that throws.
+    // `given` is not iterable, or throws.
   }
   if (clients === undefined) throw new TypeError(`clients must be an iterable of clients, got ${kindOf(given)}`);
   if (clients.size > MAX_NODES) throw new RangeError(`clients must be at most ${MAX_NODES}, got ${clients.size}`);

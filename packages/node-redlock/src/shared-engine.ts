@@ -1,8 +1,8 @@
 /**
- * All `Redlock`s with the same clients share one engine, and so one connection per client. node-redlock opens no
- * connection of its own, and code written for it makes a `Redlock` per request and never closes it.
+ * All `Redlock`s with the same clients share one engine, and therefore one connection per client. node-redlock opens no
+ * connections, so existing code may create a `Redlock` per request and never close it.
  *
- * The own connection of a client ends with the client (`client.quit()`, `client.disconnect()`).
+ * The engine's connection for a client is closed together with the client (`client.quit()`, `client.disconnect()`).
  */
 
 import { type LockNode, Redlock } from "@x/redlock-core";
@@ -13,12 +13,12 @@ import type { Client, EngineSettings, Settings } from "./types.ts";
 type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
 /**
- * A lock without `maxTtl` may be longer than any option of the core allows. Only the default duration is checked
- * against it.
+ * Default duration of the core's locks. Without `maxTtl` a lock may be longer than any option of the core allows: the
+ * core only checks this default.
  */
 const DEFAULT_TTL_MS = 30_000;
 
-/** How long the first call waits for connections that are being opened; a Cluster's takes some hundred milliseconds. */
+/** How long the first call waits for new connections. A Cluster needs some hundred milliseconds. */
 const CONNECT_MS = 2_000;
 
 const known = new WeakMap<Client, Set<SharedEngine>>();
@@ -40,7 +40,7 @@ export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSetti
   return engine;
 }
 
-/** Closes the connections that were opened for these clients, and quits the clients. */
+/** Closes the connections that were opened for these clients, and calls `quit` on the clients. */
 export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
   for (const client of clients) {
     for (const engine of known.get(client) ?? []) engine.close();
@@ -52,16 +52,16 @@ export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
 export class SharedEngine {
   readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
-  /** The clients that are not worth waiting for (see `VoteCount`). */
+  /** Clients that are too slow to wait for (see `VoteCount`). */
   readonly slow: Set<Client> = new Set();
   readonly #redlock: Redlock;
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
-  /** Resolves when each connection is open or known to be down, after at most `CONNECT_MS`. Undefined from then on. */
+  /** Resolves when each connection is open or known to be down, after at most `CONNECT_MS`. Undefined afterwards. */
   #connecting: Promise<void> | undefined;
-  /** The clients that are waited for, see `untilUsable`. */
-  readonly #asked = new Map<Client, Promise<void>>();
+  /** Waits for clients, see `untilUsable`. */
+  readonly #waitsByClient = new Map<Client, Promise<void>>();
   readonly #stopListening: (() => void)[] = [];
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
@@ -76,15 +76,15 @@ export class SharedEngine {
     this.clients = clients;
     this.#databases = clients.map(databaseOf);
     this.#settings = settings;
-    for (const [index, client] of clients.entries()) this.#endWith(client, nodes[index]);
+    for (const [index, client] of clients.entries()) this.#closeWithClient(client, nodes[index]);
     this.#connecting = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
       this.#connecting = undefined;
     });
   }
 
   /**
-   * Whether the engine can be used. It cannot when it was closed, when a client that had ended is connected again, or
-   * when a client has selected another database.
+   * Whether the engine can be used. False if it was closed, if a client has ended and is connected again, or if a
+   * client has selected another database.
    */
   get isUsable(): boolean {
     if (this.protocol.closed.aborted) return false;
@@ -96,15 +96,15 @@ export class SharedEngine {
     return this.#redlock.quorum;
   }
 
-  /** The longest duration of a lock whose duration is unknown. */
+  /** Longest duration of a lock whose duration is unknown. */
   get maxTtl(): number {
     return this.#redlock.options.maxTtl;
   }
 
   /**
-   * Resolves when a quorum is connected, or when no client that is not connected has a command in its offline queue. A
-   * caller that asks for a lock while Redis starts waits as long as a command of the client would. Never rejects.
-   * Undefined if the clients can be asked now.
+   * Returns undefined if the clients can be asked now. Otherwise resolves when a quorum is connected, or when no
+   * disconnected client has a command in its offline queue any more. While Redis starts, a caller therefore waits as
+   * long as a command of the client would wait. Never rejects.
    */
   untilUsable(): Promise<void> | undefined {
     const isUsable = this.#hasQuorum || this.protocol.closed.aborted;
@@ -120,29 +120,29 @@ export class SharedEngine {
     await this.#untilNodes(() => this.#hasQuorum, Promise.all(down.map((client) => this.#untilAnswered(client))));
   }
 
-  /** Resolves when the client gives up, or some time after it was connected, in which ours is, too. */
+  /** Resolves when the client gives up, or once the client and then also the engine's connections are open. */
   #untilAnswered(client: Client): Promise<void> {
-    const known = this.#asked.get(client);
+    const known = this.#waitsByClient.get(client);
     if (known !== undefined) return known;
     const ask = async (): Promise<void> => {
       try {
-        // A connected client queues nothing, and of one whose server hangs the answer would never come.
+        // A connected client queues nothing. If its server hangs, the answer would never arrive.
         if (client.status !== "ready") await client.ping();
         await this.#untilNodes(() => this.protocol.nodes.every(({ state }) => state === "ready"));
       } catch {
-        // It will not be connected, or has no queue: the attempt tells.
+        // The client will not be connected, or has no queue. The attempt reports the error.
       } finally {
-        this.#asked.delete(client);
+        this.#waitsByClient.delete(client);
       }
     };
     const asked = ask();
-    this.#asked.set(client, asked);
+    this.#waitsByClient.set(client, asked);
     return asked;
   }
 
   /**
-   * Tells whether this engine has these settings, and the same clients in the same order, because votes are reported
-   * by their place.
+   * Reports whether this engine has these settings, and the same clients in the same order. The order matters because
+   * votes are reported by position.
    */
   serves(clients: ReadonlySet<Client>, settings: SharedSettings): boolean {
     if (clients.size !== this.clients.length) return false;
@@ -161,23 +161,26 @@ export class SharedEngine {
     closeQuietly(this.#redlock);
   }
 
-  /** Resolves when the nodes are as wanted, when `over` does (by default after `CONNECT_MS`), or by `close`. */
-  async #untilNodes(areWanted: () => boolean, over?: Promise<unknown>): Promise<void> {
+  /**
+   * Resolves when `isDone` returns true, when `over` resolves (default: after `CONNECT_MS`), or when the engine is
+   * closed.
+   */
+  async #untilNodes(isDone: () => boolean, over?: Promise<unknown>): Promise<void> {
     const { nodes, clock, closed } = this.protocol;
     const stops: (() => void)[] = [];
     await new Promise<void>((resolve) => {
-      const look = (): void => {
-        if (areWanted() || closed.aborted) resolve();
+      const check = (): void => {
+        if (isDone() || closed.aborted) resolve();
       };
-      stops.push(onAbort(closed, resolve), ...nodes.map((node) => node.onStateChange(look)));
+      stops.push(onAbort(closed, resolve), ...nodes.map((node) => node.onStateChange(check)));
       if (over === undefined) stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));
       else void over.then(() => resolve());
-      look();
+      check();
     });
     for (const stop of stops) stop();
   }
 
-  #endWith(client: Client, node: LockNode | undefined): void {
+  #closeWithClient(client: Client, node: LockNode | undefined): void {
     const onEnd = (): void => {
       this.#ended.add(client);
       if (node !== undefined) closeQuietly(node);

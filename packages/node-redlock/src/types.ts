@@ -1,4 +1,4 @@
-/** This file has the names and shapes of node-redlock 5: clients, votes, settings and errors. */
+/** Names and shapes of node-redlock 5: clients, votes, settings and errors. */
 import type { IoredisClient } from "@x/redlock-core/protocol";
 
 /**
@@ -17,8 +17,8 @@ export type ClientExecutionResult =
   | { client: Client; vote: "against"; error: Error };
 
 /**
- * The votes of one attempt, when all are in. A client that does not answer within `nodeTimeout` is against. A client
- * that was not asked, because the others had decided, is neither for nor against.
+ * The complete votes of one attempt. A client that does not answer within `nodeTimeout` votes against. A client that
+ * was not asked, because the other clients had decided, is in neither list.
  */
 export type ExecutionStats = {
   readonly membershipSize: number;
@@ -28,44 +28,45 @@ export type ExecutionStats = {
 };
 
 export type ExecutionResult = {
-  /** The votes of the attempts, one promise for each; none ever rejects. At most the last 1000 are kept. */
+  /** Votes of the attempts, one promise per attempt, which never rejects. At most the last 1000 are kept. */
   attempts: readonly Promise<ExecutionStats>[];
 };
 
-/** The settings that can be given for all calls of a `Redlock`, and for one call. */
+/** Settings of all calls of a `Redlock`, or of one call. */
 export interface Settings {
-  /** How far the clocks may drift apart, as a share of the duration. Default 0.01. */
+  /** Possible drift between clocks, as a share of the duration. Default 0.01. */
   readonly driftFactor: number;
-  /** The number of attempts after the first; -1 means without end. Default 10. */
+  /** Number of attempts after the first; -1 means no limit. Default 10. */
   readonly retryCount: number;
-  /** The pause between attempts, in ms. A lock that is released meanwhile is taken at once. Default 200. */
+  /** Pause between attempts, in ms. A lock that is released during the pause is acquired immediately. Default 200. */
   readonly retryDelay: number;
-  /** The amount by which the pause may be longer or shorter, in ms. Default 100. */
+  /** Largest random amount by which the pause is longer or shorter, in ms. Default 100. */
   readonly retryJitter: number;
-  /** The validity, in ms, below which `using` extends the lock. Default 500. */
+  /** Remaining validity in ms at which `using` extends the lock. Default 500. */
   readonly automaticExtensionThreshold: number;
 }
 
-/** Some of the settings. What is left out, or is undefined, is as in the settings of the `Redlock`. */
+/** Some of the settings. Settings that are left out or undefined are taken from the `Redlock`. */
 export type SomeSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
-/** The settings that node-redlock does not have. They hold for the whole `Redlock`. */
+/** Settings that node-redlock does not have. They apply to the whole `Redlock`. */
 export interface EngineSettings {
-  /** How long a client may leave one request unanswered, in ms. Default 500. */
+  /** How long a client may leave a request unanswered, in ms. Default 500. */
   readonly nodeTimeout?: number | undefined;
   /**
-   * The longest duration that any caller asks for, in ms. A longer duration is a `RangeError`. Default: no such
-   * protection.
+   * Longest duration that any caller requests, in ms. A longer duration causes a `RangeError`. Default: none, which
+   * also turns quarantine off.
    *
-   * With it, and with three or more nodes, a node that restarted or lost its data casts no vote at first. It votes
-   * again when every lock that it may have forgotten has ended.
+   * With `maxTtl`, and with three or more nodes, a node that has restarted or lost its data does not vote until every
+   * lock that it may have forgotten has ended.
    */
   readonly maxTtl?: number | undefined;
 }
 
 /**
- * Somebody else has one or more of the resources on that client, or the lock is not ours there. As in node-redlock,
- * its JSON has the message. Where a resource is a key of another type, the cause is Redis' error.
+ * Another holder has at least one of the resources on this client, or the client does not have the caller's lock. If a
+ * resource is a key of another type, the cause is Redis' error. As in node-redlock, the error's JSON contains the
+ * message.
  */
 export class ResourceLockedError extends Error {
   constructor(message: string, options?: ErrorOptions) {
@@ -76,7 +77,8 @@ export class ResourceLockedError extends Error {
 }
 
 /**
- * An operation found no quorum; `attempts` tells how each client voted. As in node-redlock, its JSON has the message.
+ * An operation reached no quorum. `attempts` contains the vote of each client. As in node-redlock, the error's JSON
+ * contains the message.
  */
 export class ExecutionError extends Error {
   readonly attempts: readonly Promise<ExecutionStats>[];
@@ -90,6 +92,6 @@ export class ExecutionError extends Error {
 }
 
 export type RedlockAbortSignal = AbortSignal & {
-  /** Why the signal aborted; the same error as `reason`. */
+  /** Why the signal aborted. The same error as `reason`. */
   error?: Error;
 };

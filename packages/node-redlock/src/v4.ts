@@ -1,13 +1,13 @@
 /**
- * This entry is node-redlock 4 on the engine of `@x/redlock-core`. It has the class, methods, callbacks, options,
- * defaults and errors of `redlock` 4.2.0. A migration is one changed import:
+ * node-redlock 4 on the engine of `@x/redlock-core`, with the class, methods, callbacks, options, defaults and errors
+ * of `redlock` 4.2.0. A migration changes one import:
  *
  * ```ts
  * import Redlock from "@x/node-redlock/v4";
  * ```
  *
- * It differs from node-redlock 4 in the same points as `@x/node-redlock` differs from node-redlock 5, and its promises
- * are native ones: see `Redlock.Promise`.
+ * The differences to node-redlock 4 are the differences of `@x/node-redlock` to node-redlock 5. In addition, promises
+ * are native promises: see `Redlock.Promise`.
  */
 export {
   type Callback,

@@ -1,4 +1,4 @@
-/** This file counts the votes of one attempt, as node-redlock reports them. */
+/** Counts the votes of one attempt in the form in which node-redlock reports them. */
 
 import { deferred } from "@x/redlock-core/kit";
 import { type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
@@ -6,11 +6,11 @@ import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
 /**
- * A decided call waits for this time, in ms, for the missing votes. The keys are written over other connections than
- * the client's. Code that reads the keys over the client right after the call would otherwise see some nodes before
- * their vote.
+ * How long a decided call waits for the missing votes, in ms. The keys are written over other connections than the
+ * client's. Without this wait, code that reads the keys over the client right after the call could read from nodes that
+ * have not voted yet.
  *
- * A client that is slower than this time is not waited for again until it has answered.
+ * If a client is slower, later calls do not wait for it until it has answered.
  */
 const GRACE_MS = 50;
 
@@ -21,11 +21,11 @@ export class VoteCount {
   readonly #shared: SharedEngine;
   readonly #resourceCount: number;
   readonly #onError: (error: Error) => void;
-  readonly #counted: ExecutionStats;
+  readonly #stats: ExecutionStats;
   readonly #onComplete: (stats: ExecutionStats) => void;
-  /** The clients that have not voted. */
+  /** Clients that have not voted. */
   readonly #open: Set<Client>;
-  #onSettled: (() => void) | undefined;
+  #onAllVotes: (() => void) | undefined;
   #refusals = 0;
 
   /** `onError` is called for each client that failed. Contention is not an error. */
@@ -35,7 +35,7 @@ export class VoteCount {
     this.#resourceCount = resourceCount;
     this.#onError = onError;
     this.#open = new Set(clients);
-    this.#counted = {
+    this.#stats = {
       membershipSize: clients.length,
       quorumSize: quorum,
       votesFor: new Set(),
@@ -46,12 +46,12 @@ export class VoteCount {
     this.#onComplete = resolve;
   }
 
-  /** The number of clients that answered that the lock is held by another, or not ours. */
+  /** Number of clients that reported that the lock is held by another, or not held by the caller. */
   get refusals(): number {
     return this.#refusals;
   }
 
-  /** Resolves when every client that answers in time has voted. */
+  /** Resolves when every client has voted, except slow clients. */
   async settled(): Promise<void> {
     if (this.#isSettled) return;
     const { clock } = this.#shared.protocol;
@@ -61,7 +61,7 @@ export class VoteCount {
         resolve();
       };
       const cancel = clock.schedule(GRACE_MS, giveUp, { keepAlive: true });
-      this.#onSettled = () => {
+      this.#onAllVotes = () => {
         cancel();
         resolve();
       };
@@ -77,19 +77,19 @@ export class VoteCount {
     const client = this.#shared.clients[node];
     if (client === undefined || !this.#open.delete(client)) return;
     if (answer.kind === "answered") this.#shared.slow.delete(client);
-    if (answer.kind !== "not asked") this.#note(client, this.#objection(node, answer));
-    if (this.#open.size === 0) this.#onComplete(this.#counted);
-    if (this.#isSettled) this.#onSettled?.();
+    if (answer.kind !== "not asked") this.#record(client, this.#errorOf(node, answer));
+    if (this.#open.size === 0) this.#onComplete(this.#stats);
+    if (this.#isSettled) this.#onAllVotes?.();
   }
 
-  #note(client: Client, error: Error | undefined): void {
-    if (error === undefined) this.#counted.votesFor.add(client);
-    else this.#counted.votesAgainst.set(client, error);
+  #record(client: Client, error: Error | undefined): void {
+    if (error === undefined) this.#stats.votesFor.add(client);
+    else this.#stats.votesAgainst.set(client, error);
     if (error instanceof ResourceLockedError) this.#refusals += 1;
     else if (error !== undefined) this.#onError(error);
   }
 
-  #objection(node: number, answer: Exclude<NodeAnswer, { kind: "not asked" }>): Error | undefined {
+  #errorOf(node: number, answer: Exclude<NodeAnswer, { kind: "not asked" }>): Error | undefined {
     if (answer.kind === "failed") {
       const { state, lastError } = this.#shared.protocol.nodes[node] ?? {};
       return state === "down" ? new Error("Connection is closed.", { cause: lastError }) : new Error(answer.error);
