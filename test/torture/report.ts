@@ -21,9 +21,12 @@ const summed =
     `${sum(tortured, count)}`;
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
 
+const totalOf = (counts: Readonly<Record<string, number>>): number =>
+  Object.values(counts).reduce((total, count) => total + count, 0);
+
 const NAME: Column = ["system", ({ system, version, runs }) => `${system.title} ${version}${withoutText(runs)}`];
 const COMMON: readonly Column[] = [
-  ["faults", summed(({ faults }) => Object.values(faults).reduce((total, count) => total + count, 0))],
+  ["faults", summed(({ faults }) => totalOf(faults))],
   ["turns", summed(({ turns }) => turns)],
   ["overlaps, longest", overlapsCell],
   ["lost updates", summed(({ lostUpdates }) => lostUpdates)],
@@ -39,7 +42,7 @@ const TIMES: readonly Column[] = [
   ["standstills, longest", ({ runs }) => standstillsCell(runs.flatMap(({ figures }) => figures.standstills))],
   ["keys that stood at the end", summed(({ standstills }) => standstills.filter(({ isOpen }) => isOpen).length)],
   ["back after a kill: median, longest (turns)", recoveryCell],
-  ["uncaught errors", summed(({ uncaught }) => Object.values(uncaught).reduce((total, count) => total + count, 0))],
+  ["uncaught errors", summed(({ uncaught }) => totalOf(uncaught))],
 ];
 
 /** The whole report. */
@@ -130,11 +133,10 @@ export function brokenPromises({ overlaps, lostUpdates, jobs, standstills }: Fig
 
 /** Returns a line about a run. */
 export function summary({ figures }: Run): string {
-  const { turns, faults, effects, overlaps, lostUpdates, refusedWrites, jobs, standstills } = figures;
-  const faultCount = Object.values(faults).reduce((total, count) => total + count, 0);
+  const { turns, faults, effects, overlaps, lostUpdates, refusedWrites, jobs, standstills, uncaught } = figures;
   return [
-    `${faultCount} faults, ${turns} turns, ${effects} effects, ${overlaps.length} overlaps, ${lostUpdates} lost updates`,
-    `${refusedWrites} late writes refused, ${standstills.length} standstills`,
+    `${totalOf(faults)} faults, ${turns} turns, ${effects} effects, ${overlaps.length} overlaps, ${lostUpdates} lost updates`,
+    `${refusedWrites} late writes refused, ${standstills.length} standstills, ${totalOf(uncaught)} uncaught errors`,
     ...(jobs === undefined
       ? []
       : [
