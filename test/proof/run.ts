@@ -33,7 +33,7 @@ else await run();
 async function run(): Promise<void> {
   const rules = readRules();
   await using solver = new Solver();
-  if (values.dump !== undefined) dumpInto(solver, resolve(values.dump));
+  if (values.dump !== undefined) dumpInto(solver, resolve(process.env["INIT_CWD"] ?? ".", values.dump));
   let failed = 0;
   const judge = (isRight: boolean, text: string): void => {
     if (!isRight) failed += 1;
