@@ -109,7 +109,7 @@ describe("a node", () => {
       const redlock = openRedlock([node], { nodeTimeout: 1_000, timeout: 0 });
       await (await redlock.acquire("r")).release();
       await old?.call("REPLICAOF", "127.0.0.1", promoted?.port ?? 0);
-      proxy.retarget({ path: promoted?.path ?? "" });
+      proxy.redirect({ path: promoted?.path ?? "" });
       expect(await messageOf(redlock)).toContain("READONLY");
       const used = async (): Promise<unknown> =>
         await redlock.using("r", () => "used").catch((error: unknown) => error);

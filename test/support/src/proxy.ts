@@ -69,11 +69,6 @@ export class FaultyProxy implements AsyncDisposable {
     return this.#links;
   }
 
-  /** Connections that are opened from now on lead there. */
-  retarget(target: ProxyTarget): void {
-    this.#target = target;
-  }
-
   /** Bytes passed on since the start. */
   forwardedBytes(direction: Direction): number {
     return this.#forwarded[direction];
