@@ -7,7 +7,7 @@ import { finished, jobs, Lab } from "./support/lab.ts";
 const rules = { recheckInterval: 3_600_000, concurrency: 4 } as const;
 
 describe.concurrent("lock.backOff", () => {
-  it("sends the job back as it came, and starts nothing of its key until then, in any worker", async () => {
+  it("sends the job back unchanged, and starts no job of its key until the back-off ends, in any worker", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const paused: unknown[] = [];
@@ -51,7 +51,7 @@ describe.concurrent("lock.backOff", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("outlives the worker that was told, and holds for one that starts later", async () => {
+  it("outlives the worker that set it, and applies to a worker that starts later", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const first = lab.worker((_job, _signal, lock) => lock.backOff(3_000), { ...rules, concurrency: 1 });
@@ -68,7 +68,7 @@ describe.concurrent("lock.backOff", () => {
     expect(lab.inversions()).toEqual([]);
   });
 
-  it("counts only if the processor rejects, and for a job without a key delays that job alone", async () => {
+  it("takes effect only if the processor rejects, and delays only the job itself if the job has no key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker((job, _signal, lock) => {
@@ -85,7 +85,7 @@ describe.concurrent("lock.backOff", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("refuses a time that is none, which fails the job", async () => {
+  it("rejects an invalid duration, which fails the job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker((_job, _signal, lock) => lock.backOff(0), rules);
@@ -96,9 +96,9 @@ describe.concurrent("lock.backOff", () => {
   });
 });
 
-describe.concurrent("a pause with an end", () => {
+describe.concurrent("a key's pause with an end", () => {
   it.each(["before its jobs are added", "while one of them runs"])(
-    "ends by itself without a poll, also for workers that start meanwhile, when it begins %s",
+    "ends by itself without a poll, including for workers that start during the pause, when it begins %s",
     async (when) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -132,7 +132,7 @@ describe.concurrent("a pause with an end", () => {
     },
   );
 
-  it("ends earlier by resumeKey; a pause without an end is not shortened", async () => {
+  it("is ended early by resumeKey, and does not shorten a pause without an end", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, rules);
@@ -151,7 +151,7 @@ describe.concurrent("a pause with an end", () => {
     await finished(queue, 3);
   });
 
-  it("is forgotten when it has ended, though no job of the key comes", async () => {
+  it("is forgotten after its end, even if no job of the key is added", async () => {
     await using lab = await Lab.start();
     const worker = lab.worker(undefined, rules);
     await worker.pauseKey("a", "short", { for: 1 });
@@ -161,8 +161,8 @@ describe.concurrent("a pause with an end", () => {
   });
 });
 
-describe("a pause with an end, and clocks that differ", () => {
-  it("lasts as long by the clock of Redis, whatever the clock of a worker says", async () => {
+describe("a key's pause with an end, if clocks differ", () => {
+  it("lasts as long as the clock of Redis says, whatever the clock of a worker says", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const honest = lab.worker(undefined, { ...rules, autorun: false });

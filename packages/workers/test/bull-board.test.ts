@@ -67,7 +67,7 @@ describe("ExclusiveQueueAdapter", () => {
     expect(adapter.getDescription()).toBe('payments of accounts · key "42": 2 wait');
   });
 
-  it("lists them in the order of their line, each with its key and its reason, and page by page", async () => {
+  it("lists the jobs that wait for a key page by page in the order of their line, each with its key and its reason", async () => {
     const { adapter } = await busyQueue("listed");
     const active = (await adapter.getJobs(["active"], 0, 9)).map(listed);
     expect(active).toEqual(["7", "42"].map((key) => ({ key, name: "charge" })));
@@ -85,7 +85,7 @@ describe("ExclusiveQueueAdapter", () => {
     expect(new Set(all.map(({ id }) => id))).toEqual(new Set(["1", "2", "3", "4", "5"]));
   });
 
-  it("shows one that is looked at alone, and gives its copy nothing of that", async () => {
+  it("shows the key and reason of a single job, and leaves both out of a copy of the job", async () => {
     const { adapter, queue, end } = await busyQueue("alone");
     const job = await adapter.getJob("3");
     expect(listed(job)).toEqual({ key: "42", name: 'charge | key "42": behind 1 other job, job 1 has it' });
@@ -102,7 +102,7 @@ describe("ExclusiveQueueAdapter", () => {
 });
 
 describe.skipIf(isWithoutBrowser("Bull Board in a browser"))("in a browser", () => {
-  it("a job that waits for its key is waiting, with its key and who has it", async () => {
+  it("shows a job that waits for its key as waiting, with the key and the job that holds it", async () => {
     const { adapter } = await busyQueue("payments");
     const board = new ExpressAdapter();
     createBullBoard({ queues: [adapter], serverAdapter: board });

@@ -23,7 +23,7 @@ describe.concurrent("a worker that is killed", () => {
     ["drop", { whenBusy: "drop" }],
     ["interrupt", { whenBusy: "interrupt" }],
     ["merge", { whenBusy: "merge", perKey: { batch: { size: 4 } } }],
-  ] as const)("loses no job under %s, and each ends once, in one place", async (policy, options) => {
+  ] as const)("loses no job under %s, and each job ends once, in one place", async (policy, options) => {
     for (const crashAt of ["processing", "finish-sent"] as const) {
       await using lab = await Lab.start();
       const { history, spawn } = await startCrew(lab, { ...tuned, ...options });
@@ -67,7 +67,7 @@ describe.concurrent("a worker that is killed", () => {
     }
   });
 
-  it("loses no job under a policy that changes, and no more run than it says", async () => {
+  it("loses no job under a policy that changes, and runs no more jobs than the policy allows", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const { history, spawn } = await startCrew(lab, { ...tuned });

@@ -76,7 +76,7 @@ describe.concurrent.each(["skip", "block"] as const)("onFailure: %s", (onFailure
 });
 
 it.each(["before-delay", "yielded"] as const)(
-  "brings a job back whose process died at %s, while plain code had its lock",
+  "runs a job again whose process died at %s, while plain code held its lock",
   async (crashAt) => {
     await using stage = await scene();
     const { lab, history } = stage;
@@ -137,7 +137,7 @@ it("refuses the late writes and the result of a worker that was frozen past its 
   expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2]);
 });
 
-it("goes on after the queue's Redis was restarted in the middle, with its data", async () => {
+it("continues after the queue's Redis was restarted with its data between jobs", async () => {
   await using lab = await Lab.start({ persistence: true });
   const queue = lab.queue();
   await queue.addBulk(jobs(150, (i) => `k${i % 6}`, 5));

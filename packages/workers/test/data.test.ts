@@ -5,7 +5,7 @@ import { type Data, finished, jobs, Lab } from "./support/lab.ts";
 
 const nested = (depth: number): unknown => JSON.parse(`${"[".repeat(depth)}${"]".repeat(depth)}`);
 
-describe("a worker with a path", () => {
+describe("a worker whose key is a path", () => {
   it.each([
     ["half of a surrogate pair", "hello 😀".slice(0, 7)],
     ["2,000 levels", nested(2_000)],
@@ -27,7 +27,7 @@ describe("a worker with a path", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("gives a key back whose bytes are no UTF-8, to the job behind and then to nobody", async () => {
+  it("frees a key whose bytes are not UTF-8: first for the next job, then for every process", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const bytes = (i: number): Buffer =>
@@ -42,7 +42,7 @@ describe("a worker with a path", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("goes no further than data goes", () => {
+  it("finds only own properties and elements of the data", () => {
     const data = JSON.parse('{"a":{"0":"zero","__proto__":"own"},"list":["x",{"id":"y"}],"n":null}') as unknown;
     const at = (path: string): unknown => valueAt(data, path.split("."));
     expect(["a.0", "a.__proto__", "list.0", "list.1.id"].map(at)).toEqual(["zero", "own", "x", "y"]);
@@ -61,7 +61,7 @@ describe("a worker with a path", () => {
     expect(at(`list.${"9".repeat(400)}`)).toBeUndefined();
   });
 
-  it("takes a number of any length as a field", async () => {
+  it("takes a number of any length as the name of a field", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const field = "9".repeat(400);
@@ -76,8 +76,8 @@ describe("a worker with a path", () => {
   });
 });
 
-describe("a worker with a function", () => {
-  it("is sent large data in small batches", async () => {
+describe("a worker whose key is a function", () => {
+  it("receives large data in small batches", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const pad = "x".repeat(300_000);

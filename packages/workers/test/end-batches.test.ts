@@ -31,7 +31,7 @@ class Commands {
 const names = (count: number): string[] => Array.from({ length: count }, (_, index) => `end ${index}`);
 
 describe("ends of jobs", () => {
-  it("are sent together when their turn ends", async () => {
+  it("are sent in one command at the end of the turn of the event loop in which they were added", async () => {
     const commands = new Commands();
     const replies = ["a", "b"].map((end) => commands.batches.add(end));
     expect(commands.sent).toEqual([]);
@@ -41,7 +41,7 @@ describe("ends of jobs", () => {
     expect(await Promise.all(replies)).toEqual(["a done", "b done"]);
   });
 
-  it("are gathered while two answers are awaited, until one is there, and each gets its own", async () => {
+  it("are collected while two commands await replies, until one reply arrives, and each end gets its own reply", async () => {
     const commands = new Commands();
     const replies: Promise<unknown>[] = [];
     for (const name of ["a", "b", "c", "d"]) {
@@ -56,13 +56,13 @@ describe("ends of jobs", () => {
     expect(await Promise.all(replies)).toEqual(["a done", "b done", "c done", "d done"]);
   });
 
-  it("do not wait when sixteen are gathered", () => {
+  it("are sent without waiting when sixteen are collected", () => {
     const commands = new Commands();
     for (const name of names(2 * 16 + 3)) void commands.batches.add(name);
     expect(commands.sent.map((ends) => ends.length)).toEqual([16, 16]);
   });
 
-  it("fail alone", async () => {
+  it("fail one by one, if only their own reply is an error", async () => {
     const commands = new Commands();
     const ends = Promise.allSettled(["a", "b"].map((end) => commands.batches.add(end)));
     await turn();
@@ -74,7 +74,7 @@ describe("ends of jobs", () => {
     ]);
   });
 
-  it("are told of in their order before any of them resolves, and one that cannot be told fails alone", async () => {
+  it("are reported in order before any of them resolves, and an end whose listener throws fails alone", async () => {
     const told: string[] = [];
     let answer: (replies: readonly unknown[]) => void = () => undefined;
     const send = (): Promise<readonly unknown[]> => new Promise((resolve) => (answer = resolve));
@@ -98,7 +98,7 @@ describe("ends of jobs", () => {
     expect(told).toEqual(["a done", "b done", "c failed", "d done", ".", ".", ".", "."]);
   });
 
-  it("fail alone in Redis", async () => {
+  it("fail one by one if Redis refuses only their own commands", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(30, (i) => `k${i}`));
@@ -115,7 +115,7 @@ describe("ends of jobs", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("take null for nothing in Redis", async () => {
+  it("are accepted with null for an option that is not set", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(9, (i) => `k${i}`));
@@ -128,7 +128,7 @@ describe("ends of jobs", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("fail together with their command, and the next ones are sent", async () => {
+  it("fail together if their command fails, and the next ends are still sent", async () => {
     const commands = new Commands();
     const ends: Promise<unknown>[] = [];
     for (const name of ["a", "b", "c"]) {

@@ -6,8 +6,8 @@ import { Lab } from "./support/lab.ts";
 
 const key = fc.string({ unit: "grapheme", minLength: 1, maxLength: 40 }).filter((text) => keyFault(text) === undefined);
 
-describe("pins", () => {
-  it("come back from Redis as they went", () => {
+describe("the keys of a job, encoded as a pin", () => {
+  it("are decoded from Redis unchanged", () => {
     fc.assert(
       fc.property(fc.array(key, { minLength: 1, maxLength: 16 }), (keys) => {
         const pin = pinOfValue(keys);
@@ -26,7 +26,7 @@ describe("pins", () => {
     );
   });
 
-  it.each([undefined, null])("are none for %s, and only for that", (value) => {
+  it.each([undefined, null])("are empty for %s, and only for such values", (value) => {
     expect(pinOfValue(value)).toEqual({ kind: "none" });
   });
 
@@ -42,28 +42,28 @@ describe("pins", () => {
     [["a", null]],
     ["\n"],
     ["x".repeat(513)],
-  ])("are a fault for %j", (value) => {
+  ])("are refused for %j", (value) => {
     expect(pinOfValue(value).kind).toBe("fault");
   });
 
-  it("count bytes, not characters", () => {
+  it("are limited in bytes, not in characters", () => {
     expect(keyFault("é".repeat(256))).toBeUndefined();
     expect(keyFault("é".repeat(257))).toBe("is longer than 512 bytes");
   });
 });
 
-describe("paths", () => {
+describe("the path of a key", () => {
   it.each([
     ["a", ["a"]],
     ["account.id", ["account", "id"]],
     ["", undefined],
     ["a..b", undefined],
     [".a", undefined],
-  ])("%j is %j", (path, fields) => {
+  ])("%j is parsed as %j", (path, fields) => {
     expect(parsePath(path)).toEqual(fields);
   });
 
-  it("find in Lua what a function finds in JavaScript", async () => {
+  it("finds the same value in Lua as a function finds in JavaScript", async () => {
     await using lab = await Lab.start();
     const probe = `${pinLibrary(["a b", 'q"\\'])}
 return pinOfData(ARGV[1])`;
@@ -103,7 +103,7 @@ return pinOfData(ARGV[1])`;
     }
   });
 
-  it("go through arrays by index, as in JavaScript", async () => {
+  it("leads through arrays by index, as in JavaScript", async () => {
     await using lab = await Lab.start();
     const probe = `${pinLibrary(["items", "1", "id"])}\nreturn pinOfData(ARGV[1])`;
     for (const [items, pin] of [

@@ -8,7 +8,7 @@ import { type Data, finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS } fro
 const NAMES = ["parked", "locked", "yielded", "woken", "released", "keyPaused", "keyResumed"] as const;
 
 describe("the events of an exclusive worker", () => {
-  it("go to its listeners and to the channels alike", async () => {
+  it("are emitted to its listeners and published to the channels alike", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const events: [string, unknown][] = [];
@@ -36,7 +36,7 @@ describe("the events of an exclusive worker", () => {
     expect(told("released")).toContainEqual({ ...facts, heldMs: expect.any(Number), confirmed: true });
   });
 
-  it("are told once to a listener of once(), and not to one that was removed", async () => {
+  it("are emitted once to a listener of once(), and not to a removed listener", async () => {
     await using lab = await Lab.start();
     const worker = lab.worker();
     const heard: string[] = [];
@@ -47,7 +47,7 @@ describe("the events of an exclusive worker", () => {
     expect(heard).toEqual(["a"]);
   });
 
-  it("go on when a listener throws, which is an error event", async () => {
+  it("continue when a listener throws, which emits an error event", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker();
@@ -60,7 +60,7 @@ describe("the events of an exclusive worker", () => {
   });
 });
 
-describe("for how long a job was parked", () => {
+describe("the time for which a job was parked", () => {
   const HOUR_MS = 3_600_000;
   const rules = { recheckInterval: HOUR_MS, stalledInterval: HOUR_MS } as const;
   type Told = [string, boolean];
@@ -90,7 +90,7 @@ describe("for how long a job was parked", () => {
     ["two slots", { perKey: { concurrency: 2 } }],
     ["rotation", { between: "rotate" }],
     ["several keys", { key: ({ data }) => [data.k as string, "all"] }],
-  ])("is told of the run that waited, not of its retry: %s", async (_name, options) => {
+  ])("is reported for the run that waited, not for its retry: %s", async (_name, options) => {
     await using lab = await Lab.start();
     const told = runs(lab);
     const queue = lab.queue();
@@ -126,7 +126,7 @@ describe("for how long a job was parked", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("counts from when it was first parked where its key is paused again before it is taken", async () => {
+  it("counts from the job's first parking if its key is paused again before the job is taken", async () => {
     await using lab = await Lab.start();
     const told = runs(lab);
     const queue = lab.queue();
@@ -145,7 +145,7 @@ describe("for how long a job was parked", () => {
     expect(told()).toEqual([["1", true]]);
   });
 
-  it("counts until a start for which plain code has let the key's lock go, and anew after lock.backOff", async () => {
+  it("counts until the start that follows the release of the key's lock by plain code, and starts anew after lock.backOff", async () => {
     await using lab = await Lab.start();
     const told = runs(lab);
     const queue = lab.queue();
@@ -177,7 +177,7 @@ describe("for how long a job was parked", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("is forgotten with a job that did not run, which is retried by hand", async () => {
+  it("is forgotten together with a job that did not run and is retried manually", async () => {
     await using lab = await Lab.start();
     const told = runs(lab);
     const queue = lab.queue();

@@ -42,7 +42,7 @@ describe("with plain code and other queues", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("sends a job whose lock is held back to delayed with its key, and runs it when the lock is released", async () => {
+  it("moves a job whose lock is held back to delayed, and runs it when the lock is released", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
@@ -67,7 +67,7 @@ describe("with plain code and other queues", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("sends a job back as held, and is woken, where a round trip takes longer than its timeout", async () => {
+  it("moves a job back with the reason held, and is woken, if a round trip takes longer than the timeout", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
@@ -88,7 +88,7 @@ describe("with plain code and other queues", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("takes no slot for a job while another library holds its lock", async () => {
+  it("occupies no slot for a job while another library holds the job's lock", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const yields = listen(lab, "x.workers.yielded");
@@ -101,7 +101,7 @@ describe("with plain code and other queues", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("keeps such a job's place in line for the lock, whichever process it comes back in", async () => {
+  it("keeps a job's place in line for its lock, whichever process takes the job again", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
@@ -119,7 +119,7 @@ describe("with plain code and other queues", () => {
     expect(order).toEqual(["job in the second", "plain code that came later"]);
   });
 
-  it("brings such a job back by itself when the process that would wake it is gone", async () => {
+  it("takes a job whose lock was held again by itself when the process that would wake the job is gone", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
@@ -133,7 +133,7 @@ describe("with plain code and other queues", () => {
     await finished(queue, 1);
   });
 
-  it("waits no longer than others for a lock when its own clock is ahead", async () => {
+  it("waits no longer than other processes for a lock when its own clock is ahead", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const clock = { ...systemClock, wallMs: () => Date.now() + 60_000 };
@@ -162,7 +162,7 @@ describe("with plain code and other queues", () => {
     expect(seen).toBeLessThan(200);
   });
 
-  it("fails a job whose lock would have the name of a key of BullMQ's, and nothing else", async () => {
+  it("fails a job whose lock would have the name of a BullMQ key, and no other job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk([...jobs(1, () => "bull:q:completed"), ...jobs(5, (i) => `k${i}`)]);
@@ -175,7 +175,7 @@ describe("with plain code and other queues", () => {
     expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([5, 1]);
   });
 
-  it("is closed at the end of its block, when its jobs have ended", async () => {
+  it("is closed at the end of its await using block, when its jobs have ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const opened = gate();
@@ -193,7 +193,7 @@ describe("with plain code and other queues", () => {
   });
 
   it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{leader:billing}:register", "{exports}:semaphore", "{a}"])(
-    "fails a job whose lock would share a key with another lock, and nothing else: %s",
+    "fails a job whose lock would share a key with another lock, and no other job: %s",
     async (k) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -213,7 +213,7 @@ describe("with plain code and other queues", () => {
     ["SADD", "k", "something else", "a key of this lock has another type"],
     ["SADD", "{x}:node:last", "something else", "a key of this lock has another type"],
   ])(
-    "tells of a key that is no lock and has the name of one (%s %s); the job runs when it is gone",
+    "reports a foreign key that has the name of a lock (%s %s), and runs the job once the key is gone",
     async (...facts) => {
       const [command, name, value, what] = facts;
       await using lab = await Lab.start();
@@ -237,7 +237,7 @@ describe("with plain code and other queues", () => {
     },
   );
 
-  it.each(["pass", "fail"] as const)("lets a job without a key %s as told", async (withoutKey) => {
+  it.each(["pass", "fail"] as const)("lets a job without a key %s as withoutKey says", async (withoutKey) => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(2, (i) => (i === 0 ? null : "k")));
@@ -247,7 +247,7 @@ describe("with plain code and other queues", () => {
     expect(reasons).toEqual(withoutKey === "pass" ? [] : ["job 1: its key is missing"]);
   });
 
-  it("names locks as told, so that keys of two kinds of entity do not clash", async () => {
+  it("names locks with the resource option, so that keys of two kinds of entity do not clash", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
@@ -265,90 +265,96 @@ describe("with plain code and other queues", () => {
   });
 });
 
-describe.each(["its own Redlock", "the option redlock"])("a processor that asks for its own key, of %s", (whose) => {
-  const patient = { timeout: Number.POSITIVE_INFINITY };
-  const optionsOn = (lab: Lab, reentrancy: "refuse" | "join"): { reentrancy: typeof reentrancy; redlock?: Redlock } =>
-    whose === "its own Redlock" ? { reentrancy } : { reentrancy, redlock: redlockOn(lab, { path: lab.server.path }) };
+describe.each(["its own Redlock", "the option redlock"])(
+  "a processor that acquires the lock of its own key, with %s",
+  (whose) => {
+    const patient = { timeout: Number.POSITIVE_INFINITY };
+    const optionsOn = (
+      lab: Lab,
+      reentrancy: "refuse" | "join",
+    ): { reentrancy: typeof reentrancy; redlock?: Redlock } =>
+      whose === "its own Redlock" ? { reentrancy } : { reentrancy, redlock: redlockOn(lab, { path: lab.server.path }) };
 
-  it("is refused at once, and may ask for another one", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const errors: unknown[] = [];
-    const others: boolean[] = [];
-    const worker = lab.worker(
-      async () => {
-        const nested = worker.redlock.using(["other", "a"], () => expect.unreachable(), patient);
-        errors.push(await nested.catch((error: unknown) => error));
-        await worker.redlock.using("other", (lock) => others.push(lock.isHeld()), patient);
-      },
-      optionsOn(lab, "refuse"),
-    );
-    await queue.addBulk(jobs(2, () => "a"));
-    await finished(queue, 2);
-    expect(others).toEqual([true, true]);
-    for (const [index, error] of errors.entries()) {
-      expect(error).toBeInstanceOf(ReentrancyError);
-      expect(String(error)).toContain(`lock "a" is held by the job ${index + 1} around this one`);
-    }
-  });
+    it("is refused immediately, and may acquire the lock of another key", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const errors: unknown[] = [];
+      const others: boolean[] = [];
+      const worker = lab.worker(
+        async () => {
+          const nested = worker.redlock.using(["other", "a"], () => expect.unreachable(), patient);
+          errors.push(await nested.catch((error: unknown) => error));
+          await worker.redlock.using("other", (lock) => others.push(lock.isHeld()), patient);
+        },
+        optionsOn(lab, "refuse"),
+      );
+      await queue.addBulk(jobs(2, () => "a"));
+      await finished(queue, 2);
+      expect(others).toEqual([true, true]);
+      for (const [index, error] of errors.entries()) {
+        expect(error).toBeInstanceOf(ReentrancyError);
+        expect(String(error)).toContain(`lock "a" is held by the job ${index + 1} around this one`);
+      }
+    });
 
-  it("joins: the same token, and the key is kept until the call has ended", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const ended = gate();
-    const joined: { readonly fencingToken: number; readonly isHeld: boolean }[] = [];
-    const order: string[] = [];
-    const worker = lab.worker(
-      async (job, _signal, lock) => {
-        order.push(`job ${job.id} begins`);
-        const call = worker.redlock.using(
-          "a",
-          async ({ fencingToken }) => {
-            await ended.passed;
-            await lab.redis.ping();
-            joined.push({ fencingToken, isHeld: lock.isHeld() });
-            order.push(`call of ${job.id} ends`);
-          },
-          patient,
-        );
-        // The first job does not wait for what it started.
-        if (job.id === "2") await call;
-        else void call.catch((error: unknown) => order.push(String(error)));
-        expect(lock.isHeld()).toBe(true);
-        ended.open();
-      },
-      optionsOn(lab, "join"),
-    );
-    await queue.addBulk(jobs(2, () => "a"));
-    await finished(queue, 2);
-    expect(order).toEqual(["job 1 begins", "call of 1 ends", "job 2 begins", "call of 2 ends"]);
-    expect(joined).toEqual(lab.ran.map(({ fencingToken }) => ({ fencingToken, isHeld: true })));
-  });
+    it("joins the job's lock with the same token, and the job keeps the key until the call has ended", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const ended = gate();
+      const joined: { readonly fencingToken: number; readonly isHeld: boolean }[] = [];
+      const order: string[] = [];
+      const worker = lab.worker(
+        async (job, _signal, lock) => {
+          order.push(`job ${job.id} begins`);
+          const call = worker.redlock.using(
+            "a",
+            async ({ fencingToken }) => {
+              await ended.passed;
+              await lab.redis.ping();
+              joined.push({ fencingToken, isHeld: lock.isHeld() });
+              order.push(`call of ${job.id} ends`);
+            },
+            patient,
+          );
+          // The first job does not wait for what it started.
+          if (job.id === "2") await call;
+          else void call.catch((error: unknown) => order.push(String(error)));
+          expect(lock.isHeld()).toBe(true);
+          ended.open();
+        },
+        optionsOn(lab, "join"),
+      );
+      await queue.addBulk(jobs(2, () => "a"));
+      await finished(queue, 2);
+      expect(order).toEqual(["job 1 begins", "call of 1 ends", "job 2 begins", "call of 2 ends"]);
+      expect(joined).toEqual(lab.ran.map(({ fencingToken }) => ({ fencingToken, isHeld: true })));
+    });
 
-  it("waits for its turn when the job is over", async () => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const later = gate();
-    const locked: number[] = [];
-    let call: Promise<unknown> = Promise.resolve();
-    const worker = lab.worker(
-      () => {
-        call = later.passed.then(
-          async () => await worker.redlock.using("a", ({ fencingToken }) => locked.push(fencingToken), patient),
-        );
-      },
-      optionsOn(lab, "join"),
-    );
-    await queue.addBulk(jobs(1, () => "a"));
-    await finished(queue, 1);
-    later.open();
-    await call;
-    expect(locked[0]).toBeGreaterThan(lab.ran[0]?.fencingToken ?? Number.POSITIVE_INFINITY);
-  });
-});
+    it("waits for its turn if the job has already ended", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const later = gate();
+      const locked: number[] = [];
+      let call: Promise<unknown> = Promise.resolve();
+      const worker = lab.worker(
+        () => {
+          call = later.passed.then(
+            async () => await worker.redlock.using("a", ({ fencingToken }) => locked.push(fencingToken), patient),
+          );
+        },
+        optionsOn(lab, "join"),
+      );
+      await queue.addBulk(jobs(1, () => "a"));
+      await finished(queue, 1);
+      later.open();
+      await call;
+      expect(locked[0]).toBeGreaterThan(lab.ran[0]?.fencingToken ?? Number.POSITIVE_INFINITY);
+    });
+  },
+);
 
-describe("on lock nodes of their own", () => {
-  it("goes on while a minority of nodes is down", async () => {
+describe("with separate lock nodes", () => {
+  it("continues while a minority of nodes is down", async () => {
     const nodes = await startRedisNodes(3);
     try {
       await using lab = await Lab.start();
@@ -372,7 +378,7 @@ describe("on lock nodes of their own", () => {
     }
   });
 
-  it("runs nothing while the lock nodes are down, and fails no job for it", async () => {
+  it("runs no job while the lock nodes are down, and fails none", async () => {
     await using locks = await startRedis();
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -393,7 +399,7 @@ describe("on lock nodes of their own", () => {
 });
 
 describe("when a lock is lost", () => {
-  it("aborts the signal when the key's lock is taken away, and does not count the job as done", async () => {
+  it("aborts the signal when the key's lock is released by force, and fails the job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const lost = listen<{ error: Error }>(lab, "x.workers.lost");
@@ -419,7 +425,7 @@ describe("when a lock is lost", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("aborts the signal when the Redlock is closed under the job, which releases its lock", async () => {
+  it("aborts the signal when the Redlock is closed while the job runs, which releases the lock", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const lost = listen<{ error: Error }>(lab, "x.workers.lost");
@@ -436,7 +442,7 @@ describe("when a lock is lost", () => {
     expect(lost).toHaveLength(1);
   });
 
-  it("aborts the signal when BullMQ's lock is lost, and keeps others out until the old run has ended", async () => {
+  it("aborts the signal when BullMQ's lock is lost, and lets no other run start until the old run has ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const reasons: unknown[] = [];
@@ -476,7 +482,7 @@ describe("when a lock is lost", () => {
     expect(await queue.getFailedCount()).toBe(0);
   });
 
-  it("aborts the signal at the first renewal that is refused, long before the lease is over", async () => {
+  it("aborts the signal at the first refused renewal, long before the lease expires", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const reasons: unknown[] = [];
@@ -493,7 +499,7 @@ describe("when a lock is lost", () => {
     expect(reasons).toEqual([expect.any(JobLockLostError)]);
   });
 
-  it("aborts by its own clock when the queue's Redis does not answer any more", async () => {
+  it("aborts the signal by its own clock when the queue's Redis no longer answers", async () => {
     await using locks = await startRedis();
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -516,7 +522,7 @@ describe("when a lock is lost", () => {
     expect(lab.overlaps()).toEqual([]);
   });
 
-  it("runs a job that Redis gave out late, after the process had waited for longer than the lease", async () => {
+  it("runs a job that Redis handed out late, after the process had waited for longer than the lease", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const stale = listen<unknown>(lab, "x.workers.stale");
@@ -542,7 +548,7 @@ describe("when a lock is lost", () => {
     expect([lab.ran.length, stale.length, await queue.getFailedCount()]).toEqual([1, 0, 0]);
   });
 
-  it("does not start a job that was fetched too long ago and is somebody else's by now", async () => {
+  it("does not start a job that was fetched too long ago and whose lock is lost", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const stale = listen<{ jobId: string; ageMs: number }>(lab, "x.workers.stale");
@@ -567,7 +573,7 @@ describe("when a lock is lost", () => {
     expect((await queue.getJob("1"))?.attemptsMade).toBe(0);
   });
 
-  it("confirms a job that was fetched long ago and is still ours, and runs it", async () => {
+  it("confirms a job that was fetched long ago and whose lock is still held, and runs it", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const held = await redlockOn(lab, lab.connection).acquire("a");
@@ -582,7 +588,7 @@ describe("when a lock is lost", () => {
   });
 });
 
-describe("drop-in", () => {
+describe("an exclusive worker instead of BullMQ's worker", () => {
   it("aborts the signal of a job that the user cancels", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -597,7 +603,7 @@ describe("drop-in", () => {
     expect(reasons).toEqual(["changed my mind"]);
   });
 
-  it("fails a job that is cancelled while it waits for its lock with an error, whatever the reason is", async () => {
+  it("fails a job that is cancelled while it waits for its lock, with an Error whatever the reason is", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await using _held = await redlockOn(lab, lab.connection).acquire("k");
@@ -610,7 +616,7 @@ describe("drop-in", () => {
     expect(lab.ran).toEqual([]);
   });
 
-  it("gives no token of the limiter back for a job that waits for its lock: the next period may have begun", async () => {
+  it("does not return the limiter's token for a job that waits for its lock, because the next period may have begun", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const plain = redlockOn(lab, lab.connection);
@@ -628,7 +634,7 @@ describe("drop-in", () => {
     });
   });
 
-  it("runs on when the data of a job is gone and its key comes from a function", async () => {
+  it("continues when the data of a job is missing and its key comes from a function", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const gone = await queue.add("job", { k: "a", i: 0 });
@@ -665,7 +671,7 @@ describe("drop-in", () => {
   });
 
   it.each([false, true])(
-    "runs sandboxed processors (worker threads: %s), which learn of their lock",
+    "runs sandboxed processors (worker threads: %s), which receive their lock",
     async (useWorkerThreads) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -695,7 +701,7 @@ describe("drop-in", () => {
     },
   );
 
-  it("locks a job that was made by hand of what the end of the one before brought", async () => {
+  it("locks a job that was built manually from the reply to the end of the previous job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { autorun: false });
@@ -709,7 +715,7 @@ describe("drop-in", () => {
     await next.moveToCompleted("done", "mine", false);
   });
 
-  it("works with jobs that are fetched by hand", async () => {
+  it("locks jobs that are fetched manually", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.adopt(new ExclusiveWorker<Data>("q", null, { connection: lab.connection, key: "k" }));
@@ -727,7 +733,7 @@ describe("drop-in", () => {
     expect((await worker.getNextJob("t4", { block: false }))?.data.i).toBe(1);
   });
 
-  it("does not let a job of another worker in, which no lane was asked for", async () => {
+  it("refuses to lock a job that did not pass through the lane", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { autorun: false });
@@ -735,7 +741,7 @@ describe("drop-in", () => {
     await expect(worker.lockJob(job)).rejects.toThrow(/without passing through its lane/);
   });
 
-  it("keeps its locks on the Redis of the client that it is given", async () => {
+  it("keeps its locks on the Redis of the client that is passed as connection", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue("q", { connection: lab.redis });
     const seen: unknown[] = [];
@@ -749,7 +755,7 @@ describe("drop-in", () => {
     await queue.close();
   });
 
-  it("fails a job whose key function is asynchronous, and answers for its rejection", async () => {
+  it("fails a job whose key function is asynchronous, and handles the rejection of the function's promise", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const unhandled: unknown[] = [];
@@ -765,7 +771,7 @@ describe("drop-in", () => {
     expect(unhandled).toEqual([]);
   });
 
-  it("reaches the locks by a URL with options beside it, as BullMQ reaches the queue", async () => {
+  it("reaches the locks by a URL with separate options, as BullMQ reaches the queue", async () => {
     await using lab = await Lab.start();
     await lab.redis.config("SET", "requirepass", "secret");
     const url = `redis://127.0.0.1:${lab.server.port}`;
@@ -785,7 +791,7 @@ describe("drop-in", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("keeps counting after its key function threw", async () => {
+  it("continues to take jobs of a key after its key function threw", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     let isBroken = true;

@@ -42,7 +42,7 @@ describe("the fine print", () => {
     expect(await lab.redis.hmget("bull:q:2", "lk", "ls")).toEqual(["a", null]);
   });
 
-  it("ends a lease that a fake clock jumps over", async () => {
+  it("ends a lease when a fake clock jumps past its end", async () => {
     await using lab = await Lab.start();
     lab.defer(async () => void (await Promise.resolve(vi.useRealTimers())));
     const queue = lab.queue();
@@ -60,7 +60,7 @@ describe("the fine print", () => {
     expect((await queue.getFailed())[0]?.failedReason).toMatch(/lost|held/);
   });
 
-  it("frees the key of a job that its processor delays, also with block", async () => {
+  it("frees the key of a job that its processor delays, even with onFailure block", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker(
@@ -76,7 +76,7 @@ describe("the fine print", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 1, 2, 0]);
   });
 
-  it("stops a parent with the key that its failed child has halted", async () => {
+  it("stops a parent job whose key its failed child has halted", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const flows = new FlowProducer({ connection: lab.connection });
@@ -121,7 +121,7 @@ describe("the fine print", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 0, 1, 2]);
   });
 
-  it("does not run a job that is given to processJob without having been fetched", async () => {
+  it("does not run a job that is passed to processJob without having been fetched", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { autorun: false });
@@ -132,7 +132,7 @@ describe("the fine print", () => {
     expect(lab.errors.length + Number((await queue.getFailedCount()) > 0)).toBeGreaterThan(0);
   });
 
-  it("leaves who had which key after obliterate(force) until a worker starts", async () => {
+  it("keeps the record of which job held which key after obliterate(force) until a worker starts", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const opened = gate();
@@ -171,7 +171,7 @@ describe("the fine print", () => {
     else expect(place).toBeLessThan(10);
   });
 
-  it("takes two requests more for the first job of an idle queue if a function finds the key", async () => {
+  it("sends two more requests for the first job of an idle queue if a function computes the key", async () => {
     const requests = async (key: "k" | ((job: { readonly data: Data }) => string)): Promise<number> => {
       await using lab = await Lab.start();
       let calls = 0;

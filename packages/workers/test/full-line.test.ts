@@ -8,7 +8,7 @@ describe.concurrent("perKey.maxWaiting", () => {
   it.each([
     ["newest", [0, 1, 2], ["4", "5"]],
     ["oldest", [0, 3, 4], ["2", "3"]],
-  ] as const)("fails the %s before the processor is called, and no other", async (drop, ran, failed) => {
+  ] as const)("fails the %s job before the processor is called, and no other job", async (drop, ran, failed) => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -37,7 +37,7 @@ describe.concurrent("perKey.maxWaiting", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("fails a job as an attempt, so that it is retried as its options say", async () => {
+  it("counts the failure of a job as an attempt, so that the job is retried as its options say", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -62,31 +62,34 @@ describe.concurrent("whenBusy", () => {
   it.each([
     ["latest", [0, 4], { notRun: "superseded", by: "5" }],
     ["drop", [0], { notRun: "busy", by: "1" }],
-  ] as const)("%s completes the others without a run, and says so", async (whenBusy, ran, last) => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const running = gate();
-    const dropped: { readonly reason: string }[] = [];
-    const workers = [1, 2].map(() =>
-      lab.worker(async (job) => (job.data.i === 0 ? await running.passed : 0), { whenBusy, concurrency: 3 }),
-    );
-    for (const worker of workers) worker.on("dropped", (message) => dropped.push(message));
-    await queue.addBulk(jobs(1, () => "a"));
-    await until(() => lab.ran.length === 1);
-    for (const i of [1, 2, 3, 4]) await queue.add("job", { k: "a", i });
-    const notRun = 5 - ran.length;
-    await until(async () => (await queue.getCompletedCount()) === notRun);
-    running.open();
-    await finished(queue, 5);
-    expect(lab.ran.map(({ i }) => i)).toEqual(ran);
-    expect(dropped).toHaveLength(notRun);
-    const told = (await queue.getCompleted()).find(({ id }) => id === "4");
-    expect(told?.returnvalue).toEqual(last);
-    expect(await lab.leftovers()).toEqual([]);
-    expect(lab.errors).toEqual([]);
-  });
+  ] as const)(
+    "%s completes the other jobs without a run, and reports this in their results",
+    async (whenBusy, ran, last) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      const dropped: { readonly reason: string }[] = [];
+      const workers = [1, 2].map(() =>
+        lab.worker(async (job) => (job.data.i === 0 ? await running.passed : 0), { whenBusy, concurrency: 3 }),
+      );
+      for (const worker of workers) worker.on("dropped", (message) => dropped.push(message));
+      await queue.addBulk(jobs(1, () => "a"));
+      await until(() => lab.ran.length === 1);
+      for (const i of [1, 2, 3, 4]) await queue.add("job", { k: "a", i });
+      const notRun = 5 - ran.length;
+      await until(async () => (await queue.getCompletedCount()) === notRun);
+      running.open();
+      await finished(queue, 5);
+      expect(lab.ran.map(({ i }) => i)).toEqual(ran);
+      expect(dropped).toHaveLength(notRun);
+      const told = (await queue.getCompleted()).find(({ id }) => id === "4");
+      expect(told?.returnvalue).toEqual(last);
+      expect(await lab.leftovers()).toEqual([]);
+      expect(lab.errors).toEqual([]);
+    },
+  );
 
-  it("latest supersedes no job of other keys, and also one that waits behind a pause", async () => {
+  it("latest supersedes no job with other keys, but does supersede a job that waits behind a pause", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { whenBusy: "latest" });
@@ -102,7 +105,7 @@ describe.concurrent("whenBusy", () => {
   });
 
   it.each(["after", "before"] as const)(
-    "latest has a retry as old as it was, which comes %s the newest",
+    "latest keeps the age of a retried job, whose retry is due %s the newest job is added",
     async (when) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -141,7 +144,7 @@ describe.concurrent("whenBusy", () => {
     },
   );
 
-  it("latest takes a job that is retried by hand for the newest", async () => {
+  it("latest treats a job that is retried manually as the newest", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const second = gate();
@@ -166,7 +169,7 @@ describe.concurrent("whenBusy", () => {
     expect((await queue.getJob("3"))?.returnvalue).toEqual({ notRun: "superseded", by: "1" });
   });
 
-  it("holds for the workers that start later, and the others of the queue notice it", async () => {
+  it("applies to workers that start later, and other workers of the queue report the difference", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const first = lab.worker(undefined, { whenBusy: "latest" });

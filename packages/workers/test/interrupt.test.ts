@@ -19,44 +19,47 @@ async function returned(queue: Queue<Data>, id: string): Promise<unknown> {
   return ((await queue.getJob(id)) as Job<Data, NotRun>).returnvalue;
 }
 
-describe.concurrent("a newer job interrupts the one that runs", () => {
-  it.each(["on the queue's Redis", "elsewhere"])("in whatever worker, with its locks %s", async (where) => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    const dropped: { readonly jobId: string }[] = [];
-    const reasons: unknown[] = [];
-    const workers = [1, 2].map(() =>
-      lab.worker(
-        async (job, signal) => {
-          if (job.data.i === 3) return "done";
-          return await rejected(signal).catch((reason: unknown) => {
-            reasons.push(reason);
-            throw reason;
-          });
-        },
-        { ...rules, concurrency: 2, ...(where === "elsewhere" ? { redlock: redlockOn(lab, lab.server.url) } : {}) },
-      ),
-    );
-    for (const worker of workers) worker.on("dropped", (message) => dropped.push(message));
-    for (const i of [0, 1, 2, 3]) {
-      await queue.add("job", { k: "a", i }, { attempts: 3 });
-      await until(() => lab.ran.length === i + 1);
-    }
-    await finished(queue, 4);
-    expect(await queue.getFailedCount()).toBe(0);
-    expect(await returned(queue, "1")).toEqual({ notRun: "interrupted", by: "2" });
-    expect(await returned(queue, "4")).toBe("done");
-    expect(reasons.map((reason) => reason instanceof SupersededError && [reason.jobId, reason.key, reason.by])).toEqual(
-      [1, 2, 3].map((id) => [String(id), "a", String(id + 1)]),
-    );
-    expect(dropped.map(({ jobId }) => jobId)).toEqual(["1", "2", "3"]);
-    expect(dropped[0]).toEqual({ queue: "q", jobId: "1", keys: ["a"], reason: "interrupted", by: "2" });
-    expect(lab.overlaps()).toEqual([]);
-    expect(lab.errors).toEqual([]);
-    expect(await lab.leftovers()).toEqual([]);
-  });
+describe.concurrent("a newer job of the key", () => {
+  it.each(["on the queue's Redis", "elsewhere"])(
+    "interrupts the running job in any worker, with the locks %s",
+    async (where) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const dropped: { readonly jobId: string }[] = [];
+      const reasons: unknown[] = [];
+      const workers = [1, 2].map(() =>
+        lab.worker(
+          async (job, signal) => {
+            if (job.data.i === 3) return "done";
+            return await rejected(signal).catch((reason: unknown) => {
+              reasons.push(reason);
+              throw reason;
+            });
+          },
+          { ...rules, concurrency: 2, ...(where === "elsewhere" ? { redlock: redlockOn(lab, lab.server.url) } : {}) },
+        ),
+      );
+      for (const worker of workers) worker.on("dropped", (message) => dropped.push(message));
+      for (const i of [0, 1, 2, 3]) {
+        await queue.add("job", { k: "a", i }, { attempts: 3 });
+        await until(() => lab.ran.length === i + 1);
+      }
+      await finished(queue, 4);
+      expect(await queue.getFailedCount()).toBe(0);
+      expect(await returned(queue, "1")).toEqual({ notRun: "interrupted", by: "2" });
+      expect(await returned(queue, "4")).toBe("done");
+      expect(
+        reasons.map((reason) => reason instanceof SupersededError && [reason.jobId, reason.key, reason.by]),
+      ).toEqual([1, 2, 3].map((id) => [String(id), "a", String(id + 1)]));
+      expect(dropped.map(({ jobId }) => jobId)).toEqual(["1", "2", "3"]);
+      expect(dropped[0]).toEqual({ queue: "q", jobId: "1", keys: ["a"], reason: "interrupted", by: "2" });
+      expect(lab.overlaps()).toEqual([]);
+      expect(lab.errors).toEqual([]);
+      expect(await lab.leftovers()).toEqual([]);
+    },
+  );
 
-  it("which runs to its end if it does not listen, and those between are superseded", async () => {
+  it("lets a running job that ignores its signal end normally, and supersedes the jobs between", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -80,7 +83,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(await lab.redis.hexists("bull:q:1", "lb")).toBe(0);
   });
 
-  it("which does not run again, whatever it rejects with", async () => {
+  it("interrupts a running job for good, whatever error the job rejects with", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const dropped: { readonly error?: unknown }[] = [];
@@ -100,25 +103,28 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
   });
 
-  it.each(["delays itself", "backs off"])("which does not run again if it %s instead", async (how) => {
-    await using lab = await Lab.start();
-    const queue = lab.queue();
-    lab.worker(async (job, signal, lock) => {
-      if (job.data.i > 0) return "done";
-      await rejected(signal).catch(() => undefined);
-      if (how === "backs off") lock.backOff(50);
-      await job.moveToDelayed(Date.now() + 50, job.token);
-      throw new DelayedError();
-    }, rules);
-    await queue.add("job", { k: "a", i: 0 });
-    await until(() => lab.ran.length === 1);
-    await queue.add("job", { k: "a", i: 1 });
-    await finished(queue, 2);
-    expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
-    expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
-  });
+  it.each(["delays itself", "backs off"])(
+    "interrupts a running job for good even if the job %s instead of rejecting",
+    async (how) => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      lab.worker(async (job, signal, lock) => {
+        if (job.data.i > 0) return "done";
+        await rejected(signal).catch(() => undefined);
+        if (how === "backs off") lock.backOff(50);
+        await job.moveToDelayed(Date.now() + 50, job.token);
+        throw new DelayedError();
+      }, rules);
+      await queue.add("job", { k: "a", i: 0 });
+      await until(() => lab.ran.length === 1);
+      await queue.add("job", { k: "a", i: 1 });
+      await finished(queue, 2);
+      expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
+      expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
+    },
+  );
 
-  it("takes the key of a job that waits for its retry", async () => {
+  it("supersedes a job that waits for its retry, and takes its key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker((job) => {
@@ -132,7 +138,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
   });
 
-  it("takes the key of a job that fails before it is told, without waiting for its retry", async () => {
+  it("supersedes a job that fails before it is notified, without waiting for its retry", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -173,7 +179,7 @@ describe.concurrent("a newer job interrupts the one that runs", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
   });
 
-  it("though the message is lost: it is told with the next renewal of its lock", async () => {
+  it("interrupts a running job at the next renewal of its lock if the message is lost", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker(async (job, signal) => (job.data.i === 0 ? await rejected(signal) : "done"), {

@@ -71,7 +71,7 @@ const ends: readonly (readonly [string, object, readonly unknown[]])[] = [
   ],
 ];
 
-it("tells limits that were changed since the last end", async () => {
+it("passes limits that were changed since the last end", async () => {
   const limiter = { max: 3, duration: 9 };
   const removeOnComplete = { count: 5 };
   await withTarget(bullmq6, { limiter, removeOnComplete }, (target) => {
@@ -97,7 +97,7 @@ it("tells limits that were changed since the last end", async () => {
 });
 
 describe.each(Object.entries(versions))("the end of a job in BullMQ %s", (_version, bullmq) => {
-  it.each(ends)("tells what BullMQ tells: %s", async (_name, options, args) => {
+  it.each(ends)("passes the same facts to the script as BullMQ does: %s", async (_name, options, args) => {
     await withTarget(bullmq as never, options, (target) => {
       const theirs = target.moveToFinishedArgs(...args) as readonly unknown[];
       replaceEndArguments(target);

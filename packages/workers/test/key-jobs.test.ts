@@ -7,7 +7,7 @@ const rules = { recheckInterval: 3_600_000 } as const;
 
 describe.concurrent("the jobs of a key", () => {
   it.each(["k", (job: { readonly data: { readonly k?: unknown } }) => job.data.k as string])(
-    "are found in line, in the queue and among the delayed, and removed, but for the one that runs (key: %s)",
+    "are listed in line, in the queue and among the delayed, and removed except for the running one (key: %s)",
     async (key) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -51,7 +51,7 @@ describe.concurrent("the jobs of a key", () => {
     },
   );
 
-  it("pass the key on when the one that has it, and waits for its retry, is removed", async () => {
+  it("pass the key on when the job that holds it and waits for its retry is removed", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(

@@ -19,7 +19,7 @@ describe("a worker warns", () => {
     );
   });
 
-  it("not at all, if one of them has a key, or jobs without one fail", async () => {
+  it("not at all, if one of them has a key, or if jobs without a key fail", async () => {
     await using lab = await Lab.start();
     using warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
     const [mixed, strict] = [lab.queue("mixed"), lab.queue("strict")];
@@ -31,7 +31,7 @@ describe("a worker warns", () => {
     expect(warned).not.toHaveBeenCalled();
   });
 
-  it.each(["data", "job"])("once, of a path that begins with %s, when it runs", async (first) => {
+  it.each(["data", "job"])("once, about a path that begins with %s, when it runs", async (first) => {
     await using lab = await Lab.start();
     using warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
     const worker = lab.worker(undefined, { key: `${first}.k` as "k", autorun: false });

@@ -9,7 +9,7 @@ import { finished, gate, jobs, Lab } from "./support/lab.ts";
 const rules = { recheckInterval: 3_600_000 } as const;
 
 describe.concurrent("the policy of a key", () => {
-  it("lets more jobs run at once, and fewer when those that run have ended", async () => {
+  it("lets more jobs run at once when the limit rises, and fewer once the running jobs have ended", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const gates = Array.from({ length: 8 }, gate);
@@ -56,7 +56,7 @@ describe.concurrent("the policy of a key", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("does not hand out a job that was chosen before fewer may run, and then hands it out first", async () => {
+  it("holds back a chosen job when the limit falls before its start, and later starts it first", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, autorun: false });
@@ -78,7 +78,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await fetch("three")).toBe("3");
   });
 
-  it("keeps the order where the key's one slot was given to a job that is not taken yet", async () => {
+  it("keeps the order of jobs if the key's only slot was given to a job that is not taken yet", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, autorun: false });
@@ -95,7 +95,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await lab.redis.exists("bull:q:lane:chosen")).toBe(0);
   });
 
-  it("limits a key to a rate, and lets its jobs start when that is lifted", async () => {
+  it("limits a key to a rate, and lets its jobs start when the rate is removed", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, rules);
@@ -127,7 +127,7 @@ describe.concurrent("the policy of a key", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("brings the first in line at the time that a new rate allows", async () => {
+  it("starts the first job in line at the time that a new rate allows", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, perKey: { rate: { max: 1, duration: 3_600_000 } } });
@@ -139,7 +139,7 @@ describe.concurrent("the policy of a key", () => {
     expect(lab.overlaps()).toEqual([]);
   });
 
-  it("remembers the starts that a longer window counts", async () => {
+  it("remembers the starts that count in a longer window", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, perKey: { rate: { max: 2, duration: 60_000 } } });
@@ -149,7 +149,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await lab.redis.pttl("bull:q:lane:starts=a")).toBeGreaterThan(3_000_000);
   });
 
-  it("limits the line of a key, for jobs that come", async () => {
+  it("limits the line of a key for jobs added later", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -173,7 +173,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("lives until it is removed, and is listed though nothing of the key is there", async () => {
+  it("is kept until it is removed, and is listed even if the key has no jobs", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, rules);
@@ -192,7 +192,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("is left out of a list when it is damaged, in an error that names the key, and can be set again", async () => {
+  it("is left out of the list when it is damaged, with an error that names the key, and can be set again", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(() => undefined, rules);
@@ -213,7 +213,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await worker.getKeyPolicy("a")).toEqual({ concurrency: 4 });
   });
 
-  it("refuses what would have no effect, here or in another worker", async () => {
+  it("is refused if it would have no effect, in this worker or in another", async () => {
     await using lab = await Lab.start();
     lab.queue();
     const refusal = async (given: Parameters<typeof lab.worker>[1], policy: object): Promise<unknown> => {
@@ -237,7 +237,7 @@ describe.concurrent("the policy of a key", () => {
     await expect(lab.asker().setKeyPolicy("a", { weight: 2 })).rejects.toThrow(`between "arrival" of ${other?.at}`);
   });
 
-  it("is not followed where a key is one job's alone", async () => {
+  it("does not raise the concurrency of a worker that runs only one job of a key at a time", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     // As if it was said before the first worker with these options came.
@@ -250,7 +250,7 @@ describe.concurrent("the policy of a key", () => {
     expect(lab.inversions()).toEqual([]);
   });
 
-  it("is followed by the worker of another process, at once", async () => {
+  it("is applied by the worker of another process immediately", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const { history, spawn } = await startCrew(lab, { ...rules, concurrency: 10, lockDuration: 10_000 });

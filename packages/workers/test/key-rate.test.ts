@@ -32,7 +32,7 @@ function expectApart(starts: readonly number[], max: number, duration: number): 
 }
 
 describe.concurrent("the rate of a key", () => {
-  it("keeps no more of its starts than it allows", async () => {
+  it("records no more starts of the key than the rate allows", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const kept: number[] = [];
@@ -44,7 +44,7 @@ describe.concurrent("the rate of a key", () => {
     expect(Math.max(...kept)).toBeLessThanOrEqual(2);
   });
 
-  it("holds over two workers and a restart, and holds up no other key", async () => {
+  it("applies across two workers and a restart, and delays no other key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const hourly = { ...rules, perKey: { rate: { max: 3, duration: 3_600_000 } } };
@@ -78,7 +78,7 @@ describe.concurrent("the rate of a key", () => {
     expect(ranOfA()).toBe(3);
   });
 
-  it("lets no more start in any such time, and those that wait when it is over, in order", async () => {
+  it("lets no more jobs start in any window of its duration, and starts the waiting jobs in order afterwards", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     for (let n = 0; n < 2; n++) lab.worker(undefined, rules);
@@ -90,7 +90,7 @@ describe.concurrent("the rate of a key", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("has whoever waits for it judged again within an hour, because its place in line may be lost", async () => {
+  it("has waiting jobs judged again within an hour, because a job's place in line may be lost", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -130,7 +130,7 @@ describe.concurrent("the rate of a key", () => {
     expectApart(starts, rate.max, rate.duration);
   });
 
-  it("costs a job nothing that goes back because plain code has its lock", async () => {
+  it("is not used up by a job that goes back because plain code holds its lock", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, {
@@ -168,7 +168,7 @@ describe.concurrent("the rate of a key", () => {
     expect(lab.ran).toHaveLength(3);
   });
 
-  it("is told of when two workers do not agree on it", async () => {
+  it("is reported if two workers do not agree on it", async () => {
     await using lab = await Lab.start();
     lab.worker(undefined, rules);
     const other = lab.worker();
@@ -182,8 +182,8 @@ describe.concurrent("the rate of a key", () => {
   });
 });
 
-describe("the rate of a key, and clocks that differ", () => {
-  it("goes by the clock of Redis", async () => {
+describe("the rate of a key, if clocks differ", () => {
+  it("is measured by the clock of Redis", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const honest = lab.worker(undefined, rules);

@@ -33,7 +33,7 @@ function mostAtOnce(events: readonly Event[], deaths: ReadonlyMap<number, bigint
 }
 
 describe.concurrent("the concurrency of a key", () => {
-  it("runs as many as may, in order, and no more, over two workers", async () => {
+  it("runs jobs up to the limit, in order, and no more, across two workers", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const gates = Array.from({ length: 9 }, gate);
@@ -98,7 +98,7 @@ describe.concurrent("the concurrency of a key", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("goes together with several keys, a rate, pauses, and locks on other nodes", async () => {
+  it("works together with several keys, a rate, pauses, and locks on other nodes", async () => {
     await using lab = await Lab.start();
     await using locks = await startRedis();
     const queue = lab.queue();
@@ -113,7 +113,7 @@ describe.concurrent("the concurrency of a key", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("brings a key without slots back to one job at a time", async () => {
+  it("is reset to one job at a time by a worker without slots", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -132,7 +132,7 @@ describe.concurrent("the concurrency of a key", () => {
   });
 });
 
-it("never runs more than may, in two processes of which one after the other is killed", async () => {
+it("never runs more jobs of a key than its slots allow, in two processes that are killed one after the other", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
   const options = {

@@ -90,7 +90,7 @@ async function fill(queue: Queue<Data>, count: number): Promise<string[]> {
   return added.map((job) => String(job.id));
 }
 
-describe.concurrent("a script of the lane that fails half-way", () => {
+describe.concurrent("a script of the lane that fails halfway", () => {
   it.each([
     { onFailure: "skip", from: "path" },
     { onFailure: "halt", from: "function" },
@@ -179,7 +179,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
   );
 
   it.each(["lane:holders", "lane:line=a", "lane:line=b\u001fc", "lane:paused", "lane:seq"])(
-    "loses no job while %s is of another type",
+    "loses no job while the key %s has another type",
     async (name) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -231,7 +231,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
     },
   );
 
-  it("runs a job whose key JavaScript finds, though one behind it is of another type", async () => {
+  it("runs a job whose key JavaScript computes, even if the hash of the next job has another type", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk([1, 2].map((i) => ({ name: "job", data: { k: "a", i } })));
@@ -241,7 +241,7 @@ describe.concurrent("a script of the lane that fails half-way", () => {
     expect(lab.ran.map(({ i }) => i)).toEqual([1]);
   });
 
-  it("keeps a key stopped whose pause nobody can read", async () => {
+  it("keeps a key stopped if its pause is unreadable", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, options);

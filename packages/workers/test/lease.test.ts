@@ -12,7 +12,7 @@ const instant = fc.record({
   suspendedMs: fc.integer({ min: 0, max: 1e6 }),
 });
 
-it("ends a lease by the clock that went further", () => {
+it("ends a lease by the clock that advanced further", () => {
   fc.assert(
     fc.property(instant, fc.nat(1e6), fc.nat(1e6), fc.integer({ min: -1e6, max: 1e6 }), (sent, ran, slept, byWall) => {
       const now = {
@@ -98,7 +98,7 @@ function instantAt(ms: number): Instant {
   return { monotonicMs: ms, wallMs: ms, suspendedMs: 0 };
 }
 
-it("ends a run whose lease began before that of one that is watched already", () => {
+it("ends a run whose lease began before the lease of a run that is already watched", () => {
   const { watchdog, lost, at, run } = watch();
   at(450);
   watchdog.add(run("later", 450));
@@ -110,7 +110,7 @@ it("ends a run whose lease began before that of one that is watched already", ()
   ]);
 });
 
-it("ends a run by the drift of two clocks before its lease", () => {
+it("ends a run before the end of its lease, by the drift of two clocks", () => {
   const { watchdog, lost, at, run } = watch();
   const only = run("only", 0);
   watchdog.add(only);
@@ -121,7 +121,7 @@ it("ends a run by the drift of two clocks before its lease", () => {
   expect(only.lost?.message).toBe("job only: BullMQ's lock is lost, last renewed 988 ms ago, lockDuration 1000");
 });
 
-it("ends a run in time whose long lease was followed by a shorter one", () => {
+it("ends a run in time if its long lease was followed by a shorter one", () => {
   const { watchdog, lost, at, run } = watch();
   const renewed = run("renewed", 0);
   watchdog.add(renewed);
@@ -132,7 +132,7 @@ it("ends a run in time whose long lease was followed by a shorter one", () => {
   expect(lost).toEqual([["renewed", 2_988]]);
 });
 
-it("ends a run within a second when its machine was suspended for as long as its lease", () => {
+it("ends a run within a second of the machine's resumption if the machine was suspended for the length of the lease", () => {
   const { watchdog, lost, at, suspend, run } = watch();
   const long = run("long", 0);
   watchdog.add(long);
@@ -143,7 +143,7 @@ it("ends a run within a second when its machine was suspended for as long as its
   expect(lost).toEqual([["long", 988]]);
 });
 
-it("watches a run again that Redis confirmed when its lease seemed to be over", () => {
+it("watches a run again if Redis confirms it after its lease seemed to have expired", () => {
   const { watchdog, lost, at, run } = watch();
   const late = run("late", 0);
   watchdog.add(late);

@@ -16,7 +16,7 @@ function stub(): { readonly lock: Lock; readonly releases: () => number } {
 }
 
 describe("LockAhead", () => {
-  it("gives the lock to the first who claims it, and to nobody after it was dropped", async () => {
+  it("hands the lock to the first caller that claims it, and to none after it was dropped", async () => {
     const { lock, releases } = stub();
     const ahead = new LockAhead("k", Promise.resolve(lock), systemClock);
     expect([await ahead.claim(), await ahead.claim()]).toEqual([lock, null]);
@@ -28,7 +28,7 @@ describe("LockAhead", () => {
     await dropped.settled;
   });
 
-  it("goes to the job that comes with the end if that is of the same key, and is released otherwise", async () => {
+  it("is kept for the job that arrives with the end if both have the same key, and is released otherwise", async () => {
     const { lock, releases } = stub();
     const [ahead, others, none] = [0, 1, 2].map(() => new LockAhead("k", Promise.resolve(lock), systemClock));
     const next = { lockName: "k", requestedLock: undefined as LockAhead | undefined };
@@ -41,7 +41,7 @@ describe("LockAhead", () => {
     expect(await next.requestedLock?.claim()).toBe(lock);
   });
 
-  it("releases a lock that nobody claims", async () => {
+  it("releases a lock that is never claimed", async () => {
     const { lock, releases } = stub();
     const hasty = { ...systemClock, schedule: (_ms: number, run: () => void) => systemClock.schedule(1, run) };
     await new LockAhead("k", Promise.resolve(lock), hasty).settled;
@@ -50,7 +50,7 @@ describe("LockAhead", () => {
 });
 
 describe("a key with a line of jobs", () => {
-  it("has its next lock with the next job, each with a greater token, and leaves none behind", async () => {
+  it("gives its next lock to the next job, each with a greater token, and leaves none behind", async () => {
     await using lab = await Lab.start();
     const redlock = new Redlock([lab.connection], { ttl: 5_000 });
     lab.defer(async () => await redlock.close());
@@ -75,7 +75,7 @@ describe("a key with a line of jobs", () => {
     expect(grants.length).toBeLessThanOrEqual(302);
   });
 
-  it("lets plain code in that waits for the key", async () => {
+  it("lets plain code in while it waits for the key", async () => {
     await using lab = await Lab.start();
     const plain = new Redlock([lab.connection], { ttl: 5_000 });
     lab.defer(async () => await plain.close());
@@ -94,7 +94,7 @@ describe("a key with a line of jobs", () => {
     expect([lab.overlaps(), lab.inversions(), lab.errors]).toEqual([[], [], []]);
   });
 
-  it("keeps its lock for no job that BullMQ ends without running it", async () => {
+  it("gives no lock to a job that BullMQ ends without running it", async () => {
     await using lab = await Lab.start();
     const redlock = new Redlock([lab.connection], { ttl: 5_000 });
     lab.defer(async () => await redlock.close());
@@ -112,7 +112,7 @@ describe("a key with a line of jobs", () => {
     expect([yields, lab.errors]).toEqual([[], []]);
   });
 
-  it("is free when the worker is closed in the middle of it", async () => {
+  it("is free after its worker is closed while jobs are in line", async () => {
     await using lab = await Lab.start();
     const redlock = new Redlock([lab.connection], { ttl: 5_000 });
     lab.defer(async () => await redlock.close());

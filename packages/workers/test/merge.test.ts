@@ -69,7 +69,7 @@ class Merging implements AsyncDisposable {
 const behind = (count: number): { name: string; data: Data }[] => jobs(count + 1, () => "a").slice(1);
 
 describe.concurrent("jobs that wait for a key", () => {
-  it("are given to one call, in order, and each is completed for itself", async () => {
+  it("are passed to one processor call in order, and each completes with its own result", async () => {
     await using merging = await Merging.start();
     const { lab, queue } = merging;
     const merged: unknown[] = [];
@@ -96,7 +96,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(await lab.redis.hexists("bull:q:3", "lr")).toBe(0);
   });
 
-  it("fail each for itself, and their key waits for the retry, which keeps the order", async () => {
+  it("fail one by one, and their key waits for the retry, which keeps the order", async () => {
     await using merging = await Merging.start();
     const attempts = new Set<unknown>();
     merging.worker((_job, { batch }) => {
@@ -113,7 +113,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect([third.attemptsMade, third.attemptsStarted, third.stacktrace?.length]).toEqual([2, 2, 1]);
   });
 
-  it("are in the next call if this one rejects, which is an attempt of its first job alone", async () => {
+  it("are passed to the next call if this call rejects, which counts as an attempt of the first job only", async () => {
     await using merging = await Merging.start();
     merging.worker((job) => {
       if (job.data.i === 1 && job.attemptsMade === 0) throw new Error("the provider is away");
@@ -125,7 +125,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect((await merging.queue.getJob("3"))?.attemptsMade).toBe(1);
   });
 
-  it("are at most perKey.batch.size, of the very same key, and none that has been removed meanwhile", async () => {
+  it("are at most perKey.batch.size in one call, have exactly the same key, and exclude jobs removed meanwhile", async () => {
     await using merging = await Merging.start();
     const second = gate();
     merging.worker(async (job) => job.data.i > 0 && (await second.passed), { perKey: { batch: { size: 3 } } });
@@ -139,7 +139,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(await merging.lab.leftovers()).toEqual([]);
   });
 
-  it("are not those that the call may not have, nor any behind them", async () => {
+  it("are left out of the call from the first one that cannot be merged on", async () => {
     await using merging = await Merging.start();
     const { lab } = merging;
     merging.worker();
@@ -153,7 +153,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(merging.calls).toEqual([["1"], ["2", "4"], ["6"]]);
   });
 
-  it("are waited for, where perKey.batch.wait says so", async () => {
+  it("are collected for as long as perKey.batch.wait says", async () => {
     await using merging = await Merging.start();
     merging.running.open();
     merging.worker(undefined, { perKey: { batch: { wait: 3_000 }, rate: { max: 1, duration: 600_000 } } });
@@ -163,10 +163,10 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(merging.calls).toEqual([["1", "2", "3", "4", "5"]]);
   });
 
-  describe.concurrent("without end", () => {
+  describe.concurrent("with a wait longer than the test", () => {
     const wait = { perKey: { batch: { wait: 3_600_000 } } };
 
-    it("are waited for until their worker is closed", async () => {
+    it("are collected until their worker is closed", async () => {
       await using merging = await Merging.start();
       const worker = merging.worker(undefined, wait);
       merging.running.open();
@@ -190,7 +190,7 @@ describe.concurrent("jobs that wait for a key", () => {
       expect(await merging.queue.getActiveCount()).toBe(1);
     });
 
-    it("are not waited for to run a job that another worker has taken meanwhile", async () => {
+    it("are no longer collected once another worker has taken the first job", async () => {
       await using merging = await Merging.start();
       const worker = merging.worker(undefined, { ...wait, lockDuration: 1_000 });
       const lost = new Promise((resolve) => worker.once("lost", resolve));
@@ -203,7 +203,7 @@ describe.concurrent("jobs that wait for a key", () => {
     });
   });
 
-  it("are not what a call without them is for, which still says what becomes of its own job", async () => {
+  it("are not in the batch of a worker that does not merge, whose call still sets the outcome of its own job", async () => {
     await using merging = await Merging.start();
     merging.worker(
       (job, { batch }) => {
@@ -218,7 +218,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(await merging.queue.getFailedCount()).toBe(2);
   });
 
-  it("are not failed as if they had been moved", () => {
+  it("cannot be failed with an error that reports a move to BullMQ", () => {
     const job = { id: "1" } as Job;
     const batch = new Batch([job]);
     for (const error of [new DelayedError(), new WaitingError(), new WaitingChildrenError(), new RateLimitError()]) {
@@ -231,7 +231,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(batch.outcomeOf(job, "done")).toEqual({ value: "done" });
   });
 
-  it("end as the call has said, whatever rule their next worker has", async () => {
+  it("end with the outcome that the call has set, whatever whenBusy their next worker has", async () => {
     await using merging = await Merging.start();
     const { lab, queue } = merging;
     await queue.addBulk(jobs(2, () => "a"));
@@ -242,7 +242,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(merging.calls).toEqual([]);
   });
 
-  it("end as the call has said, though the worker that had it is gone", async () => {
+  it("end with the outcome that the call has set, even if the worker of that call is gone", async () => {
     await using merging = await Merging.start();
     const worker = merging.worker();
     await merging.lineUp(behind(2));

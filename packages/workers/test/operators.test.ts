@@ -7,7 +7,7 @@ import { busyKeyOf, type Explanation, explanationOf } from "../src/operators/rul
 import { parseExplain, parseList } from "../src/scripts/operator-replies.ts";
 import { type Data, finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts";
 
-describe("the meaning of a reply", () => {
+describe("the explanation of a reply", () => {
   const keyFacts = (key: string, parked: number, { holders = "", pause = "", isStalled = 0 } = {}): unknown[] => [
     ...[key, holders, "", parked, pause],
     ...["", 1, "", "", "", "", isStalled],
@@ -39,11 +39,11 @@ describe("the meaning of a reply", () => {
     // It was chosen between the two requests.
     ["delayed", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "chosen"],
     ["delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, position("3", 1)], "parked"],
-  ] as const)("job 7, %s, %j is %s", (state, raw, verdict) => {
+  ] as const)("job 7 in state %s, with the reply %j, gets the verdict %s", (state, raw, verdict) => {
     expect(explained(state, raw)?.verdict).toBe(verdict);
   });
 
-  it("says in words behind whom a job stands, and why nothing moves", () => {
+  it("says which jobs are ahead of a job, and why none of them starts", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
       explained("delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
@@ -59,7 +59,7 @@ describe("the meaning of a reply", () => {
     );
   });
 
-  it("says that a worker is gone, and that none runs", () => {
+  it("says that the worker of a job is gone, and that no worker runs", () => {
     const about = (state: string, isStalled: number, heardAgo: number | "", holder = "7", rank = -1) =>
       explained(state, [
         "a",
@@ -86,7 +86,7 @@ describe("the meaning of a reply", () => {
     expect(about("completed", 0, "")?.message).not.toContain("no worker");
   });
 
-  it("says what holds up a job that has no key, or whose queue is paused", () => {
+  it("says why a job waits if it has no key, or if its queue is paused", () => {
     const words = (state: string, pin: string, isPaused = 0): string | undefined =>
       explained(state, [pin, 0, "", 0, 0, isPaused, ...ALIVE])?.message;
     expect(words("waiting", "")).toBe("has no key, and waits only for a free slot");
@@ -95,7 +95,7 @@ describe("the meaning of a reply", () => {
     expect(words("active", "", 1)).toBe("is running");
   });
 
-  it("says of a failed job what it stopped, and how to go on", () => {
+  it("says which key a failed job has stopped, and how to continue", () => {
     const words = (paused: string): string | undefined =>
       explained("failed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("", -1, paused)])?.message;
     expect(words("")).toBe("has failed");
@@ -104,11 +104,11 @@ describe("the meaning of a reply", () => {
     );
   });
 
-  it("knows no job without facts", () => {
+  it("is undefined for an unknown job", () => {
     expect(explained("unknown", [])).toBeUndefined();
   });
 
-  it("has no holder of a key that no job has, and all of one that several jobs have", () => {
+  it("lists no holder for a free key, and all holders for a key that several jobs hold", () => {
     const rows = [
       keyFacts("a", 2, { pause: '{"reason":"r","since":5}' }),
       keyFacts("b", 1, { holders: "3" }),
@@ -125,7 +125,7 @@ describe("the meaning of a reply", () => {
 });
 
 describe("a running queue", () => {
-  it("counts each key once though the hash of holders shrinks meanwhile", async () => {
+  it("counts each key once, even if the hash of holders shrinks meanwhile", async () => {
     await using lab = await Lab.start();
     const worker = lab.worker(undefined, { autorun: false });
     const writes = lab.redis.pipeline();
@@ -148,7 +148,7 @@ describe("a running queue", () => {
     expect(counted).toEqual(counted.map(() => 2_000));
   });
 
-  it("tells a job whose worker was killed from one that runs, and a queue without workers from a busy one", async () => {
+  it("distinguishes a job whose worker was killed from a running job, and a queue without workers from a busy one", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(2, () => "a"));
@@ -172,7 +172,7 @@ describe("a running queue", () => {
     running.open();
   });
 
-  it("lists keys, counts jobs and explains why one waits", async () => {
+  it("lists keys, counts jobs and explains why a job waits", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -222,7 +222,7 @@ describe("a running queue", () => {
   });
 
   it.each(["is asked for its keys", "is replaced by another"])(
-    "forgets the keys of jobs that were removed while they had them or waited, when it %s",
+    "forgets the keys of jobs that were removed while they held or waited for them, when it %s",
     async (when) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -257,9 +257,9 @@ describe("a running queue", () => {
   );
 
   it.each([
-    ["that stood in front behind a job that was removed while it waited for its retry", "retry"],
-    ["of several keys, one of which nobody has", "several"],
-  ])("does not let a job wait for jobs %s, and were removed", async (_what, kind) => {
+    ["that were in line behind a job removed while it waited for its retry", "retry"],
+    ["with several keys, one of which is free", "several"],
+  ])("does not let a job wait for removed jobs %s", async (_what, kind) => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -282,7 +282,7 @@ describe("a running queue", () => {
     running.open();
   });
 
-  it("forgets the keys of an obliterated queue when it is asked for them; what operators said stays", async () => {
+  it("forgets the keys of an obliterated queue when it is asked for its keys, but keeps pauses of operators", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -297,7 +297,7 @@ describe("a running queue", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("leaves the worker's name with a job of several keys, and its own words only while the job is parked", async () => {
+  it("leaves the worker's name with a job of several keys, and its own text only while the job is parked", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -313,7 +313,7 @@ describe("a running queue", () => {
     expect(await worker.listKeys()).toEqual([]);
   });
 
-  it("pauses a key: the running job ends, no other starts, other keys go on", async () => {
+  it("pauses a key: the running job ends, no other job of the key starts, other keys continue", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -344,7 +344,7 @@ describe("a running queue", () => {
   });
 
   it.each(["waits for its retry", "was chosen and waits for a slot", "waits for a lock that plain code holds"])(
-    "starts nothing after a pause, neither a job that has the key and %s; it goes first afterwards",
+    "starts no job after a pause, not even a job that has the key and %s, and starts it first afterwards",
     async (how) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -394,7 +394,7 @@ describe("a running queue", () => {
   );
 
   it.each(["after it was judged", "at once"])(
-    "a job that failed and halted its key goes first when it is retried by hand and the key resumed %s",
+    "starts a job that failed and halted its key first when it is retried manually and the key is resumed %s",
     async (when) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -422,7 +422,7 @@ describe("a running queue", () => {
     ["its path", "k"],
     ["a function", (job: { readonly data: Data }) => job.data.k as string | string[]],
   ] as const)(
-    "a new job with the ID of a removed one that halted a key keeps the order of its keys, with a key of %s",
+    "keeps the order of a job that reuses the ID of a removed job that halted a key, with a key of %s",
     async (_how, key) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -462,7 +462,7 @@ describe("a running queue", () => {
     ["its path", "k"],
     ["a function", (job: { readonly data: Data }) => job.data.k as string | string[]],
   ] as const)(
-    "a new job with the ID of a removed one that had the key comes after those in line, with a key of %s",
+    "puts a job that reuses the ID of the removed holder behind the jobs in line, with a key of %s",
     async (_how, key) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -491,7 +491,7 @@ describe("a running queue", () => {
     },
   );
 
-  it("places a job that halted its keys before one that stands in front already, whatever their ids", async () => {
+  it("places a job that halted its keys before a job that is already in front, whatever their IDs", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const failing = new Set(["z", "m"]);
@@ -522,7 +522,7 @@ describe("a running queue", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("keeps what the operator said when a job fails and halts a key that is paused; one resume ends both", async () => {
+  it("keeps the operator's reason when a job fails and halts a paused key, and one resume ends both", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
@@ -546,7 +546,7 @@ describe("a running queue", () => {
     expect(await worker.listKeys()).toEqual([]);
   });
 
-  it("pauses a key that is free, and one of several keys", async () => {
+  it("pauses a free key, and one of several keys of a job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker();
@@ -566,7 +566,7 @@ describe("a running queue", () => {
     expect(await lab.leftovers()).toEqual([]);
   });
 
-  it("limits the list, and refuses what is no key", async () => {
+  it("limits the list of keys, and refuses an invalid key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();

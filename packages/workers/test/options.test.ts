@@ -10,14 +10,14 @@ const resolve = (options: object): ReturnType<typeof resolveOptions> =>
   resolveOptions("q", readOptions({ connection, key: "k", ...options }));
 
 describe("options", () => {
-  it("recover a killed worker's keys within 20 s by default", () => {
+  it("recover the keys of a killed worker within 20 s by default", () => {
     const { lockDuration, stalledInterval, ttl, warnings } = resolve({});
     expect(lockDuration + stalledInterval).toBeLessThanOrEqual(20_000);
     expect(ttl).toBe(lockDuration);
     expect(warnings).toEqual([]);
   });
 
-  it("go on to BullMQ without ours, and without starting the worker", () => {
+  it("are passed on to BullMQ without the options of this package, and without starting the worker", () => {
     const options = {
       connection,
       key: "k",
@@ -99,12 +99,12 @@ describe("options", () => {
     expect(() => resolve(options)).toThrow(message);
   });
 
-  it("refuse a lease that the given Redlock does not allow", async () => {
+  it("refuse a lease that the passed Redlock does not allow", async () => {
     await using redlock = new Redlock(connection, { ttl: 1_000, maxTtl: 2_000 });
     expect(() => resolve({ redlock })).toThrow("ttl must be <= maxTtl of redlock (2000), got 10000");
   });
 
-  it("refuse to renew a job only when its lease is over by the drift of the given Redlock", async () => {
+  it("refuse to renew a job only after its lease minus the drift of the passed Redlock", async () => {
     await using redlock = new Redlock(connection, { driftFactor: 0.5 });
     expect(() => resolve({ redlock })).toThrow(RangeError);
     expect(() => resolve({ redlock })).toThrow(
@@ -114,7 +114,7 @@ describe("options", () => {
     expect(resolve({ redlock, lockRenewTime: 2_000 })).toMatchObject({ lockDuration: 10_000 });
   });
 
-  it("may be given as undefined, as exactOptionalPropertyTypes has it", () => {
+  it("may be passed as undefined, as exactOptionalPropertyTypes allows", () => {
     const names = ["resource", "withoutKey", "redlock", "onFailure", "ttl", "timeout", "recheckInterval"] as const;
     const none: Pick<ExclusiveWorkerOptions, (typeof names)[number]> = Object.fromEntries(
       names.map((name) => [name, undefined]),
@@ -126,7 +126,7 @@ describe("options", () => {
     });
   });
 
-  it("refuse a connection that BullMQ or the locks could not use", () => {
+  it("refuse a connection that BullMQ or the locks cannot use", () => {
     const make = (connection: unknown) => () => new ExclusiveWorker("q", null, { connection, key: "k" } as never);
     expect(make(new URL("redis://h"))).toThrow("connection must be an object such as");
     expect(make({ url: new URL("redis://h") })).toThrow("connection.url must be a string, got an instance of URL");
@@ -137,13 +137,13 @@ describe("options", () => {
     expect(() => new ExclusiveWorker("q", null, undefined as never)).toThrow("options must be an object");
   });
 
-  it("leave a URL without a server to the options beside it, or to this machine", () => {
+  it("use the separate options, or this machine, if a URL names no server", () => {
     expect(lockNodeOf({ url: "redis:///2" })).toEqual({ host: "127.0.0.1", port: 6379, db: 2 });
     expect(lockNodeOf({ url: "redis:///2", host: "h", port: 1 })).toEqual({ host: "h", port: 1, db: 2 });
     expect(lockNodeOf({ url: "redis://:s%40@[::1]" })).toEqual({ host: "::1", password: "s@" });
   });
 
-  it("keep the TLS options that stand beside a URL", () => {
+  it("keep the TLS options that are passed next to a URL", () => {
     expect(lockNodeOf({ url: "rediss://h:1", tls: { ca: "c" } })).toMatchObject({ host: "h", tls: { ca: "c" } });
     expect(lockNodeOf({ url: "rediss://h:1" })).toMatchObject({ tls: {} });
     expect(lockNodeOf({ url: "redis://h:1" })).not.toHaveProperty("tls");
@@ -162,7 +162,7 @@ describe("options", () => {
     ]);
   });
 
-  it("refuse a resource name that is no string, when it is made", () => {
+  it("refuse a resource name that is not a string when the name is computed", () => {
     expect(() => resolve({ resource: () => 7 }).resourceOf("a")).toThrow("resource must return a string, got 7");
     expect(() => resolve({ resource: () => "" }).resourceOf("a")).toThrow("is empty");
   });
@@ -192,7 +192,7 @@ describe("scripts over ioredis' automatic pipelines", () => {
     return { client, sent };
   }
 
-  it("wait for the pipeline under way on each key, once", async () => {
+  it("wait once for the pending pipeline on each key", async () => {
     const { client, sent } = pipelined(() => false);
     const run = async (key: string): Promise<unknown> => await runScript(client, script, [key]);
     expect(await Promise.all([run("a"), run("a"), run("b")])).toEqual(["lane:look", "lane:look", "lane:look"]);
@@ -205,7 +205,7 @@ describe("scripts over ioredis' automatic pipelines", () => {
     ]);
   });
 
-  it("fail in a turn of their own, so that a caller who asks again at once lets the process live", async () => {
+  it("fail in a later turn, so that a caller that retries immediately does not keep the process busy", async () => {
     const { client, sent } = pipelined(() => true);
     let isNextTurn = false;
     setImmediate(() => (isNextTurn = true));
@@ -216,7 +216,7 @@ describe("scripts over ioredis' automatic pipelines", () => {
   });
 });
 
-describe("a script that the server has forgotten", () => {
+describe("a script that the server has dropped from its cache", () => {
   const script = { name: "lane:look", lua: "return 1", numberOfKeys: 1 };
 
   function forgetful(enableAutoPipelining: boolean, times: number): { client: BullClient; sends: () => number } {
@@ -236,7 +236,7 @@ describe("a script that the server has forgotten", () => {
   it.each([
     ["alone", false],
     ["in ioredis' automatic pipelines", true],
-  ])("is sent again, however often the server forgets it: %s", async (_how, enableAutoPipelining) => {
+  ])("is sent again, however often the server drops it: %s", async (_how, enableAutoPipelining) => {
     const { client, sends } = forgetful(enableAutoPipelining, 5);
     await expect(runScript(client, script, ["a"])).resolves.toBe("ran");
     expect(sends()).toBe(6);
@@ -256,7 +256,7 @@ describe("the contract with BullMQ", () => {
     expect(Object.keys(checkScripts(scripts))).toContain("moveToActive");
   });
 
-  it("refuses a script that it does not know, and one that is missing, by name", () => {
+  it("refuses an unknown script and a missing script by name", () => {
     const changed = { ...scripts, moveToFinished: { lua: `${scripts["moveToFinished"]?.lua} `, numberOfKeys: 14 } };
     expect(() => checkScripts(changed)).toThrow(UnsupportedBullMQError);
     expect(() => checkScripts(changed)).toThrow(/script moveToFinished has the unknown text [0-9a-f]{16}/);
@@ -264,7 +264,7 @@ describe("the contract with BullMQ", () => {
     expect(() => checkScripts(others)).toThrow("script promote is missing");
   });
 
-  it("refuses another backend, and jobs that would bypass the worker's", () => {
+  it("refuses another backend, and jobs that would bypass the worker's backend", () => {
     const backend = { queue: { toKey: () => "" }, execCommand: () => undefined, extendLock: () => undefined };
     expect(() => targetOf({ backend: {} }, { backend: {} })).toThrow("not BullMQ's Redis backend");
     expect(() => targetOf({ backend }, { backend: { ...backend } })).toThrow("jobs do not use the worker's backend");

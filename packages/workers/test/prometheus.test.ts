@@ -14,7 +14,7 @@ function samplesOf(text: string): ReadonlyMap<string, number> {
   return samples;
 }
 
-it("exports what counts() says, and the longest line and run", async () => {
+it("exports the numbers of counts(), the longest line and the longest run", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
   const running = gate();

@@ -37,7 +37,7 @@ describe.concurrent("the rotation between keys", () => {
     expect(await orderOf("aaaaaabbbccc", {})).toBe("abcabcabcaaa");
   });
 
-  it("does not without the option", async () => {
+  it("leaves the order of arrival unchanged if the option is not set", async () => {
     expect(await orderOf("aaaaaabbbccc", { between: "arrival" })).toBe("aaaaaabbbccc");
   });
 
@@ -46,7 +46,7 @@ describe.concurrent("the rotation between keys", () => {
     expect(await orderOf("aaaabbbbbbcccc", { between: weighted })).toBe("abbcabbcabbcac");
   });
 
-  it("takes the weight that operators have said of a key", async () => {
+  it("uses the weight that operators have set for a key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, autorun: false });
@@ -58,20 +58,20 @@ describe.concurrent("the rotation between keys", () => {
     await expect(lab.worker().setKeyPolicy("b", { weight: 2 })).rejects.toThrow('between "arrival" of this worker');
   });
 
-  it("rotates with keys that a function makes", async () => {
+  it("rotates keys that a function computes", async () => {
     expect(await orderOf("aaaabbcc", { key: ({ data }: { readonly data: Data }) => data.k as string })).toBe(
       "abcabcaa",
     );
   });
 
-  it("lets jobs without a key and keys take turns, so that neither waits for all of the other", async () => {
+  it("alternates jobs without a key and keys, so that neither waits for all of the other", async () => {
     const order = await orderOf("aaaa----bbbb----", {});
     expect(order).toBe("a-b-a-b-a-b-a-b-");
     expect(await orderOf("aaaaaa---", {})).toBe("a-a-a-aaa");
     expect(await orderOf("------aaa", {})).toBe("--a-a-a--");
   });
 
-  it("lets the priority of a job order its key only", async () => {
+  it("uses the priority of a job only for the order within its key", async () => {
     const order = await orderOf("aaabbb", {}, async (queue) => {
       await queue.addBulk(jobsOf("aaa", { priority: 1 }));
       await queue.addBulk(jobsOf("bbb", { priority: 9 }));
@@ -79,7 +79,7 @@ describe.concurrent("the rotation between keys", () => {
     expect(order).toBe("ababab");
   });
 
-  it("takes a turn with each slot of a key", async () => {
+  it("uses a turn for each slot of a key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const open = gate();
@@ -92,7 +92,7 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("tells whose turn it is", async () => {
+  it("reports how many keys have their turn before a key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const open = gate();
@@ -110,7 +110,7 @@ describe.concurrent("the rotation between keys", () => {
     await finished(queue, 4);
   });
 
-  it("goes on after the job whose turn it was, and the keys that wait, have lost jobs by hand", async () => {
+  it("continues if the job whose turn it was, and jobs of waiting keys, are removed manually", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const open = gate();
@@ -124,7 +124,7 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("passes over keys that are paused, and takes them up again", async () => {
+  it("skips paused keys, and includes them again when they are resumed", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, autorun: false });
@@ -138,7 +138,7 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("loses nothing when workers without it take over, and begins anew with what it left behind", async () => {
+  it("loses nothing when workers without rotation take over, and starts anew from the remaining turns", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const open = gate();
@@ -162,7 +162,7 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("is compared between workers", async () => {
+  it("is reported if workers differ in it", async () => {
     await using lab = await Lab.start();
     const first = lab.worker(undefined, rules);
     await until(async () => (await first.setups()).length === 1);

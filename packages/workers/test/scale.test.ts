@@ -84,7 +84,7 @@ it("does not let 5,000 jobs of a hot key hold up 1,000 jobs of other keys", asyn
   await worker.close(true);
 });
 
-it("starts the jobs that it has taken, and closes, while it parks a burst of a key", async () => {
+it("starts the jobs that it has taken, and closes, while it parks a burst of jobs of one key", async () => {
   const burst = 30_000;
   await using lab = await Lab.start();
   const queue = lab.queue();
@@ -110,7 +110,7 @@ it("starts the jobs that it has taken, and closes, while it parks a burst of a k
   expect(lab.errors).toEqual([]);
 });
 
-it("tells that the queue is drained when it is, not while it parks a burst of a key", async () => {
+it("emits drained when the queue is drained, and not while it parks a burst of jobs of one key", async () => {
   const burst = 20_000;
   await using lab = await Lab.start();
   const queue = lab.queue();
@@ -126,7 +126,7 @@ it("tells that the queue is drained when it is, not while it parks a burst of a 
   expect(await Promise.all(waiting)).toEqual([0]);
 });
 
-it("is not told that there is no job while a burst is parked when it fetches by hand", async () => {
+it("fetches manually until a burst is parked, instead of returning no job", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
   await add(queue, 3_000, () => "hot");
@@ -189,7 +189,7 @@ async function occupy({ redis }: Lab, keys: number): Promise<void> {
   await pipeline.exec();
 }
 
-it("looks at so many keys at a time and no more, and goes on there the next time", async () => {
+it("looks at a limited number of keys at a time, and continues there the next time", async () => {
   await using lab = await Lab.start();
   const { redis } = lab;
   // Scripts that take locks would be proved, with a mark.
@@ -222,7 +222,7 @@ it("looks at so many keys at a time and no more, and goes on there the next time
   expect(await gone(20_000)).toBe(200);
 });
 
-it("judges the first in line less often where thousands of keys are busy", async () => {
+it("judges the first job in line less often if thousands of keys are busy", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
   const delays: (number | undefined)[] = [];

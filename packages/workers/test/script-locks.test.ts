@@ -20,7 +20,7 @@ async function isFree({ redis }: Lab, key: string): Promise<boolean> {
 }
 
 describe("a worker whose locks are on the queue's own Redis", () => {
-  it("needs one request per job, and gives each a greater fencing token", async () => {
+  it("needs one request per job, and gives each job a greater fencing token", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const released = listen<{ readonly confirmed: boolean }>(lab, "x.workers.released");
@@ -41,7 +41,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
   });
 
   it.each(["redis://127.0.0.1:PORT?db=3", "redis://127.0.0.1:PORT/3", "127.0.0.1:PORT?db=3", "//127.0.0.1:PORT/3"])(
-    "has its own Redlock where BullMQ's connection leads: %s",
+    "has its own Redlock on the database of BullMQ's connection: %s",
     async (address) => {
       await using lab = await Lab.start();
       const connection = { url: address.replace("PORT", String(lab.server.port)), maxRetriesPerRequest: null };
@@ -60,7 +60,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     },
   );
 
-  it("puts a prefix before the key in the name of the lock", async () => {
+  it("names the lock with the prefix before the key", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(20, () => "k"));
@@ -77,7 +77,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     expect(await lab.redis.exists("k", "account:k")).toBe(0);
   });
 
-  it("holds the lock while the job runs, extended beyond its lease, and releases it", async () => {
+  it("holds the lock while the job runs, extends it beyond its first lease, and releases it", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const isHeld: boolean[] = [];
@@ -100,7 +100,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     await until(() => isFree(lab, "long"), SOON_MS);
   });
 
-  it("asks for the lock apart where it is held, and leaves the release to a request where others wait", async () => {
+  it("sends a separate request for a lock that is held, and a separate release if other processes wait", async () => {
     await using lab = await Lab.start();
     const plain = redlockOn(lab, lab.connection);
     const queue = lab.queue();
@@ -153,7 +153,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     await until(() => isFree(lab, "k"), SOON_MS);
   });
 
-  it("releases the lock of a run that no end follows, because the worker was closed by force", async () => {
+  it("releases the lock of a run that never ends because the worker was closed by force", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(1, () => "k", 100));
@@ -164,7 +164,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     await until(() => isFree(lab, "k"), SOON_MS);
   });
 
-  it("takes the job though something else is where its lock would be, and runs it when that is gone", async () => {
+  it("takes a job if a foreign value has the name of its lock, and runs the job once the value is gone", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await lab.redis.lpush("k", "no lock");
@@ -177,8 +177,8 @@ describe("a worker whose locks are on the queue's own Redis", () => {
   });
 });
 
-describe("where a script cannot know, or nobody would claim the lock", () => {
-  it("takes no lock for jobs that are fetched by hand", async () => {
+describe("a worker whose scripts cannot name the lock, or whose lock would not be claimed", () => {
+  it("acquires no lock for jobs that are fetched manually", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const worker = lab.worker(undefined, { autorun: false });
@@ -189,7 +189,7 @@ describe("where a script cannot know, or nobody would claim the lock", () => {
     expect(await lab.redis.keys("k*")).toEqual([]);
   });
 
-  it("takes them in the database that the connection has selected", async () => {
+  it("acquires locks in the database that the connection has selected", async () => {
     await using lab = await Lab.start();
     const elsewhere = new Redis({ path: lab.server.path, maxRetriesPerRequest: null });
     lab.defer(async () => elsewhere.disconnect());
@@ -204,7 +204,7 @@ describe("where a script cannot know, or nobody would claim the lock", () => {
     expect(seen.slice(0, 40)).toEqual(Array.from({ length: 40 }, (_, i) => i % 2));
   });
 
-  it("asks for locks with names of their own apart", async () => {
+  it("acquires locks with custom names by separate requests", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const held: unknown[] = [];
@@ -217,7 +217,7 @@ describe("where a script cannot know, or nobody would claim the lock", () => {
   });
 });
 
-it("asks for a lock apart when its Redlock was closed by the user, and fails no job for that", async () => {
+it("acquires a lock by a separate request if its Redlock was closed by the user, and fails no job for that", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
   const worker = lab.worker();
@@ -230,7 +230,7 @@ it("asks for a lock apart when its Redlock was closed by the user, and fails no 
   expect(lab.errors[0]?.name).toBe("RedlockClosedError");
 });
 
-it("waits for one end per job, and for that no longer than a moment", async () => {
+it("releases one lock together with the end of a job, and other locks by separate requests soon after", async () => {
   await using lab = await Lab.start();
   const redlock = redlockOn(lab, lab.connection);
   const parts = { redlock, inFlight: new InFlight(), ttl: 1_000, timeout: 0 };

@@ -13,8 +13,8 @@ function taken(): TakenJob {
   return new TakenJob([[], "7", 0, 0, "k", 2, "11", [], "3", 1, "1", false, "5"], SENT, "token");
 }
 
-describe("a job that was taken", () => {
-  it("has what the reply told", () => {
+describe("a taken job", () => {
+  it("has the values of the script's reply", () => {
     expect(taken()).toMatchObject({
       jobId: "7",
       pin: { kind: "keys", keys: ["k"] },
@@ -31,19 +31,19 @@ describe("a job that was taken", () => {
     });
   });
 
-  it("gives its lock to the first who asks", () => {
+  it("hands its lock to the first caller that claims it", () => {
     const job = taken();
     expect([job.claimLock(), job.claimLock()]).toEqual(["token", ""]);
   });
 
-  it("is of any token until its run has begun, and then of that one's", () => {
+  it("matches every token until its run has begun, and then only the run's token", () => {
     const job = taken();
     expect(job.canHaveToken("a")).toBe(true);
     job.run = { token: "a" } as Run;
     expect([job.canHaveToken("a"), job.canHaveToken("b")]).toEqual([true, false]);
   });
 
-  it("is known by the job", () => {
+  it("is found by the BullMQ job that it is attached to", () => {
     const [job, made] = [taken(), {}];
     expect(takenJobOf(made)).toBeUndefined();
     job.attachTo(made);

@@ -102,7 +102,7 @@ async function trace(makeWorker: typeof Worker): Promise<string[]> {
     .toSorted();
 }
 
-it("gives the spans of a plain worker", async () => {
+it("emits the spans of a plain worker", async () => {
   const plain = await trace(Worker);
   expect(plain.filter((span) => span.includes('"name":"process'))).toHaveLength(5);
   expect(await trace(ExclusiveWorker as unknown as typeof Worker)).toEqual(plain);

@@ -27,12 +27,12 @@ describe("the path of a key", () => {
     expectTypeOf<undefined>().not.toExtend<Paths>();
   });
 
-  it("is of any kind of job, where jobs are of several", () => {
+  it("may lead into the data of any kind of job, if jobs are of several kinds", () => {
     type Either = KeyPath<{ readonly accountId: string } | { readonly userId: string }>;
     expectTypeOf<Either>().toEqualTypeOf<"accountId" | "userId">();
   });
 
-  it("is any text where the data have no type", () => {
+  it("is any string if the data has no type", () => {
     // oxlint-disable-next-line typescript/no-explicit-any -- the default of BullMQ's Job
     expectTypeOf<KeyPath<any>>().toEqualTypeOf<string>();
     expectTypeOf<KeyPath<unknown>>().toEqualTypeOf<string>();
@@ -40,7 +40,7 @@ describe("the path of a key", () => {
     expectTypeOf<KeyPath<string>>().toBeNever();
   });
 
-  it("ends in the third field of a type that contains itself", () => {
+  it("ends at the third field of a type that contains itself", () => {
     interface Tree {
       readonly name: string;
       readonly parent?: Tree;
@@ -51,7 +51,7 @@ describe("the path of a key", () => {
 });
 
 describe("ExclusiveWorker", () => {
-  it("knows its jobs by the processor, which is given the signal and the lock", () => {
+  it("infers its jobs from the processor, which receives the signal and the lock", () => {
     const process = async (job: Job<Payment, number>): Promise<number> => job.data.accountId.length;
     const make = (options: ExclusiveWorkerOptions<Payment>): ExclusiveWorker<Payment, number> =>
       new ExclusiveWorker("payments", process, options);

@@ -39,8 +39,8 @@ function runOf(clock: Clock, token: string, lost: string[], sentMs = 0): Run {
   return new Run({ ...facts, controller: undefined }, clock, () => lost.push(token));
 }
 
-describe("a run whose lease is over by the wall clock alone", () => {
-  it("is looked at once, though its processor goes on while fake timers jump a day", () => {
+describe("a run whose lease has expired only by the wall clock", () => {
+  it("is reported lost once, even if its processor continues while fake timers jump a day", () => {
     let wallMs = 0;
     const clock = new ManualClock();
     clock.wallMs = () => wallMs;
@@ -60,7 +60,7 @@ describe("a run whose lease is over by the wall clock alone", () => {
   });
 });
 
-describe("runs of one job in a worker that lost it and took it again", () => {
+describe("runs of one job in a worker that lost the job and took it again", () => {
   it("are found by their tokens, until each has ended", () => {
     const clock = new ManualClock();
     let last: Run | undefined;

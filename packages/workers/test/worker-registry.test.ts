@@ -16,7 +16,7 @@ const own: WorkerSetup = { at: "a:1", key: "k", onFailure: "skip", locks: "accou
 const findingsOf = (others: readonly WorkerSetup[], withoutKey: readonly string[]): WorkerFinding[] =>
   differencesOf(own, others, withoutKey).map(({ finding }) => finding);
 
-describe("what another set-up means", () => {
+describe("the finding for another set-up", () => {
   const other = { ...own, at: "b:2" };
 
   it.each([
@@ -86,12 +86,12 @@ describe("what another set-up means", () => {
     expect(found.map(({ code, severity, message }) => [code, severity, message])).toEqual(expected);
   });
 
-  it("tells of workers that differ in the same way together", () => {
+  it("combines workers that differ in the same way", () => {
     const others = ["d:4", "b:2", "b:2", "c:3"].map((at, index) => ({ ...own, at, key: index === 3 ? "z" : "x" }));
     expect(findingsOf(others, []).map(({ subjects }) => subjects)).toEqual([["b:2", "d:4"], ["c:3"]]);
   });
 
-  it("names some of the jobs that run without their key, and has all", () => {
+  it("names some of the jobs that run without their key, and lists all", () => {
     const [finding] = findingsOf([], ["1", "2", "3", "4", "5", "6", "7"]);
     expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error", subjects: { length: 7 } });
     expect(finding?.message).toMatch(
@@ -99,13 +99,13 @@ describe("what another set-up means", () => {
     );
   });
 
-  it("speaks of one job that runs without its key as of one", () => {
+  it("uses the singular for one job that runs without its key", () => {
     const [finding] = findingsOf([], ["2"]);
     expect(finding?.message).toMatch(/^job 2 runs without having its key: a worker without keys .* took it, or /);
   });
 });
 
-describe("a look every minute", () => {
+describe("the check every minute", () => {
   const strays = (...ids: string[]): unknown => [[], ids];
 
   function registryThatSees(replies: unknown[]): {
@@ -144,7 +144,7 @@ describe("a look every minute", () => {
     return { registry, found, looks, minute, pending: () => timers.length };
   }
 
-  it("tells what it finds once, and again when it comes back", async () => {
+  it("reports a finding once, and again when it returns", async () => {
     const { registry, found, minute } = registryThatSees([
       strays("1"),
       strays("2"),
@@ -159,7 +159,7 @@ describe("a look every minute", () => {
     expect(found.map(({ subjects }) => subjects)).toEqual([["1"], ["3"]]);
   });
 
-  it("tells each difference of its own once, whoever has it", async () => {
+  it("reports each difference once, whichever worker has it", async () => {
     const others = (...setups: Partial<WorkerSetup>[]): unknown => [
       setups.map((setup) => JSON.stringify({ ...own, at: "b:2", ...setup })),
       [],
@@ -179,7 +179,7 @@ describe("a look every minute", () => {
     ]);
   });
 
-  it("ends when the worker leaves, also during a look, and says so", async () => {
+  it("ends when the worker leaves, even during a check, and removes the worker's record", async () => {
     const { registry, found, looks, pending } = registryThatSees([strays("1")]);
     registry.join();
     registry.leave();
@@ -192,7 +192,7 @@ describe("a look every minute", () => {
     expect(looks).toHaveLength(2);
   });
 
-  it("takes part only once it has joined", async () => {
+  it("records the worker only once it has joined", async () => {
     const { registry, looks, pending } = registryThatSees([]);
     await registry.check();
     registry.leave();
@@ -201,8 +201,8 @@ describe("a look every minute", () => {
   });
 });
 
-describe("on a queue", () => {
-  it("finds nothing where all agree, whatever their jobs do", async () => {
+describe("workers of one queue", () => {
+  it("find no difference if all agree, whatever their jobs do", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
@@ -220,7 +220,7 @@ describe("on a queue", () => {
     done.open();
   });
 
-  it.each(["path", "function"] as const)("finds jobs of a plain worker, keys by %s", async (kind) => {
+  it.each(["path", "function"] as const)("find jobs of a plain worker, keys by %s", async (kind) => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
@@ -239,7 +239,7 @@ describe("on a queue", () => {
     done.open();
   });
 
-  it("finds a job that a plain worker took after it had been parked", async () => {
+  it("find a job that a plain worker took after the job had been parked", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
@@ -258,7 +258,7 @@ describe("on a queue", () => {
     done.open();
   });
 
-  it("does not blame a plain worker for jobs fetched by hand, keyed later, or without a key elsewhere", async () => {
+  it("do not blame a plain worker for jobs fetched manually, keyed later, or without a key elsewhere", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
@@ -280,7 +280,7 @@ describe("on a queue", () => {
     done.open();
   });
 
-  it("finds the jobs of a plain worker however short they are, and names at most a hundred", async () => {
+  it("find the jobs of a plain worker however many there are, and name at most a hundred", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
@@ -298,7 +298,7 @@ describe("on a queue", () => {
     done.open();
   });
 
-  it("tells workers that take another key, fail otherwise, or lock elsewhere", async () => {
+  it("report other keys, another onFailure, and other locks", async () => {
     await using lab = await Lab.start();
     lab.queue();
     const first = lab.worker();
@@ -317,7 +317,7 @@ describe("on a queue", () => {
     expect(await first.check()).toEqual([]);
   });
 
-  it("does not count a worker that only asks, and forgets one that was killed", async () => {
+  it("do not count a worker that only asks, and forget a killed worker", async () => {
     await using lab = await Lab.start();
     lab.queue();
     const asking = lab.worker(undefined, { key: "other" as "k", autorun: false });
@@ -330,7 +330,7 @@ describe("on a queue", () => {
     expect(await lab.redis.hkeys("bull:q:lane:workers")).toEqual(["alive"]);
   });
 
-  it("leaves nothing behind when the last worker is gone", async () => {
+  it("leave nothing behind when the last worker is closed", async () => {
     await using lab = await Lab.start();
     lab.queue();
     const worker = lab.worker();

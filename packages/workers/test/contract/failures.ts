@@ -7,7 +7,7 @@ import type { Key } from "./key.ts";
 
 export function testFailures(key: Key): void {
   describe("failures", () => {
-    it("keeps a job waiting for its retry, with onFailure block, though the lock it waited for is free", async () => {
+    it("keeps a job with onFailure block waiting for its retry, even when the lock it waited for is free", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const busy = gate();
@@ -76,7 +76,7 @@ export function testFailures(key: Key): void {
       },
     );
 
-    it("stops the key of a job that failed for good with halt, until it is resumed", async () => {
+    it("stops the key of a job that failed for good with onFailure halt, until the key is resumed", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const worker = lab.worker(
@@ -116,7 +116,7 @@ export function testFailures(key: Key): void {
       expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 3]);
     });
 
-    it("retries a finished job by hand", async () => {
+    it("runs a finished job that is retried manually", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       let isBroken = true;

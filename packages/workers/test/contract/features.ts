@@ -42,7 +42,7 @@ export function testFeatures(key: Key): void {
       expect(lab.inversions()).toEqual([]);
     });
 
-    it("closes without a wait for the queue's rate limit that the answer to a request under way brings", async () => {
+    it("closes without waiting for the queue's rate limit that a pending request reports", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const hour = 3_600_000;
@@ -62,7 +62,7 @@ export function testFeatures(key: Key): void {
       expect(lab.ran).toHaveLength(1);
     });
 
-    it("runs as many jobs of a key at a time as may, and passes its slots on in order", async () => {
+    it("runs a key's jobs up to its limit at a time, and passes its slots on in order", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const gates = Array.from({ length: 6 }, gate);
@@ -84,7 +84,7 @@ export function testFeatures(key: Key): void {
       await until(async () => (await lab.leftovers()).every((name) => name.includes("lane:starts=")));
     });
 
-    it("lets keys take turns, with weights that operators say", async () => {
+    it("lets keys take turns, with the weights that operators set", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const rules = { key, between: "rotate", concurrency: 1, recheckInterval: 3_600_000 } as const;
@@ -99,7 +99,7 @@ export function testFeatures(key: Key): void {
       await until(async () => (await lab.leftovers()).length === 0);
     });
 
-    it("follows what operators say of a key, until it is removed", async () => {
+    it("applies the policy that operators set for a key, until the policy is removed", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -200,7 +200,7 @@ export function testFeatures(key: Key): void {
       expect(lab.overlaps()).toEqual([]);
     });
 
-    it("works with children added while running, moveToDelayed and a rate limit in the processor", async () => {
+    it("works with children added by the running job, moveToDelayed and a rate limit in the processor", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const seen = new Set<string>();
@@ -257,7 +257,7 @@ export function testFeatures(key: Key): void {
       expect(lab.ran.map((run) => run.i)).toEqual([0, 1]);
     });
 
-    it("removes finished jobs as told, and frees their keys", async () => {
+    it("removes finished jobs as removeOnComplete and removeOnFail say, and frees their keys", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       lab.worker(
@@ -273,7 +273,7 @@ export function testFeatures(key: Key): void {
       expect(await queue.getJobCountByTypes("completed", "failed", "delayed", "waiting", "active")).toBe(0);
     });
 
-    it("closes without losing a job: what runs finishes, what is parked stays", async () => {
+    it("closes without losing a job: running jobs finish, parked jobs stay parked", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const worker = lab.worker(undefined, { key, concurrency: 4 });

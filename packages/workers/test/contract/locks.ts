@@ -16,7 +16,7 @@ async function renewal(worker: ExclusiveWorker<Data>): Promise<void> {
 
 export function testLocks(key: Key): void {
   describe("locks", () => {
-    it("leaves a job to a processor that renews its lock itself", async () => {
+    it("leaves the renewal of a job's lock to a processor that renews it itself", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const held: boolean[] = [];
@@ -35,7 +35,7 @@ export function testLocks(key: Key): void {
       expect(held).toEqual([true, true, true, true, true]);
     });
 
-    it("goes on renewing a job whose earlier run in the same worker ends late", async () => {
+    it("continues to renew a job whose earlier run in the same worker ends late", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       let [isAborted, wasRenewed] = [true, false];
@@ -77,18 +77,18 @@ export function testLocks(key: Key): void {
       for (const ms of left) expect(ms).toBeGreaterThan(15_000);
     }
 
-    it("extends the lock of the key with that of the job, for work that blocks the event loop", async () => {
+    it("extends the key's lock together with the job's lock, for work that blocks the event loop", async () => {
       await expectExtended({ lockRenewTime: 5_000 }, (job) => job.extendLock(job.token ?? "", 20_000));
     });
 
-    it("does not cut an extension that a job has asked for when it is renewed", async () => {
+    it("does not shorten an extension that a job has requested when the job's lock is renewed", async () => {
       await expectExtended({ lockRenewTime: 1_000 }, async (job, worker) => {
         await job.extendLock(job.token ?? "", 30_000);
         await renewal(worker());
       });
     });
 
-    it("does not cut an extension that is under way when it is renewed", async () => {
+    it("does not shorten a pending extension when the job's lock is renewed", async () => {
       await expectExtended({}, async (job, worker) => {
         const { id = "", token = "" } = job;
         const renewed = async (): Promise<unknown> => await worker().extendJobLocks([id], [token], 2_000);
@@ -96,7 +96,7 @@ export function testLocks(key: Key): void {
       });
     });
 
-    it("extends the lock of the key also within lockDuration, and only once", async () => {
+    it("extends the key's lock even for a time within lockDuration, and only once", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const left: number[] = [];
@@ -122,7 +122,7 @@ export function testLocks(key: Key): void {
       expect(left.at(-1)).toBeLessThanOrEqual(5_000);
     });
 
-    it("gives the processor the signal that BullMQ made, and ends it when the job is lost", async () => {
+    it("passes BullMQ's signal to the processor, and aborts it when the job is lost", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const given: unknown[] = [];
@@ -152,7 +152,7 @@ export function testLocks(key: Key): void {
       expect(told[1]).toBeInstanceOf(JobLockLostError);
     });
 
-    it("passes on the signal that a subclass has put in the place of BullMQ's", async () => {
+    it("passes on the signal that a subclass uses instead of BullMQ's", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const mine = new AbortController();
@@ -179,7 +179,7 @@ export function testLocks(key: Key): void {
       expect(reasons).toEqual(["cancelled", "stopped"]);
     });
 
-    it("tells a processor that declares no parameters of cancelJob", async () => {
+    it("passes cancelJob on to a processor that declares no parameters", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const reasons: unknown[] = [];
@@ -194,7 +194,7 @@ export function testLocks(key: Key): void {
       expect(reasons).toEqual(["changed my mind"]);
     });
 
-    it("ends the signal when an extension is refused, and when a shorter one is over", async () => {
+    it("aborts the signal when an extension is refused, and when a shorter extension has expired", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const reasons: unknown[] = [];

@@ -51,7 +51,7 @@ export function testOrder(key: Key): void {
       expect(lab.overlaps()).toEqual([]);
     });
 
-    it("puts the next job of a key in front of the queue when the key is free", async () => {
+    it("puts the next job of a key at the front of the queue when the key becomes free", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const fourth = gate();
@@ -73,35 +73,38 @@ export function testOrder(key: Key): void {
       [true, false],
       [true, true],
       [false, true],
-    ])("puts the next job in front; its timer has fired: %s, the queue is paused: %s", async (hasFired, isPaused) => {
-      await using lab = await Lab.start();
-      const queue = lab.queue();
-      const [first, busy] = [gate(), gate()];
-      const body = async ({ data }: Job<Data>): Promise<void> => {
-        if (data.k === "hot" && data.i === 0) await first.passed;
-        if (data.k === "busy0") await busy.passed;
-      };
-      lab.worker(body, { key, concurrency: 2 });
-      lab.defer(async () => busy.open());
-      const [, next] = await queue.addBulk(jobs(2, () => "hot"));
-      await until(async () => (await next?.isDelayed()) === true);
-      await queue.addBulk(jobs(1, () => "busy0"));
-      await until(() => lab.ran.length === 2);
-      await queue.addBulk(jobs(30, (i) => `other${i}`));
-      // As its timer does: now it stands at the end.
-      if (hasFired) await next?.promote();
-      if (isPaused) await queue.pause();
-      first.open();
-      await until(async () => (await queue.getCompletedCount()) > 0);
-      if (isPaused) await queue.resume();
-      await until(() => lab.ran.length > 3);
-      busy.open();
-      await finished(queue, 33);
-      // The end of the first brought one of the others.
-      expect(lab.ran.findIndex((run) => run.key === "hot" && run.i === 1)).toBeLessThan(4);
-    });
+    ])(
+      "puts the next job at the front; its timer has fired: %s, the queue is paused: %s",
+      async (hasFired, isPaused) => {
+        await using lab = await Lab.start();
+        const queue = lab.queue();
+        const [first, busy] = [gate(), gate()];
+        const body = async ({ data }: Job<Data>): Promise<void> => {
+          if (data.k === "hot" && data.i === 0) await first.passed;
+          if (data.k === "busy0") await busy.passed;
+        };
+        lab.worker(body, { key, concurrency: 2 });
+        lab.defer(async () => busy.open());
+        const [, next] = await queue.addBulk(jobs(2, () => "hot"));
+        await until(async () => (await next?.isDelayed()) === true);
+        await queue.addBulk(jobs(1, () => "busy0"));
+        await until(() => lab.ran.length === 2);
+        await queue.addBulk(jobs(30, (i) => `other${i}`));
+        // As its timer does: now it stands at the end.
+        if (hasFired) await next?.promote();
+        if (isPaused) await queue.pause();
+        first.open();
+        await until(async () => (await queue.getCompletedCount()) > 0);
+        if (isPaused) await queue.resume();
+        await until(() => lab.ran.length > 3);
+        busy.open();
+        await finished(queue, 33);
+        // The end of the first brought one of the others.
+        expect(lab.ran.findIndex((run) => run.key === "hot" && run.i === 1)).toBeLessThan(4);
+      },
+    );
 
-    it("puts a job in front when its lock is released, though its timer has brought it back to the end", async () => {
+    it("puts a job at the front when its lock is released, even if its timer has moved it to the end of the queue", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const busy = gate();
@@ -124,7 +127,7 @@ export function testOrder(key: Key): void {
       expect(lab.ran[1]?.key).toBe("hot");
     });
 
-    it("lets jobs without a key pass", async () => {
+    it("lets jobs without a key start while keys are busy", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const both = gate();
@@ -206,7 +209,7 @@ export function testOrder(key: Key): void {
       expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 1, 3, 5]);
     });
 
-    it("runs delayed jobs when they are due, in order of a key", async () => {
+    it("runs delayed jobs when they are due, in the order of their key", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       lab.worker(undefined, { key });

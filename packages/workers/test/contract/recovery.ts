@@ -9,7 +9,7 @@ export function testRecovery(key: Key): void {
   describe("recovery", () => {
     const soon = healsSoon(key);
 
-    it("frees a key whose job a plain worker has finished", async () => {
+    it("frees a key when a plain worker has finished the job that held it", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       await queue.addBulk(jobs(3, () => "a"));
@@ -23,7 +23,7 @@ export function testRecovery(key: Key): void {
     });
 
     it.each(["its retry", "its children"])(
-      "passes a key on when its job waits for %s in a plain worker",
+      "passes a key on when the job that holds it waits for %s in a plain worker",
       async (what) => {
         await using lab = await Lab.start();
         const queue = lab.queue();
@@ -50,7 +50,7 @@ export function testRecovery(key: Key): void {
       },
     );
 
-    it("never gives a key to a parked job that a plain worker has finished", async () => {
+    it("never passes a key to a parked job that a plain worker has finished", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       // Nobody renews the lock of a job that is fetched by hand.
@@ -71,7 +71,7 @@ export function testRecovery(key: Key): void {
       expect(await worker.listKeys()).toEqual([]);
     });
 
-    it("starts afresh after obliterate, with jobs that have old ids and old keys", async () => {
+    it("starts afresh after obliterate, even with reused job IDs and keys", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -94,7 +94,7 @@ export function testRecovery(key: Key): void {
       expect(anew.toSorted((a, b) => a - b)).toEqual(again.map(({ data }) => data.i));
     });
 
-    it("runs what is left after clean, remove and drain of parked jobs", async () => {
+    it("runs the remaining jobs after clean, remove and drain of parked jobs", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -122,7 +122,7 @@ export function testRecovery(key: Key): void {
       await finished(other, 2);
     });
 
-    it("leaves the delay of a job alone that has the id of one that was removed from a line", async () => {
+    it("does not change the delay of a job that reuses the ID of a job removed from a line", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -138,7 +138,7 @@ export function testRecovery(key: Key): void {
       expect(await lab.redis.zscore("bull:q:delayed", "again")).toBe(due);
     });
 
-    it("does not take a parked job for the holder of its key that had the same id", async () => {
+    it("does not mistake a parked job for the holder of its key that had the same ID", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -167,7 +167,7 @@ export function testRecovery(key: Key): void {
       expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 3]);
     });
 
-    it("frees a key whose holder was removed while it waited", async () => {
+    it("frees a key when its holder was removed while the holder waited", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       lab.worker(
@@ -185,7 +185,7 @@ export function testRecovery(key: Key): void {
       expect(lab.ran.map((run) => run.i)).toEqual([0, 1, 2, 3]);
     });
 
-    it("is not confused by jobs promoted by hand, alone or all at once", async () => {
+    it("runs every job in order when jobs are promoted manually, alone or all at once", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -203,7 +203,7 @@ export function testRecovery(key: Key): void {
       expect(lab.inversions()).toEqual([]);
     });
 
-    it("runs everything though the lane's own keys were lost", async () => {
+    it("runs every job even if the lane's own keys were lost", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const running = gate();
@@ -216,7 +216,7 @@ export function testRecovery(key: Key): void {
       expect(lab.overlaps()).toEqual([]);
     });
 
-    it("keeps the lane where no job can be, whatever its id", async () => {
+    it("has lane keys that no job can collide with, whatever its ID", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const opened = gate();
@@ -253,7 +253,7 @@ export function testRecovery(key: Key): void {
       expect(lab.errors).toEqual([]);
     });
 
-    it("leaves parked jobs alone when orphans are removed", async () => {
+    it("keeps parked jobs when orphans are removed", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       if (typeof queue.removeOrphanedJobs !== "function") return;

@@ -4,7 +4,7 @@ import { startOf } from "../../src/scripts/rules/lua.ts";
 
 /** What stands there is run once for many ends: whatever it kept, they would share. */
 export function testScripts(): void {
-  it("defines functions, and nothing that changes, before the end of a job is told what to end", () => {
+  it("defines only functions before the main part of the script that ends jobs, so that one run can serve many ends", () => {
     const lua = installedScripts()["moveToFinished"]?.lua ?? "";
     const start = startOf(lua);
     const head = lua

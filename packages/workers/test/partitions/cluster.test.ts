@@ -105,7 +105,7 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
   expect(JOBS - count).toBeLessThanOrEqual(size);
 });
 
-it("moves the slots of a paused queue while producers go on, and of one whose jobs run", {
+it("moves the slots of a paused queue while producers add jobs, and of a queue whose jobs run", {
   timeout: 120_000,
 }, async () => {
   await using cluster = await startCluster();
@@ -166,7 +166,7 @@ it("moves the slots of a paused queue while producers go on, and of one whose jo
   });
 });
 
-it("ends a job when its slot has moved, however long that takes, as it has run", async () => {
+it("ends a job with its own result after its slot has moved, however long the move takes", async () => {
   await using cluster = await startCluster();
   await using lab = await Lab.start();
   const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
@@ -215,7 +215,7 @@ it("ends a job when its slot has moved, however long that takes, as it has run",
   expect(await worker.resumeKey("key0")).toBe(false);
 });
 
-it.each(["close", "pause"] as const)("%s resolves also if the slot moved while the process was frozen", async (end) => {
+it.each(["close", "pause"] as const)("%s resolves even if the slot moved while the process was frozen", async (end) => {
   await using cluster = await startCluster();
   await using lab = await Lab.start();
   const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
@@ -237,7 +237,7 @@ it.each(["close", "pause"] as const)("%s resolves also if the slot moved while t
   await worker[end]();
 });
 
-it("goes on with the other partitions while the server of one hangs", async () => {
+it("continues with the other partitions while the server of one partition hangs", async () => {
   await using other = await startRedis();
   await using lab = await Lab.start();
   const paths = [lab.server.path, other.path];

@@ -8,7 +8,7 @@ import { keyFault } from "../../src/rules/entity-key.ts";
 
 const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
 
-describe("a key's partition", () => {
+describe("the partition of a key", () => {
   // These vectors stand in docs/workers/partitions-producers.md, too, and are what Python's zlib.crc32 says.
   it.each([
     ["42", 0, 8],
@@ -23,7 +23,7 @@ describe("a key's partition", () => {
     expect(partitionOf(key, 64)).toBe(of64);
   });
 
-  it("is one of them, whatever the key", () => {
+  it("is one of the queue's partitions, whatever the key", () => {
     assert(
       property(anyKey, integer({ min: 1, max: 1_024 }), (key, partitions) => {
         const partition = partitionOf(key, partitions);
@@ -32,7 +32,7 @@ describe("a key's partition", () => {
     );
   });
 
-  it("is that of its first part in braces that is not empty", () => {
+  it("is the partition of the key's first non-empty part in braces", () => {
     const text = string({ unit: constantFrom("{", "}", "a", "b"), minLength: 1 });
     assert(
       property(text, (key) => {
@@ -42,7 +42,7 @@ describe("a key's partition", () => {
     );
   });
 
-  it("spreads a thousand tenants so that none of 16 has twice its share", () => {
+  it("spreads a thousand tenants so that none of 16 partitions has twice its share", () => {
     const counts = new Map<number, number>();
     for (let i = 0; i < 1_000; i++) {
       const partition = partitionOf(`tenant-${i}`, 16);
@@ -58,7 +58,7 @@ describe("a key's partition", () => {
 });
 
 describe("a job with several keys", () => {
-  it("has a partition if they all have the same", () => {
+  it("has a partition if all its keys have the same one", () => {
     assert(
       property(array(integer({ min: 0, max: 99 }), { minLength: 1, maxLength: 16 }), (numbers) => {
         expect(
@@ -71,13 +71,13 @@ describe("a job with several keys", () => {
     );
   });
 
-  it("is refused if they do not, with what to do", () => {
+  it("is refused if its keys have different ones, with advice", () => {
     expect(findPartition(["42", "ключ"], 8)).toEqual({
       fault: '"42" belongs to partition 0 and "ключ" to 2: give them a common part in braces',
     });
   });
 
-  it("has none without a key", () => {
+  it("has no partition if there is no key", () => {
     expect(findPartition(undefined, 8)).toEqual({ partition: undefined });
   });
 });

@@ -71,7 +71,7 @@ function most({ ran }: Lab): number {
 }
 
 describe("a queue in partitions", () => {
-  it("runs one job of a key at a time, in order, and never more than one concurrency of all", async () => {
+  it("runs one job of a key at a time, in order, and never exceeds the concurrency shared by all partitions", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     await queue.addBulk(jobs(600, (i) => `key${i % 37}`));
@@ -111,7 +111,7 @@ describe("a queue in partitions", () => {
     expect(lab.ran.length).toBeLessThan(backlog / 2);
   });
 
-  it("is taken up by an idle process when a busy one was told of a job first", async () => {
+  it("is served by an idle process when a busy process was notified of a job first", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const end = gate();
@@ -174,7 +174,7 @@ describe("a queue in partitions", () => {
     expect(lab.ran).toHaveLength(20);
   });
 
-  it("asks, and runs nothing, without a processor", async () => {
+  it("answers questions, and runs nothing, without a processor", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     await queue.addBulk(jobs(8, (i) => `key${i}`));
@@ -194,7 +194,7 @@ describe("a queue in partitions", () => {
     expect(errors).toEqual([]);
   });
 
-  it("has the events of one queue", async () => {
+  it("emits the events of one queue", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const worker = workerOf(lab, {}, ({ i }) => {
@@ -220,7 +220,7 @@ describe("a queue in partitions", () => {
     await drained;
   });
 
-  it("tells a listener of an error, which BullMQ prints only if there is none", async () => {
+  it("emits an error to a listener, and prints it like BullMQ only without a listener", async () => {
     await using lab = await Lab.start();
     using printed = vi.spyOn(console, "error").mockImplementation(() => {});
     const worker = workerOf(lab, { autorun: false });
@@ -236,7 +236,7 @@ describe("a queue in partitions", () => {
     expect(printed).toHaveBeenCalledExactlyOnceWith(error);
   });
 
-  it("shows the command that failed, which may have a password, in no error and in no output", async () => {
+  it("leaves the failed command, which may contain a password, out of every error and all output", async () => {
     await using lab = await Lab.start();
     using printed = vi.spyOn(console, "error").mockImplementation(() => {});
     const refused = (): Error =>
@@ -273,7 +273,7 @@ describe("a queue in partitions", () => {
     expect(inspect(all, { depth: 9, showHidden: true })).not.toContain("planted-secret");
   });
 
-  it("says whether it runs or is paused, and runs once, as BullMQ's worker does", async () => {
+  it("reports whether it runs or is paused, and runs once, as BullMQ's worker does", async () => {
     await using lab = await Lab.start();
     const worker = workerOf(lab, { autorun: false });
     const states = (): boolean[] => [worker.isRunning(), worker.isPaused()];
@@ -292,7 +292,7 @@ describe("a queue in partitions", () => {
     expect(PartitionedWorker.RateLimitError().message).toBe(Worker.RateLimitError().message);
   });
 
-  it("goes on, is paused and is closed with listeners that throw, as BullMQ's worker is", async () => {
+  it("continues, pauses and closes even if listeners throw, as BullMQ's worker does", async () => {
     await using lab = await Lab.start();
     using printed = vi.spyOn(console, "error").mockImplementation(() => {});
     const queue = queueOf(lab);
@@ -326,7 +326,7 @@ describe("a queue in partitions", () => {
     expect(new Set(printed.mock.calls.flat())).toEqual(new Set([late]));
   });
 
-  it("hands jobs to whoever fetches them by hand, as many as they like", async () => {
+  it("hands out jobs that are fetched manually, without a limit", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     await queue.addBulk(jobs(2, () => keyIn(0)).concat(jobs(1, () => keyIn(1))));
@@ -346,7 +346,7 @@ describe("a queue in partitions", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("fails a job whose key function is asynchronous, and answers for its rejection", async () => {
+  it("fails a job whose key function is asynchronous, and handles the rejection of the function's promise", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const unhandled: unknown[] = [];
@@ -369,7 +369,7 @@ describe("a queue in partitions", () => {
     expect(unhandled).toEqual([]);
   });
 
-  it("fails a job that somebody has put into another partition, and does not run it", async () => {
+  it("fails a job that was added to the wrong partition, and does not run it", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const worker = workerOf(lab);
@@ -386,7 +386,7 @@ describe("a queue in partitions", () => {
     expect(lab.ran).toEqual([]);
   });
 
-  it("tells of its keys, jobs and counts over all partitions", async () => {
+  it("reports its keys, jobs and counts over all partitions", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const end = gate();
@@ -413,7 +413,7 @@ describe("a queue in partitions", () => {
     expect((await queue.getJob(String(added[2]?.id), { key: "c" }))?.data.i).toBe(2);
   });
 
-  it("puts a flow, and a scheduler, into the partition of its key", async () => {
+  it("puts a flow and a job scheduler into the partition of their key", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const worker = workerOf(lab);
@@ -445,8 +445,8 @@ describe("a queue in partitions", () => {
   });
 });
 
-describe("processes with other numbers of partitions", () => {
-  it("find out: a producer is refused, and a worker runs nothing and says so", async () => {
+describe("processes with different numbers of partitions", () => {
+  it("detect it: a producer is refused, and a worker runs nothing and reports an error", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab, 4);
     await queue.add("job", { k: "a", i: 0 });
@@ -463,7 +463,7 @@ describe("processes with other numbers of partitions", () => {
     expect(lab.ran).toEqual([]);
   });
 
-  it("find out that they have other servers", async () => {
+  it("detect that they name different servers", async () => {
     await using lab = await Lab.start();
     await queueOf(lab).add("job", { k: "a", i: 0 });
     const both = [lab.connection, { ...lab.connection, db: 1 }];
@@ -474,7 +474,7 @@ describe("processes with other numbers of partitions", () => {
     );
   });
 
-  it("find out what to move from, and which move to finish first", async () => {
+  it("are told which number to move from, and which move to finish first", async () => {
     await using lab = await Lab.start();
     const [four, seven, nine] = [queueOf(lab, 4), queueOf(lab, 7), queueOf(lab, 9)];
     await expect(seven.moveFrom(4)).rejects.toThrow(/no partitions yet: add jobs, there is nothing to move$/);
@@ -493,7 +493,7 @@ describe("processes with other numbers of partitions", () => {
     await expect(nine.add("job", { k: "a", i: 1 })).rejects.toThrow(/being moved to 7: set partitions to 7 here$/);
   });
 
-  it("move the queue: old jobs first, then those that came meanwhile, each once and in order", async () => {
+  it("move the queue: old jobs run first, then jobs added meanwhile, each once and in order", async () => {
     await using lab = await Lab.start();
     const before = queueOf(lab, 4);
     const after = queueOf(lab, 7);
@@ -530,7 +530,7 @@ describe("processes with other numbers of partitions", () => {
     await expect(after.add("job", { k: "back", i: 1 })).rejects.toThrow(/is being moved to 4/);
   });
 
-  it("keep what those of the new number have said of a job scheduler meanwhile", async () => {
+  it("keep the changes that producers with the new number make to a job scheduler during the move", async () => {
     await using lab = await Lab.start();
     const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
     const template = { name: "tick", data: { k: "tick", i: 0 } };
@@ -547,7 +547,7 @@ describe("processes with other numbers of partitions", () => {
     expect(await two.getJobSchedulers()).toEqual([]);
   });
 
-  it("wait until each producer knows that the old partitions are closed, before they move schedulers and count", async () => {
+  it("wait until each producer knows that the old partitions are closed, and then move schedulers and count jobs", async () => {
     await using lab = await Lab.start();
     const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
     await two.upsertJobScheduler("daily", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "tick", i: 0 } });
@@ -576,7 +576,7 @@ describe("processes with other numbers of partitions", () => {
     expect(steps).toEqual(["waits", "moves a scheduler, the doors are closed: true", "counts"]);
   });
 
-  it("keep a job scheduler that could not be added", async () => {
+  it("keep a job scheduler that could not be added to the new partitions", async () => {
     await using lab = await Lab.start();
     const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
     await two.upsertJobScheduler("daily", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "tick", i: 0 } });
@@ -605,7 +605,7 @@ describe("processes with other numbers of partitions", () => {
     await two.add("job", { k: "a", i: 2 });
   });
 
-  it("are told if the old partitions are elsewhere than said, and nothing is moved", async () => {
+  it("refuse to move if connection has other servers than the old partitions", async () => {
     await using lab = await Lab.start();
     await queueOf(lab, 4).add("job", { k: "a", i: 0 });
     const connection = [lab.connection, { ...lab.connection, db: 1 }];
@@ -617,7 +617,7 @@ describe("processes with other numbers of partitions", () => {
     ).toMatch(/Timeout|abort/i);
   });
 
-  it("run nothing before the move, whoever pauses and resumes them", async () => {
+  it("run nothing before the move, even when paused and resumed", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab, 4);
     await queue.add("job", { k: "a", i: 0 });
@@ -629,7 +629,7 @@ describe("processes with other numbers of partitions", () => {
     expect(worker.workers.some((each) => each.isRunning())).toBe(false);
   });
 
-  it("let a daily job go on at its time", async () => {
+  it("keep the time of a daily job scheduler", async () => {
     const day = 86_400_000;
     const next = Date.now() + 3_600_000;
     const scheduler = { key: "daily", name: "tick", every: day, next, limit: 5, iterationCount: 3 };
@@ -639,7 +639,7 @@ describe("processes with other numbers of partitions", () => {
   });
 });
 
-describe("bad input", () => {
+describe("invalid input", () => {
   const connection = { path: "/nowhere" };
   it.each([
     ["no partitions", { key: "k", connection }, /partitions must be an integer from 1 to 1024, got undefined/],
@@ -651,16 +651,16 @@ describe("bad input", () => {
       /1 to 1 servers/,
     ],
     ["no key", { partitions: 4, connection }, /key must be a path/],
-  ])("is refused before anything is sent: %s", (_what, options, message) => {
+  ])("is refused before any command is sent: %s", (_what, options, message) => {
     expect(() => new PartitionedQueue("q", options as never)).toThrow(message);
     expect(() => new PartitionedWorker("q", async () => {}, options as never)).toThrow(message);
   });
 
-  it.each(["", "a:b", "{a}"])("is refused as a name: %j", (name) => {
+  it.each(["", "a:b", "{a}"])("is refused as a queue name: %j", (name) => {
     expect(() => new PartitionedQueue(name, { partitions: 4, key: "k", connection })).toThrow(RangeError);
   });
 
-  it("adds no flow once it is closed, and leaves no connection behind", async () => {
+  it("of a closed queue adds no flow, and leaves no connection behind", async () => {
     await using lab = await Lab.start();
     const queue = new PartitionedQueue<Data>("q", {
       partitions: 2,

@@ -5,8 +5,8 @@ import { PATIENCE_MS, Slot, Slots } from "../../src/partitions/slots.ts";
 
 const [a, b, c] = [{}, {}, {}];
 
-describe("the slots of all partitions", () => {
-  it("are given in the order of asking", async () => {
+describe("the slots shared by all partitions", () => {
+  it("are assigned in the order of the requests", async () => {
     const slots = new Slots(1, new ManualClock());
     expect(await slots.take(a)).toBe(true);
     const order: string[] = [];
@@ -17,7 +17,7 @@ describe("the slots of all partitions", () => {
     expect(order).toEqual(["b", "c"]);
   });
 
-  it("are not given to whoever comes last while somebody waits", async () => {
+  it("are not assigned to a newcomer while another partition waits", async () => {
     const slots = new Slots(1, new ManualClock());
     await slots.take(a);
     const first = slots.take(b);
@@ -29,7 +29,7 @@ describe("the slots of all partitions", () => {
     expect(isServed).toBe(false);
   });
 
-  it("stay with a partition until another one has waited for some time", async () => {
+  it("stay with a partition until another partition has waited for the patience time", async () => {
     const clock = new ManualClock();
     const slots = new Slots(1, clock);
     await slots.take(a);
@@ -42,7 +42,7 @@ describe("the slots of all partitions", () => {
     expect(slots.mayKeep(a)).toBe(false);
   });
 
-  it("do not go to those who wait no longer", async () => {
+  it("are not assigned to a partition that has stopped waiting", async () => {
     const slots = new Slots(1, new ManualClock());
     await slots.take(a);
     const [mine, theirs] = [slots.take(b), slots.take(c)];
@@ -52,7 +52,7 @@ describe("the slots of all partitions", () => {
     expect(await theirs).toBe(true);
   });
 
-  it("are others' while a server hangs, and are never more than one each afterwards", async () => {
+  it("are lent to others while a server hangs, and each partition has at most one afterwards", async () => {
     const clock = new ManualClock();
     const slots = new Slots(1, clock);
     await slots.take(a);
@@ -71,7 +71,7 @@ describe("the slots of all partitions", () => {
     await next;
   });
 
-  it("are kept by nobody while more jobs run than may", async () => {
+  it("are kept by no partition while more jobs run than the concurrency allows", async () => {
     const clock = new ManualClock();
     const slots = new Slots(1, clock);
     await slots.take(a);
@@ -83,7 +83,7 @@ describe("the slots of all partitions", () => {
     expect([slots.mayKeep(a), slots.mayKeep(b)]).toEqual([false, false]);
   });
 
-  it("are not lent where the server answers in time", async () => {
+  it("are not lent if the server answers in time", async () => {
     const clock = new ManualClock();
     const slots = new Slots(1, clock);
     await slots.take(a);
