@@ -1,52 +1,52 @@
 /**
  * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt. It
- * grants all resources or none, and never shortens an expiry: it replaces only a missing key or a reservation.
+ * grants all resources or none, and never shortens an expiry, because it only replaces a missing key or a reservation.
  *
  * - `first`: index in KEYS of the first lock. The other locks follow, then their lines, then their notes.
  * - `ttl`: lease in ms.
  * - `member`: name of the waiter; '' if the attempt does not wait.
- * - `note`: text for observers; nil if there is none, and then no keys of notes.
+ * - `note`: text for observers. Nil without a note; KEYS then contains no keys of notes.
  *
  * `{k}:note` contains the note of a grant as `<token> <fencing token> <node's time in µs> <note>`, for `ttl` ms. The
- * note describes the lock only while the lock's key has the same token. The attempt may get no quorum, and notes are
- * neither prolonged nor deleted.
+ * note describes the lock only while the lock's key has the same token, because the attempt may reach no quorum, and
+ * notes are neither prolonged nor deleted.
  *
  * Replies:
  * - 1: granted. Every lock key holds the token, and every register at least the ballot. A node alone replies the number
  *   of the grant instead.
- * - {0, index, pttl, ms, about}: refused. The resource of this index is held, or an earlier waiter is in line for it.
- *   The member is in line there now. The lock's key expires in `pttl` ms (-1: never). Without a message, the waiter
- *   asks again after `ms`. `about` is Redis' error for a key of another type, or the digits of a client with a name.
- *   Otherwise it is missing.
- * - {2, ballot}: stale. A register contains this ballot, which is not below the proposed one.
- * - {3}: ahead. The ballot is too far above the node's time and the registers.
+ * - {0, index, pttl, ms, about}: refused. The resource of this index is held, or has an earlier waiter. The member is
+ *   now in its line. The lock's key expires in `pttl` ms (-1: never). Without a message, the waiter asks again after
+ *   `ms`. `about` is Redis' error for a key of another type, or the client ID of a holder with a name. Otherwise it is
+ *   missing.
+ * - {2, ballot}: stale. A register contains this ballot, which is not below the proposed ballot.
+ * - {3}: ahead. The ballot is too far above both the node's time and the registers.
  */
 import { CLAMP_US } from "../rules/ballot.ts";
 import { CLIENT_IN_LUA, HAS_CLIENT, IS_OURS, isClient } from "../rules/token.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
-/** The first element of a refusal. */
+/** First element of a refusal. */
 const REFUSED = { held: 0, stale: 2, ahead: 3 } as const;
 
 /** The refusal of one node. */
 export type NodeRefusal =
   | {
       readonly kind: "held";
-      /** The index of the resource that is held, or for which an earlier waiter is in line. */
+      /** Index of the resource that is held, or that has an earlier waiter. */
       readonly index: number;
-      /** The milliseconds until the holder's key expires; -1 if never. */
+      /** Milliseconds until the holder's key expires; -1 if never. */
       readonly holderTtlMs: number;
-      /** The milliseconds after which a waiter asks again; Infinity if the node cannot tell. */
+      /** Milliseconds after which a waiter asks again; Infinity if unknown. */
       readonly askAgainMs: number;
-      /** Why the key is not a lock. */
+      /** Redis' error if the key has another type. */
       readonly wrongType?: string | undefined;
-      /** The digits of the holder's client, if the client has a name. */
+      /** Client ID of the holder, if the holder has a name. */
       readonly client?: string | undefined;
     }
   | { readonly kind: "stale"; readonly storedToken: number }
   | { readonly kind: "ahead" };
 
-/** Reads a reply. Returns undefined for a grant, and for a reply that is not one of this script. */
+/** Parses a reply. Returns undefined for a grant, and for a reply of another form. */
 export function nodeRefusalOf(value: unknown): NodeRefusal | undefined {
   if (!Array.isArray(value)) return undefined;
   const [code, ...facts] = value as readonly unknown[];

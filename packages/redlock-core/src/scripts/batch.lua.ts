@@ -154,7 +154,7 @@ const longForm = /* lua */ `
     return operation[1](first, count, a, b, c, d, e, f), count
   end`;
 
-/** The short form in the loop: it sets `reply` if it has performed the operation. */
+/** The short form in the loop. Sets `reply` if it has performed the operation. */
 const shortForm = /* lua */ `
   if kind == ${ACQUIRE} then
     if not (isWaiting and call('EXISTS', KEYS[first + 1]) == 1) then

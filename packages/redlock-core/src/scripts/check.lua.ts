@@ -1,9 +1,9 @@
 /**
- * Asks a node what `check()` wants to know. `CHECK_REPLY` has the elements of the reply.
+ * Reads the facts about a node for `check()`. `CHECK_REPLY` describes the elements of the reply.
  *
- * - KEYS[1] is a key to try to write.
- * - KEYS[2] is the node's hash, if there is one.
- * - ARGV[1] is the quarantine of the caller, which is remembered from now on, where the node can be written to.
+ * - KEYS[1]: key for the attempt to write.
+ * - KEYS[2]: the node's hash, if there is one.
+ * - ARGV[1]: quarantine of the caller in ms, stored in the hash if the node accepts writes.
  */
 import { defineScript, type NodeScript, replyInLua } from "../rules/script.ts";
 
@@ -13,12 +13,12 @@ export const CHECK_REPLY = {
   /** The node's time. */
   seconds: "seconds",
   micros: "micros",
-  /** The process and the time that the node's hash remembers. */
+  /** Process and time stored in the node's hash. */
   knownRunId: "knownRunId or ''",
   since: "since or ''",
-  /** The quarantine that a client reported last. */
+  /** Quarantine that a client reported before this check. */
   knownQuarantine: "knownQuarantine or ''",
-  /** Why the node refuses writes. */
+  /** Error of the attempt to write. */
   writeError: "tried.err or ''",
 } as const;
 
@@ -38,7 +38,7 @@ return ${replyInLua(CHECK_REPLY)}
 );
 
 /**
- * Does nothing, and replies 1. KEYS are those that the user must have the rights to, which the server looks at before
- * it runs a script.
+ * Does nothing, and replies 1. KEYS are keys for which the user needs rights. The server checks the rights before it
+ * runs the script.
  */
 export const rightsScript: NodeScript = defineScript("rights", "return 1");

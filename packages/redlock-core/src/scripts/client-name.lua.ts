@@ -1,8 +1,6 @@
 import { defineScript, type NodeScript } from "../rules/script.ts";
 
-/**
- * Keeps the name of a client. KEYS[1] is its key, ARGV[1] the name, ARGV[2] for how long it is kept, in ms. Replies 1.
- */
+/** Stores the name of a client. KEYS[1] is its key, ARGV[1] the name, ARGV[2] the lifetime in ms. Replies 1. */
 export const keepNameScript: NodeScript = defineScript(
   "keep-client-name",
   /* lua */ `
@@ -11,7 +9,7 @@ return 1
 `,
 );
 
-/** Reads the names of clients, by their keys; '' for one that is not known. Replies a list. */
+/** Reads the names of clients by their keys. Replies a list, with '' for unknown names. */
 export const readNamesScript: NodeScript = defineScript(
   "read-client-names",
   /* lua */ `

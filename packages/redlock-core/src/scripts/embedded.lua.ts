@@ -1,34 +1,33 @@
 /**
- * Defines three functions for a script of another package. It runs on the one node of a `Redlock`, in the same atomic
- * step as what the lock protects. `key` is the lock's own key, and `ttl` is in ms.
+ * Defines three Lua functions for a script of another package. The script runs on the only node of a `Redlock`, so a
+ * lock is acquired in the same atomic step as the work it protects. `key` is the lock's own key, and `ttl` is in ms.
  *
- * - `lockIfFree(key, token, ttl)` takes a lock that nobody has or waits for. It returns the fencing token as text, or
- *   nil. It never takes a lock that a `Redlock` refuses to lock.
- * - `passOnIfUnwanted(key, token, next, ttl)` gives a lock that nobody waits for from this token to the next one, and
- *   returns as lockIfFree does.
- * - `unlockIfUnwanted(key, token)` releases a lock that nobody waits for. It returns true if the lock was the token's
- *   until now.
+ * - `lockIfFree(key, token, ttl)` acquires a lock that is free and has no waiters. Returns the fencing token as text,
+ *   or nil. Never acquires a lock that a `Redlock` refuses to lock.
+ * - `passOnIfUnwanted(key, token, next, ttl)` passes a lock without waiters from one token to the next. Returns the
+ *   same as lockIfFree.
+ * - `unlockIfUnwanted(key, token)` releases a lock without waiters. Returns true if the token held the lock until now.
  *
- * What they do not do they leave as it was, for acquire.lua.ts and release.lua.ts. They raise what Redis raises, and
- * where there is no further fencing token: call them with pcall. A lock is written last, so that what raises has taken
- * none.
+ * In all other cases the functions leave the lock unchanged, for acquire.lua.ts and release.lua.ts. A function raises
+ * errors of Redis, and an error if there is no further fencing token: call it with pcall. The lock is written last, so
+ * a function that raises an error has not acquired a lock.
  *
- * The fencing token is the node's next number, as in batch.lua.ts. A script that needs several writes the last number
- * that it may need ahead of them, so a few are lost where it does not. Side keys are named as in keys.ts. The script
- * defines `call` before. Every name, string and call here is paid for by every job of somebody's queue.
+ * The fencing token is the node's next number, as in batch.lua.ts. A script that needs a second number reserves several
+ * numbers at once, and loses the numbers that it does not use. Side keys have the names of keys.ts. The script must
+ * define `call` before. Each name, string and call here adds to the cost of every job of a queue.
  */
 import { CLIENT_KEYS, NODE_KEYS, RESERVED_ENDINGS } from "../rules/keys.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 import { besideLock } from "./side-keys.lua.ts";
 
 const { waiting, lastNumber } = NODE_KEYS;
-/** A script that needs a second number writes so many at once. */
+/** Number of numbers that a script reserves when it needs a second one. */
 const AT_ONCE = 16;
 
 export const embedded: string = /* lua */ `
 local besideLock = ${besideLock}
 
--- What is read once, with the first lock: while the script runs, nobody else changes it.
+-- Read once, together with the first lock: while the script runs, no other client can change these values.
 local somebodyWaits, last
 local function holderOfLock(key)
   if last ~= nil then return call('GET', key) end
@@ -46,7 +45,7 @@ local function writeNumber(number)
   call('SET', '${lastNumber}', number)
 end
 
--- The last number that was given, and the last one that is written: what is between is the script's.
+-- The last number given, and the last number written. The numbers in between are reserved for this script.
 local given, written
 local function nextNumber()
   if not given then
@@ -67,7 +66,7 @@ local function nextNumber()
 end
 
 local function lockIfFree(key, token, ttl)
-  -- What keys.ts refuses: the key of something beside another lock, or one that has the same keys beside it.
+  -- Keys that keys.ts refuses: the side key of another lock, or a key with the same side keys as another lock.
   if string.find(key, '}', 1, true) then
     if besideLock(string.sub(key, 2, -2)) == besideLock(key) then return end
     for _, ending in ipairs({${RESERVED_ENDINGS.map((ending) => `'${ending}'`).join(", ")}}) do
@@ -75,7 +74,7 @@ local function lockIfFree(key, token, ttl)
     end
     if string.sub(key, 1, ${CLIENT_KEYS.length}) == '${CLIENT_KEYS}' then return end
   end
-  -- Whether somebody has it, SET finds out.
+  -- SET finds out whether the lock is held.
   if last == nil then holderOfLock(key) end
   if isWaitedFor(key) then return end
   local number = nextNumber()

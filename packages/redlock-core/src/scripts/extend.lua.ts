@@ -13,10 +13,10 @@
  * - 3: a key is missing or only reserved, and the node has granted something newer, perhaps for another resource of the
  *   same register. Nothing was changed, see `repair`.
  * - {0, index}: the resource of this index has another holder.
- * - {0, index, 1}: an operator has taken the resource away.
+ * - {0, index, 1}: an operator has taken the resource from its holder.
  *
- * `repair` sets missing keys again, whatever the node has granted in between. A holder calls it if nobody else can have
- * acquired the lock. Replies 1, or 0 if a key has another holder or an operator has taken the resource away.
+ * `repair` sets missing keys again, regardless of newer grants on this node. A holder calls `repair` if no other client
+ * can have acquired the lock. Replies 1, or 0 if a key has another holder or an operator has taken the resource.
  */
 export const extend: string = /* lua */ `
 local function isForced(fence, ballot)

@@ -1,17 +1,17 @@
 /**
- * Claims keys for a fencing token, or runs a user's script while they are claimed for it. KEYS are the claims, then the
- * user's keys. ARGV has these, then the user's:
- * - 1 is the count of claims.
- * - 2 is the token.
- * - 3 is the life of a claim in ms, '' for ever.
- * - 4 is '1' to claim.
+ * Claims keys for a fencing token, or runs a user's script while the keys are claimed for the token. KEYS are the
+ * claimed keys, followed by the user's keys. ARGV contains the following, followed by the user's arguments:
+ * - 1: number of claims.
+ * - 2: fencing token.
+ * - 3: lifetime of a claim in ms, '' for no limit.
+ * - 4: '1' to claim.
  *
- * To claim, the stored token must not be above ours. To run, it must be ours: a holder whose claim is gone does not
- * know who came since. Replies what the user's script returns, or the error
- * `FENCEDOFF <which claim> <token that has it, or nothing>`.
+ * To claim, the stored token must not be above the token. To run without claiming, the stored token must be equal,
+ * because a holder whose claim is gone cannot know which holders have followed. Replies the result of the user's
+ * script, or the error `FENCEDOFF <index of the claim> <stored token, if any>`.
  */
 
-/** The user's script has KEYS and ARGV of its own, and its own line numbers in errors. */
+/** Wraps the user's script, which has its own KEYS and ARGV, and its own line numbers in errors. */
 export function fenceScript(script: string): string {
   return /* lua */ `local function body(KEYS, ARGV) ${script}
 end

@@ -1,28 +1,28 @@
 /**
- * The line of waiters of a lock, and how a released lock passes to the first of them.
+ * The line of waiters of a lock, and the rule by which a released lock passes to the first waiter.
  *
  * `{k}:waiters` is a sorted set of members `<channel>#<id>` by place. When the lock is free, the node removes the first
- * member from the line, and publishes `turn <member> <lock key>` on its channel. It then reserves the lock for about a
- * second: the lock key holds `reserved:<place>:<member>`. Every Redlock implementation sees a reserved key as held. A
- * reservation only ever denies: the waiter acquires the lock by an ordinary acquisition.
+ * member from the line, and publishes `turn <member> <lock key>` on its channel. The node then reserves the lock for
+ * about a second: the lock key holds `reserved:<place>:<member>`. Every implementation of Redlock sees a reserved key
+ * as held. A reservation only ever denies: the waiter acquires the lock by an ordinary acquisition.
  *
  * PUBLISH counts the receivers. A channel without a subscriber belongs to a process that has gone, so its waiter is
- * skipped. If the process is alive but has no connection for messages, it asks again when it has one. The next three
- * members in line receive their position as `next<position> <member> <lock key>`. They ask again after as many
- * reservations, in case the waiters before them are frozen. A waiter that asks in the same request receives no message,
- * because the reply says when to ask again.
+ * skipped. A living process that has lost its connection for messages asks again when it is connected. The next three
+ * members in line receive their position as `next<position> <member> <lock key>`. In case the waiters before them are
+ * frozen, each of them asks again after as many reservations as its position. A waiter that asks in the same request
+ * receives no message, because the reply says when to ask again.
  *
- * An operation that frees a lock hands it over only at the end of the whole request. A later operation of the same
- * request may have a better claim to the lock.
+ * An operation that frees a lock does not hand over the lock until the end of the whole request, because a later
+ * operation of the same request may have a better claim.
  */
 import { IS_OURS } from "../rules/token.ts";
 
 /**
- * `enrol(waiters, place, member, pttl)` adds a waiter to the line. `pttl` is how long the lock is taken, in ms. The
- * script defines `call`, `isWaiting` and `waiterTtl` (the life of an idle line) before.
+ * `enrol(waiters, place, member, pttl)` adds a waiter to the line. `pttl` is the remaining life of the lock in ms. The
+ * script must define `call`, `isWaiting` and `waiterTtl` (the life of an idle line) before.
  *
- * A line that is prolonged lives a second longer than necessary, and KEYS[1] another second, so that both are rarely
- * prolonged. Every line ends before KEYS[1].
+ * A prolonged line lives a second longer than necessary, and KEYS[1] another second, so that both are rarely prolonged.
+ * Every line ends before KEYS[1].
  */
 export const enrol: string = /* lua */ `
 local function enrol(waiters, place, member, pttl)
@@ -37,10 +37,10 @@ end
 `;
 
 /**
- * `reserve(key, waiters, head, asking)` reserves the free lock of `key` for `head`, the first member of its line and
- * the member's place. Returns false, and changes nothing, if this member's process has gone. `asking` is the member
- * that asks in the same request. The script defines `call`, `grantTtl` (the life of a reservation) and
- * `countsReceivers` before.
+ * `reserve(key, waiters, head, asking)` reserves the free lock of `key` for `head`, the first member of its line with
+ * the member's place. Returns false without a change if this member's process has gone. `asking` is the member that
+ * asks in the same request. The script must define `call`, `grantTtl` (the life of a reservation) and `countsReceivers`
+ * before.
  */
 export const reserve: string = /* lua */ `
 local function notify(key, member, what)
@@ -90,8 +90,8 @@ end
 
 /**
  * Functions about waiters for the operations of a request:
- * - `askAgainMs(key, pttl)` returns when to ask again without a message. A holder that is not a client of ours sends no
- *   message when it releases, so its waiters ask every `FOREIGN_POLL_MS`. The holder's value lacks our mark (token.ts).
+ * - `askAgainMs(key, pttl)` returns when to ask again without a message. A holder of another library, whose value lacks
+ *   the mark of token.ts, sends no message when it releases, so its waiters ask every `FOREIGN_POLL_MS`.
  * - `withdraw(key, waiters, member)` removes a waiter from the line, and ends its reservation.
  * - `handOverFreed()` hands over the locks in `freed`: each is a lock's key and its line.
  */

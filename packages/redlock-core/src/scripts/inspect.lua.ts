@@ -1,14 +1,14 @@
 /**
- * Reads a resource on one node without changing anything. `INSPECT_REPLY` has the elements of the reply.
+ * Reads a resource on one node without changing anything. `INSPECT_REPLY` describes the elements of the reply.
  *
- * - KEYS[1] is where the fence is, KEYS[2] the lock, KEYS[3] the waiters.
- * - ARGV[1] is the field of the fence in the node's hash, or '' if it is no hash.
- * - ARGV[2] is '1' with quarantine.
+ * - KEYS[1]: the key that contains the fence. KEYS[2]: the lock. KEYS[3]: the waiters.
+ * - ARGV[1]: field of the fence in the node's hash, or '' if KEYS[1] is not a hash.
+ * - ARGV[2]: '1' with quarantine.
  */
 import { defineScript, type NodeScript, replyInLua } from "../rules/script.ts";
 
 export const INSPECT_REPLY = {
-  /** The value of the lock's key, `type:<type>` for a key of another type, or ''. */
+  /** Value of the lock's key, `type:<type>` for a key of another type, or '' for a missing key. */
   value: "value",
   pttl: "call('PTTL', KEYS[2])",
   fence: "fence or ''",
@@ -16,9 +16,9 @@ export const INSPECT_REPLY = {
   /** The node's time. */
   seconds: "seconds",
   micros: "micros",
-  /** The process of the node; '' without quarantine. */
+  /** Process ID of the node (`run_id`). '' without quarantine. */
   runId: "runId",
-  /** The process and the time that the node's hash remembers. */
+  /** Process and time stored in the node's hash. */
   knownRunId: "knownRunId or ''",
   since: "since or ''",
 } as const;

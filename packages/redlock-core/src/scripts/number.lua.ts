@@ -1,13 +1,13 @@
 /**
- * The fencing tokens that a node alone chooses.
+ * Fencing tokens that a node alone chooses.
  *
- * A number is above the last one that the node gave, and above the greatest one that the client received from the node.
+ * A number is above the last number of the node, and above the greatest number that the client received from the node.
  * A number is also at least the node's time in µs. So numbers continue to rise after a loss of data, unless the node's
  * clock was set back.
  *
- * Numbers have 16 digits, so that they compare as texts, and Lua and JavaScript represent them exactly. A node whose
- * clock or data leads to another number would repeat fencing tokens or give smaller ones. It therefore gives none, and
- * the acquisition fails.
+ * Numbers have 16 digits, so that they compare as texts, and Lua and JavaScript represent them exactly. If its clock or
+ * data leads to a number of another length, the node could repeat fencing tokens or go back to smaller ones. It
+ * therefore gives no number, and the acquisition fails.
  */
 import { CLAMP_US } from "../rules/ballot.ts";
 
@@ -32,7 +32,7 @@ export const readTime: string = /* lua */ `
 /** A Lua expression: the greatest ballot that a node accepts because of its own time. */
 export const greatestBallot: string = `string.format('%.0f', now + ${CLAMP_US})`;
 
-/** Sets `floor` to the number that the next one must exceed, as text. */
+/** Sets `floor` to the number that the next number must exceed, as text. */
 export const readFloor: string = /* lua */ `
   local floor, stored = sub(header, 2, 17), call('GET', topKey)
   if stored and stored > floor then floor = stored end`;

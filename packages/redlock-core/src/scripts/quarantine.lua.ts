@@ -1,23 +1,24 @@
 import { runIdIn } from "./run-id.lua.ts";
 
 /**
- * Returns Lua that sets `quarantineLeftMs`: for how many milliseconds more this node may not vote. It may have
- * forgotten a lock that is still valid. The number is 0 if the node may vote.
+ * Returns Lua that sets `quarantineLeftMs` to the number of milliseconds for which this node must not vote, because it
+ * may have forgotten a lock that is still valid. 0 if the node may vote.
  *
- * `hash` is the Lua of the node's hash, and `seen` has its run_id and since. `quarantineMs` is how long the quarantine
- * is, as text. The node's time is `now`, the text of its µs, and `nowUs`, the number.
+ * `hash` is Lua for the key of the node's hash. `seen` contains the hash's run_id and since. `quarantineMs` is the
+ * duration of the quarantine, as text. `now` is the node's time in µs as text, and `nowUs` the same as a number.
  *
- * The process that answers is known by its `run_id`, which is read here, inside the script. Read at the handshake, it
- * misses the commands that a client library resends before (32 violations in 10,000 simulated schedules against 0).
+ * The process is identified by its `run_id`, which is read here, inside the script. A `run_id` that is read at the
+ * handshake misses commands that a client library resends before the handshake (32 violations in 10,000 simulated
+ * schedules, against 0).
  *
- * The node's hash remembers the run_id, and since when this data set has been in its hands. The time starts again in
+ * The node's hash stores the run_id and the time since when the process has owned this data. The time starts again in
  * these cases:
  * - The hash is missing: a restart without persistence, FLUSHALL, or an empty replica that was promoted.
- * - It names another process: a restart from a snapshot, or a failover to a stale replica.
- * - It lies in the future: the clock was set back.
+ * - The hash names another process: a restart from a snapshot, or a failover to a stale replica.
+ * - The stored time is in the future: the clock was set back.
  *
- * To look for the known run_id as plain text costs a lone request a fifth less than to read whatever is there by a
- * pattern. How long the quarantine is stays with it, for `check()`.
+ * Searching for the known run_id as plain text makes a single request a fifth cheaper than extracting the run_id with a
+ * pattern. The duration of the quarantine is stored next to it, for `check()`.
  */
 export function quarantineIn(hash: string): string {
   return /* lua */ `
@@ -32,7 +33,7 @@ export function quarantineIn(hash: string): string {
 `;
 }
 
-/** Sets `quarantineLeftMs` as the header of a batch asks. */
+/** Sets `quarantineLeftMs` if the header of a batch asks for quarantine. */
 export const quarantine: string = /* lua */ `
 if seen and byte(header, 18) ~= 48 then
   local quarantineMs, nowUs = string.match(sub(header, 18), '^%d+'), tonumber(now)

@@ -4,9 +4,9 @@
  *
  * While a waiter is in line on the node, the short form serves three kinds of requests, each about one lock:
  * - One release. The lock is reserved for the first waiter.
- * - On a node alone, one waiter. It acquires the lock if the lock is reserved for it.
+ * - On a node alone, one waiter. The waiter acquires the lock if it has the reservation.
  * - On a node alone, a release followed by a waiter of the same process. The waiter acquires the lock if nobody is in
- *   line before it. Otherwise it is enrolled, and the lock is reserved for the first waiter.
+ *   line before it. If not, the waiter is enrolled, and the lock is reserved for the first waiter.
  *
  * In any other case the request continues with the long form. The short form has then changed nothing that the long
  * form would not change.
