@@ -1,15 +1,15 @@
-/** This file writes the keys and arguments of one request for many operations, as scripts/batch.lua.ts wants them. */
+/** Builds the keys and arguments of one request with many operations, as scripts/batch.lua.ts expects them. */
 import { nodeKeysOf, sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { digits, MODE, sideKeyNamesOf, type Target } from "../rules/operation.ts";
 import type { Request } from "./request.ts";
 
 export const NO_NUMBER: string = digits(0);
 
-/** One of the operations of a request. */
+/** One operation of a request. */
 export type BatchOperation = Readonly<Pick<Request, "kind" | "target" | "text">>;
 
 interface BatchSender {
-  /** Whether the node alone votes, and numbers the grants. */
+  /** Whether the node alone votes and numbers the grants. */
   readonly isAlone: boolean;
   readonly isCluster: boolean;
   readonly quarantineMs: number;
@@ -23,7 +23,7 @@ interface BatchRequest {
   readonly args: readonly string[];
 }
 
-/** One writer serves all nodes that are alike, so what all of them are asked is written once. */
+/** One writer serves all nodes with the same settings, so that a request to all of them is built only once. */
 export class BatchRequests {
   readonly sender: BatchSender;
   readonly #settings: string;
@@ -37,11 +37,11 @@ export class BatchRequests {
   }
 
   /**
-   * Writes the request. `greatestNumber` is the greatest number, of 16 digits, that the node gave a grant of this
+   * Builds the request. `greatestNumber` is the greatest number, of 16 digits, that the node has given a grant of this
    * client.
    *
-   * Several nodes are asked for the same operations one after the other. They get the very same request object, which
-   * adapters know again.
+   * Several nodes receive the same operations one after another. They share one request object, which adapters
+   * recognize.
    */
   of(operations: readonly BatchOperation[], greatestNumber: string = NO_NUMBER): BatchRequest {
     if (this.sender.isAlone) return this.#make(operations, greatestNumber);
@@ -88,7 +88,7 @@ function areSame(some: readonly BatchOperation[], others: readonly BatchOperatio
   return true;
 }
 
-/** Lists how many registers there are, and those of each acquisition. */
+/** Lists the number of registers, followed by the registers of each acquisition. */
 function registersOf(operations: readonly BatchOperation[]): readonly string[] {
   const registers = [""];
   for (const { kind, target } of operations) {

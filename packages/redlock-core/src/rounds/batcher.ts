@@ -1,18 +1,17 @@
 /**
- * A batcher is one node's outgoing side. Everything issued to the node in one turn of the event loop travels
- * together, in the order of issue, in one request or a few. It is sent by the end of the same turn, so batching adds
- * no latency.
+ * A batcher sends the requests for one node. All operations issued in one turn of the event loop travel together, in
+ * the order of issue, in one request or a few. They are sent by the end of the same turn, so batching adds no latency.
  *
- * Each operation is settled at most once, by the node's answer or by an error. An operation that was not yet sent
- * when its round gave up is never sent. One that was given up after sending may still execute; its release follows it
+ * Each operation is settled at most once, by the node's answer or by an error. An operation that was not sent before
+ * its round gave up is never sent. An operation that was given up after sending may still execute; its release follows
  * on the same connection.
  *
- * A node that does not answer costs bounded memory. At most `MAX_IN_FLIGHT` requests are unanswered, and the rest
- * waits here until its round gives up. In a Cluster the bound is per slot, so that one master that hangs does not
- * stop the others.
+ * A node that does not answer costs a limited amount of memory. At most `MAX_IN_FLIGHT` requests are unanswered, and
+ * the other operations wait here until their rounds give up. In a Cluster the limit applies per hash slot, so that one
+ * hanging master does not stop the others.
  *
- * Releases that cannot be delivered are kept until their key has expired anyway, and sent when the node can be asked
- * again (undelivered.ts).
+ * Releases that cannot be delivered are kept until their keys have expired, and sent when the node can be asked again
+ * (undelivered.ts).
  */
 
 import type { Clock } from "../kit/clock.ts";
@@ -26,40 +25,39 @@ import { NodeWatch } from "./node-watch.ts";
 import { isReadOnly, isRefused, operationError, type Receiver, type Reply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
-/** This many requests keep a connection busy; beyond it, larger batches are cheaper than more requests. */
+/** This number of requests keeps a connection busy. Beyond it, larger batches are cheaper than more requests. */
 const MAX_IN_FLIGHT = 16;
 
 /**
- * This bound keeps one request, and so one script on the node, below about a millisecond, if locks are of one
- * resource each.
+ * Keeps one request, and so one run of the script on the node, below about a millisecond if each lock has one resource.
  */
 const MAX_OPERATIONS = 250;
 
 /**
- * Many operations of one turn are split into so many requests, which leave together. The node answers the first while
- * the next are on their way, and neither side waits for the other. With 100 callers on one node: 145,000 pairs/s
- * against 80,000 in one request.
+ * Number of requests into which many operations of one turn are split. The requests are sent together: the node answers
+ * the first while the others are on their way, and neither side waits for the other. With 100 callers on one node:
+ * 145,000 pairs/s, against 80,000 in one request.
  *
- * While fewer than these are unanswered, a full request leaves before the turn ends: 155,000 pairs/s.
+ * While fewer requests are unanswered, a full request is sent before the turn ends: 155,000 pairs/s.
  */
 const PIPELINED_REQUESTS = 4;
 
 /**
- * A request with fewer operations is not worth splitting. With several nodes, others are written to while one works,
- * and larger requests cost both sides less. With 100 callers on three nodes: 63,000 pairs/s against 57,000 with the
- * smaller ones.
+ * A request with fewer operations is not worth splitting. With several nodes, one node works while requests to the
+ * others are written, and larger requests cost both sides less. With 100 callers on three nodes: 63,000 pairs/s,
+ * against 57,000 with smaller requests.
  */
 const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 
-/** The pause before a release that a connected node refused is sent again. */
+/** Pause before a release is sent again that a connected node has refused. */
 const REDELIVERY_MS = 250;
 
-/** The reply of an operation that succeeded, where the node told nothing else. */
+/** Reply of an operation that succeeded without further data. */
 const YES: Reply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
 
 export class Batcher {
   readonly node: LockNode;
-  /** The index of the node among the nodes. */
+  /** Index of the node among the nodes. */
   readonly index: number;
   readonly watch: NodeWatch;
   readonly numbers: GrantNumbers = new GrantNumbers();
@@ -70,13 +68,13 @@ export class Batcher {
   readonly #stopListening: () => void;
   #pending: Request[] = [];
   #abandonedCount = 0;
-  /** The times at which the unanswered requests were sent, in order. */
+  /** Send times of the unanswered requests, in order. */
   #inFlightSinceMs: number[] = [];
-  /** The number of unanswered requests per slot of a Cluster. */
+  /** Number of unanswered requests per hash slot of a Cluster. */
   readonly #inFlight = new Map<number, number>();
   #flushScheduled = false;
   readonly #undelivered = new UndeliveredList();
-  /** Cancels the pause after which operations that a connected node refused are sent again. */
+  /** Cancels the pause before operations that a connected node has refused are sent again. */
   #cancelRedelivery: (() => void) | undefined;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
@@ -103,7 +101,7 @@ export class Batcher {
     else this.#scheduleFlush();
   }
 
-  /** Called when a request was abandoned, so that a node that never answers does not keep such requests forever. */
+  /** Called when a request was abandoned. Removes abandoned requests, so that they do not pile up for a silent node. */
   onAbandoned(): void {
     this.#abandonedCount += 1;
     if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
@@ -112,15 +110,15 @@ export class Batcher {
     }
   }
 
-  /** Returns how long the node has owed an answer; 0 if it owes none. */
+  /** Returns for how long the node has owed an answer. 0 if no request is unanswered. */
   silentMs(): number {
     const sinceMs = this.#inFlightSinceMs[0];
     return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
   }
 
   /**
-   * Keeps an operation that was not delivered, until the node is ready and may be asked more. If it is ready now, it
-   * was busy or refused the write: the operation is sent after a pause.
+   * Keeps an operation that was not delivered, until the node is ready and accepts another request. If the node is
+   * ready now, it was busy or refused the write: the operation is sent after a pause.
    */
   keepUndelivered(operation: Undelivered): void {
     if (this.#isClosed) return;
@@ -132,7 +130,7 @@ export class Batcher {
     });
   }
 
-  /** Resolves when the node owes no answer and nothing waits to be sent to it. */
+  /** Resolves when no request is unanswered and nothing waits to be sent. */
   untilAnswered(): Promise<void> {
     return new Promise((resolve) => {
       this.#onAnswered = resolve;
@@ -174,7 +172,7 @@ export class Batcher {
     for (const { isAbandoned, receiver } of failed) if (!isAbandoned) receiver.onError(this.index, error);
   }
 
-  /** Starts the quarantine's clock at the restart rather than at the first acquisition after it. */
+  /** Starts the node's quarantine with the restart instead of with the first acquisition afterwards. */
   #touch(): void {
     if (this.#requests.sender.quarantineMs > 0) this.#send([]);
   }
@@ -183,7 +181,7 @@ export class Batcher {
     return this.#pending.length > 0 || (this.#cancelRedelivery === undefined && !this.#undelivered.isEmpty);
   }
 
-  /** Sends undelivered operations again, no more than can be sent now: for a node that hangs they must not pile up. */
+  /** Sends undelivered operations again, up to the limit, because they must not pile up for a node that hangs. */
   #redeliver(): void {
     if (this.#cancelRedelivery !== undefined || this.#undelivered.isEmpty) return;
     if (this.node.isCluster !== true && !this.#mayAsk(0)) return;
@@ -253,7 +251,7 @@ export class Batcher {
     );
   }
 
-  /** Sends the request. An adapter of the user's own may throw. */
+  /** Sends the request. A custom adapter may throw. */
   #eval(keys: readonly string[], args: readonly string[]): Promise<unknown> {
     try {
       return this.node.eval(batchScript, keys, args);
@@ -294,7 +292,7 @@ export class Batcher {
     this.#tellAnswered();
   }
 
-  /** Settles a batch of which everything succeeded. A node alone replies the last of the grants' numbers in a row. */
+  /** Settles a batch whose operations all succeeded. A node alone replies the last number of its consecutive grants. */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
       for (const request of batch) request.receiver.onReply(this.index, YES);
@@ -329,7 +327,7 @@ function isRefusedAsReplica(value: unknown): boolean {
   return typeof value === "object" && isReadOnly(operationError(value));
 }
 
-/** Returns the request that sends an undelivered operation again. If it fails, the batcher keeps the operation. */
+/** Returns the request for an undelivered operation. If the request fails, the batcher keeps the operation. */
 function redeliveryOf(operation: Undelivered, batcher: Batcher): Request {
   const receiver: Receiver = {
     onReply: (_node, { value }) => {
@@ -344,7 +342,7 @@ function granted(number: number): Reply {
   return { kind: "reply", value: number, nodeTimeUs: 0, quarantineLeftMs: 0 };
 }
 
-/** Returns the slot of a batch. A batch without operations only looks at the node. */
+/** Returns the hash slot of a batch. A batch without operations only reads the state of the node. */
 function slotOf(batch: readonly Request[]): number {
   return batch[0]?.target.slot ?? 0;
 }

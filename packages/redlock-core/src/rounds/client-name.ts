@@ -1,12 +1,13 @@
 /**
- * Who holds a lock, for operators. All tokens of a `Redlock` with a `name` begin with the same random digits, under
- * which the nodes keep the name. So a lock of such a client costs no more than any other.
+ * Names of lock holders, for operators. All tokens of a `Redlock` with a `name` begin with the same random digits, its
+ * client ID, under which the nodes store the name. A lock of such a client therefore costs no more than any other lock.
  *
- * Guaranteed: no call waits for it, and none fails because of it. Each node is told once an hour at most, with the next
- * token after that; after a failure, again 10 s later.
+ * Guaranteed: no call waits for the storing of a name, and no call fails because of it. The name is sent to each node
+ * at most once an hour, together with the creation of a token. After a failure it is sent again with a token 10 s
+ * later.
  *
- * Not guaranteed: that a name is known. A node that lost its data knows it again within an hour of locking. A holder
- * that takes no token for a day is forgotten. No decision rests on it.
+ * Not guaranteed: that a name is known. A node that lost its data receives the name again within an hour of locking.
+ * The name of a client that creates no token for a day expires. No decision depends on names.
  */
 import type { Clock } from "../kit/clock.ts";
 import { DAY_MS } from "../kit/clock.ts";
@@ -16,35 +17,35 @@ import { newClient, newToken } from "../rules/token.ts";
 import { keepNameScript, readNamesScript } from "../scripts/client-name.lua.ts";
 import { type Asked, listsEverywhere, runEverywhere } from "./run.ts";
 
-const TOLD_EVERY_MS = 3_600_000;
-const AGAIN_MS = 10_000;
+const REFRESH_MS = 3_600_000;
+const RETRY_MS = 10_000;
 
-/** Tells all nodes the name of the client with these digits. Resolves with whether each has it; never rejects. */
-type TellName = (digits: string) => Promise<boolean>;
+/** Sends the client's name to all nodes. Resolves with true if every node has stored the name. Never rejects. */
+type SendName = (digits: string) => Promise<boolean>;
 
 export class ClientName {
   readonly #clock: Clock;
   readonly #random: Random;
-  readonly #tell: TellName;
-  readonly #digits: string;
+  readonly #send: SendName;
+  readonly #client: string;
   #dueMs = Number.NEGATIVE_INFINITY;
 
-  constructor(clock: Clock, random: Random, tell: TellName) {
+  constructor(clock: Clock, random: Random, send: SendName) {
     this.#clock = clock;
     this.#random = random;
-    this.#tell = tell;
-    this.#digits = newClient(random);
+    this.#send = send;
+    this.#client = newClient(random);
   }
 
-  /** Returns the token for a lock that is about to be asked for. */
+  /** Returns a token for a new lock. Sends the name to the nodes if due. */
   newToken(): string {
-    if (this.#clock.monotonicMs() >= this.#dueMs) void this.#tellAll();
-    return newToken(this.#random, this.#digits);
+    if (this.#clock.monotonicMs() >= this.#dueMs) void this.#sendIfDue();
+    return newToken(this.#random, this.#client);
   }
 
-  async #tellAll(): Promise<void> {
-    this.#dueMs = this.#clock.monotonicMs() + AGAIN_MS;
-    if (await this.#tell(this.#digits)) this.#dueMs = this.#clock.monotonicMs() + TOLD_EVERY_MS;
+  async #sendIfDue(): Promise<void> {
+    this.#dueMs = this.#clock.monotonicMs() + RETRY_MS;
+    if (await this.#send(this.#client)) this.#dueMs = this.#clock.monotonicMs() + REFRESH_MS;
   }
 }
 
@@ -52,17 +53,14 @@ interface Nodes extends Asked {
   readonly options: { readonly nodeTimeout: number };
 }
 
-/** Has the nodes keep the name of the client with these digits. Resolves with whether each has it; never rejects. */
+/** Stores the name of a client on all nodes. Resolves with true if every node has stored the name. Never rejects. */
 export async function keepName(nodes: Nodes, digits: string, name: string): Promise<boolean> {
   const request = { keys: [clientKeyOf(digits)], args: [name, String(DAY_MS)], timeoutMs: nodes.options.nodeTimeout };
   const replies = await runEverywhere(nodes, keepNameScript, request);
   return replies.every(({ ok }) => ok);
 }
 
-/**
- * Asks the nodes who the holders of locks are, as far as they have a `name`. Returns the names of clients by the digits
- * that their tokens begin with. Never rejects because of a node.
- */
+/** Asks the nodes for the names of clients. Returns the known names by client ID. Never rejects because of a node. */
 export async function clientNames(nodes: Nodes, clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const names = new Map<string, string>();
   if (clients.length === 0) return names;
@@ -84,10 +82,12 @@ function isNamedAt(at: number, reply: unknown): boolean {
   return Array.isArray(reply) && Boolean(reply[at]);
 }
 
-/** The names of this many clients are kept, at most about a megabyte. Nodes are asked again for a forgotten name. */
+/** Number of cached names, at most about a megabyte. The nodes are asked again for a forgotten name. */
 const MAX_NAMES = 1_000;
 
-/** The names of holders, for callers that waited in vain. The nodes are asked once: a client never changes its name. */
+/**
+ * Names of holders, for callers that waited in vain. Known names are cached, because a client never changes its name.
+ */
 export class HolderNames {
   readonly #nodes: Nodes;
   readonly #names = new Map<string, Promise<string | undefined>>();
@@ -96,7 +96,10 @@ export class HolderNames {
     this.#nodes = nodes;
   }
 
-  /** Resolves within `nodeTimeout`, with undefined if no node knows the name. Never rejects because of a node. */
+  /**
+   * Resolves within `nodeTimeout` with the name of the client. Undefined if no node knows the name. Never rejects
+   * because of a node.
+   */
   of(client: string): Promise<string | undefined> {
     const known = this.#names.get(client);
     if (known !== undefined) return known;

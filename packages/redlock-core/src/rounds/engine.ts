@@ -1,4 +1,7 @@
-/** The engine is what every step of the protocol works with: nodes, options, time, randomness, and what was seen. */
+/**
+ * The engine contains everything that the steps of the protocol share: nodes, options, time, randomness, and knowledge
+ * from answers.
+ */
 
 import { type RedlockEvents, redlockEvents } from "../api/events.ts";
 import type { ResolvedOptions } from "../api/options.ts";
@@ -28,28 +31,32 @@ import { Batcher } from "./batcher.ts";
 import { ClientName, HolderNames, keepName } from "./client-name.ts";
 import { FencingClock } from "./fencing-clock.ts";
 
-/** A freed lock is kept for so long for the waiter whose turn it is. A frozen waiter costs the others this much. */
+/**
+ * How long a freed lock is reserved for the waiter whose turn it is. A frozen waiter delays the others by this time.
+ */
 export const GRANT_TTL_MS = 1_000;
 
-/** A line of waiters outlives the last lease that it waits for by this much. */
+/** How long a line of waiters outlives the last lease that its waiters wait for. */
 export const WAITER_TTL_MS = 60_000;
 
 /**
- * Each node has a bit of a 32-bit integer. More nodes make a quorum slower than it is safe; no deployment that we know
- * of has more than nine.
+ * Each node has a bit of a 32-bit integer. With more nodes a quorum would lose more time than it gains safety. The
+ * largest known deployment has nine nodes.
  */
 export const MAX_NODES = 31;
 
-/** This many targets are kept, at most about ten megabytes with the longest names. A forgotten target is made again. */
+/**
+ * Number of cached targets: at most about ten megabytes with the longest names. A forgotten target is computed again.
+ */
 const MAX_TARGETS = 1_000;
 
-/** What nodes told when they refused a ballot, or a lease. */
+/** Facts from nodes that refused a ballot or a lease. */
 export interface RefusalFacts {
-  /** The tokens above which the next ballot has to be. */
+  /** Tokens that the next ballot must exceed. */
   readonly storedTokens: readonly number[];
   /** The nodes' clocks, in microseconds. */
   readonly nodeTimesUs: readonly number[];
-  /** The wall clock of this process when they were asked. */
+  /** Wall clock of this process when the nodes were asked. */
   readonly askedWallMs: number;
 }
 
@@ -57,24 +64,24 @@ export class Engine {
   readonly nodes: readonly LockNode[];
   readonly batchers: readonly Batcher[];
   readonly quorum: number;
-  /** A bit mask with the bit of every node set. */
+  /** Bit mask with the bit of every node set. */
   readonly everyNode: number;
   readonly options: ResolvedOptions;
   readonly clock: Clock;
   readonly random: Random;
   readonly events: Emitter<RedlockEvents> = redlockEvents();
   readonly fencingClock: FencingClock;
-  /** How long a node that may have forgotten its keys casts no vote; 0 if there is no quarantine. */
+  /** How long a node must not vote after it may have forgotten its keys. 0 without quarantine. */
   readonly quarantineMs: number;
-  /** The deadlines of rounds that may take `nodeTimeout`. */
+  /** Deadlines of rounds with the timeout `nodeTimeout`. */
   readonly deadlines: Deadlines;
   readonly keyPrefix: string;
   readonly isCluster: boolean;
-  /** Whether one node has all the votes, and numbers the grants itself. */
+  /** Whether a single node has all votes and numbers the grants itself. */
   readonly isAlone: boolean;
   readonly holderNames: HolderNames;
   readonly #name: ClientName | undefined;
-  /** The targets of single resources: their keys are checked and named once. */
+  /** Targets of single resources, whose keys are checked and computed only once. */
   readonly #targets = new Map<string, Target>();
 
   constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
@@ -112,14 +119,14 @@ export class Engine {
     this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => keepName(this, digits, name));
   }
 
-  /** Returns a fresh random value for a lock, or another lease. */
+  /** Returns a new random value for a lock or another lease. */
   newToken(): string {
     return this.#name === undefined ? newToken(this.random) : this.#name.newToken();
   }
 
   /**
-   * Learns from refusals what makes the next ballot better: the stored tokens, and the nodes' clocks if as many
-   * answered as end an attempt. Of an even number of nodes that is less than a quorum.
+   * Learns from refusals to improve the next ballot: records the stored tokens, and corrects the clock if enough nodes
+   * answered to end an attempt. With an even number of nodes this is less than a quorum.
    */
   learn(resources: readonly string[], { storedTokens, nodeTimesUs, askedWallMs }: RefusalFacts): void {
     for (const token of storedTokens) this.fencingClock.see(resources, token);
@@ -128,28 +135,31 @@ export class Engine {
   }
 
   /**
-   * Whether one node has all the votes and is trusted to forget nothing. A script on it may then take and release
-   * locks by itself.
+   * Whether a single node has all votes and is trusted to forget nothing. Scripts on this node may then acquire and
+   * release locks themselves.
    */
   get isEmbeddable(): boolean {
     return this.nodes.length === 1 && !this.isCluster && !this.options.quarantine;
   }
 
-  /** Whether PUBLISH inside a script counts every subscriber, on every node. A waiter without one is then gone. */
+  /**
+   * Whether PUBLISH inside a script counts all subscribers, on every node. A waiter without a subscriber is then known
+   * to be gone.
+   */
   get countsReceivers(): boolean {
     return this.nodes.every(countsReceivers);
   }
 
   /**
-   * Returns where the resources are on each node.
-   * @throws before anything is sent: for keys that are not a lock's, and in a Cluster for slots that differ.
+   * Returns the keys of the resources on each node.
+   * @throws before anything is sent: if a key may not belong to a lock, or if slots differ in a Cluster.
    */
   targetOf(resources: readonly string[]): Target {
     const [only] = resources;
     if (resources.length > 1 || only === undefined) return this.#newTargetOf(resources);
     const known = this.#targets.get(only);
     if (known !== undefined) return known;
-    // Locks of several calls share the list, so no caller may change it.
+    // Locks of several calls share the list, so it must not be changed.
     const target = this.#newTargetOf(Object.freeze([only]));
     if (this.#targets.size >= MAX_TARGETS) this.#targets.clear();
     this.#targets.set(only, target);
@@ -164,7 +174,10 @@ export class Engine {
     return { resources, keys, lines, registers, slot: this.isCluster ? this.#slotOf(resources) : 0 };
   }
 
-  /** Returns where nodes keep the fencing token of a resource: in a register of the hash, or, with "", in a key. */
+  /**
+   * Returns where nodes store the fencing token of a resource: in a register of the hash, or, if `register` is "", in a
+   * key.
+   */
   fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
     const { hash, lastNumber } = nodeKeysOf(this.isCluster ? slot : undefined);
     return this.isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };

@@ -1,25 +1,29 @@
-/** What a client has seen of fencing tokens and of the nodes' clocks. It only makes a ballot's first guess better. */
+/**
+ * Remembers fencing tokens and clocks that were seen in answers of nodes, only to improve the first guess of a ballot.
+ */
 
 import type { Random } from "../kit/random.ts";
 import { CLAMP_US, DIGITS_PER_PROCESS, nextBallot } from "../rules/ballot.ts";
 import { median } from "../rules/quorum.ts";
 
-/** This many resources take about a megabyte. A forgotten resource costs at most one more round trip. */
+/**
+ * Number of remembered resources, which take about a megabyte. A forgotten resource costs at most one more round trip.
+ */
 const MAX_RESOURCES = 10_000;
 
 export class FencingClock {
-  /** The tokens that nodes stored above our ballots, because a clock somewhere is or was wrong: seldom many. */
+  /** Tokens of nodes that were not below a ballot of this process. A clock is or was wrong then, so they are rare. */
   readonly #lastSeen = new Map<string, number>();
   readonly #processDigits: number;
   #offsetUs = 0;
-  /** The last ballot that this process proposed by its clock, for whatever resource. */
+  /** Latest ballot that this process has proposed by its clock, for any resource. */
   #lastProposed = 0;
 
   constructor(random: Random) {
     this.#processDigits = Math.floor(random.fraction() * DIGITS_PER_PROCESS);
   }
 
-  /** Returns a ballot above everything proposed before, and above what was seen for each of the resources. */
+  /** Returns a ballot above all ballots proposed before, and above all tokens seen for these resources. */
   ballot(resources: readonly string[], wallMs: number): number {
     this.#lastProposed = this.#ballotAbove(this.#lastProposed, wallMs);
     if (this.#lastSeen.size === 0) return this.#lastProposed;
@@ -35,22 +39,24 @@ export class FencingClock {
     return nextBallot({ lastSeen, wallMs, offsetUs: this.#offsetUs, processDigits: this.#processDigits });
   }
 
-  /** Returns the place in the line of a caller that comes now: microseconds by the nodes' clock, as far as known. */
+  /**
+   * Returns the place in the line for a caller that arrives now: microseconds by the nodes' clocks, as far as known.
+   */
   place(wallMs: number): number {
     return Math.max(0, Math.floor(wallMs * 1_000 + this.#offsetUs));
   }
 
   /**
-   * Returns the corrected place of a caller that came when the clock showed `wallMs`. It changes if any refusal since
-   * then has told that the clock is wrong. A difference of at most `CLAMP_US` is the noise of the measurement, and
-   * changes nothing.
+   * Returns the corrected place of a caller that arrived when the clock showed `wallMs`. The place changes if a refusal
+   * in the meantime has shown that the clock is wrong. Differences up to `CLAMP_US` are noise of the measurement, and
+   * ignored.
    */
   correctPlace(place: number, wallMs: number): number {
     const corrected = this.place(wallMs);
     return Math.abs(corrected - place) > CLAMP_US ? corrected : place;
   }
 
-  /** Notes that a node stores a fencing token that is not below our ballot. */
+  /** Records that a node stores a fencing token that is not below the ballot. */
   see(resources: readonly string[], fencingToken: number): void {
     for (const resource of resources) {
       const before = this.#lastSeen.get(resource) ?? 0;
@@ -66,18 +72,18 @@ export class FencingClock {
   }
 
   /**
-   * Corrects the clock's offset by what the nodes reported, if enough of them did to end an attempt. By our clock the
-   * attempt began at `askedMs` and ended at `wallMs`.
+   * Corrects the offset of the clock by the nodes' times in the answers to an attempt. By the local clock the attempt
+   * began at `askedMs` and ended at `wallMs`.
    *
-   * The nodes looked at their clocks in between. An offset that fits is kept, because answers that are read late
-   * would otherwise move it.
+   * The nodes read their clocks in between. If the current offset is possible, it is kept, because answers that are
+   * read late would shift it.
    */
   seeNodeTimes(nodeTimesUs: readonly number[], askedMs: number, wallMs: number): void {
     if (nodeTimesUs.length === 0) return;
     const nodeUs = median(nodeTimesUs);
     const leastUs = nodeUs - wallMs * 1_000;
     if (this.#offsetUs < leastUs || this.#offsetUs > nodeUs - askedMs * 1_000) this.#offsetUs = leastUs;
-    // Proposed by a clock that was ahead: the nodes would refuse what is above it as well.
+    // The latest ballot was proposed by a clock that was ahead. The nodes would also refuse larger ballots.
     if (this.#lastProposed > this.place(wallMs) + CLAMP_US) this.#lastProposed = 0;
   }
 }

@@ -1,10 +1,12 @@
-/** The numbers that a node alone gave the grants of this client. A node that lost its data continues above them. */
+/**
+ * Numbers that a node alone gave to grants of this client. A node that has lost its data continues above these numbers.
+ */
 import { digits, isNumber } from "../rules/operation.ts";
 import { NO_NUMBER } from "./batch-request.ts";
 
 export class GrantNumbers {
   #greatest = NO_NUMBER;
-  /** The greatest number that is not a text yet. */
+  /** The greatest number that has not been converted to text. */
   #notedValue = 0;
 
   /** The greatest number, as text. */
@@ -18,7 +20,10 @@ export class GrantNumbers {
     if (isNumber(number) && number > this.#greatest) this.#greatest = number;
   }
 
-  /** Notes a number. The number becomes a text only for a request, because many clients that note send none. */
+  /**
+   * Records a number. The number is not converted to text until a request needs the text, because many clients that
+   * record numbers send no requests.
+   */
   noteValue(number: number): void {
     if (number > this.#notedValue) this.#notedValue = number;
   }

@@ -1,6 +1,6 @@
 /**
- * Watches whether a node answers and may be written to. A connection that is likely to be dead, or that leads to a
- * read-only replica, is replaced.
+ * Watches whether a node answers and accepts writes. A connection that is probably dead, or that leads to a read-only
+ * replica, is replaced.
  */
 import type { Clock } from "../kit/clock.ts";
 import { NO_ANSWER } from "../nodes/connection.ts";
@@ -11,10 +11,10 @@ export class NodeWatch {
   readonly #node: LockNode;
   readonly #clock: Clock;
   readonly #nodeTimeoutMs: number;
-  /** The number of answers of the node, to requests of any kind. */
+  /** Number of answers of the node, to requests of any kind. */
   #heard = 0;
   #cancel: (() => void) | undefined;
-  /** The times of the first and the last of the latest refusals to write as a replica. */
+  /** Times of the first and the last refusal of the current series of refusals to write as a replica. */
   #readOnlySinceMs = 0;
   #lastReadOnlyMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
@@ -25,12 +25,12 @@ export class NodeWatch {
     this.#nodeTimeoutMs = nodeTimeoutMs;
   }
 
-  /** Notes that the node answered, with an error or without. */
+  /** Records an answer of the node, with or without an error. */
   heard(): void {
     this.#heard += 1;
   }
 
-  /** Notes that the node did not answer in time. If no answer follows for long, the connection is replaced. */
+  /** Records that the node did not answer in time. If no answer follows for a long time, the connection is replaced. */
   suspect(): void {
     const node = this.#node;
     if (this.#isClosed || node.reconnect === undefined || node.state !== "ready") return;
@@ -42,8 +42,9 @@ export class NodeWatch {
   }
 
   /**
-   * Notes a refusal to write as a replica. After refusals for `READ_ONLY_MS`, without a pause as long, the connection
-   * is replaced. Other answers say nothing: a replica reads, and so it answers the release of a key that is missing.
+   * Records a refusal to write as a replica. After refusals for `READ_ONLY_MS`, without a pause of the same length, the
+   * connection is replaced. Other answers do not end the series, because a replica also answers the release of a
+   * missing key.
    */
   refusedAsReplica(): void {
     const nowMs = this.#clock.monotonicMs();

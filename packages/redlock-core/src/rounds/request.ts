@@ -1,14 +1,14 @@
-/** A request is one operation that nodes are asked for. All nodes of a round get the same request object. */
+/** A request asks nodes to perform one operation. All nodes of a round receive the same request object. */
 import type { Target } from "../rules/operation.ts";
 
-/** A node's reply to one operation. */
+/** Reply of a node to one operation. */
 export interface Reply {
   readonly kind: "reply";
-  /** The value that the operation's script file describes, or an error. */
+  /** Value described by the operation's script file, or an error. */
   readonly value: unknown;
-  /** The node's clock in microseconds. */
+  /** Clock of the node in microseconds. */
   readonly nodeTimeUs: number;
-  /** The milliseconds until the node may vote; 0 if the node may vote now. */
+  /** Milliseconds until the node may vote. 0 if the node may vote now. */
   readonly quarantineLeftMs: number;
 }
 
@@ -18,7 +18,7 @@ export interface Receiver {
   onError(node: number, error: Error): void;
 }
 
-/** What the nodes need to know about a request, apart from its text. */
+/** Kind of a request. Nodes need to know nothing else about it, apart from its text. */
 export type RequestKind = "acquire" | "release" | "other";
 
 export class Request {
@@ -26,9 +26,12 @@ export class Request {
   readonly target: Target;
   readonly text: string;
   readonly receiver: Receiver;
-  /** The nodes whose connection got the request, as bits. From then on a node may execute it, answered or not. */
+  /**
+   * Nodes to whose connection the request was passed, as bits. From then on a node may execute the request, even
+   * without an answer.
+   */
   sentTo = 0;
-  /** Whether the caller has given up. A batcher drops an abandoned request that it has not sent yet. */
+  /** Whether the caller has given up. A batcher drops an abandoned request that is not sent yet. */
   isAbandoned = false;
 
   constructor(kind: RequestKind, target: Target, text: string, receiver: Receiver) {
@@ -39,7 +42,7 @@ export class Request {
   }
 }
 
-/** Returns the error of one operation in a request that the node did execute. */
+/** Returns the error of one operation in a request that the node has executed. */
 export function operationError(value: unknown): string | undefined {
   if (typeof value === "number" && !Number.isSafeInteger(value)) return `replied ${value}, which is not a safe integer`;
   return Array.isArray(value) && value[0] === -1 ? String(value[1]) : undefined;
@@ -51,8 +54,8 @@ export function isReadOnly(message: string | undefined): boolean {
 }
 
 /**
- * Reports whether the node refused to write (READONLY, NOREPLICAS, MISCONF). WRONGTYPE does not count: another program
- * owns that key.
+ * Reports whether the node refused to write (READONLY, NOREPLICAS, MISCONF). WRONGTYPE does not count, because another
+ * program owns the key.
  */
 export function isRefused(value: unknown): boolean {
   return operationError(value)?.startsWith("WRONGTYPE") === false;

@@ -15,8 +15,8 @@ import { isRefused, operationError, type Receiver, type Reply, Request, type Req
 export type Answer = Reply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
 /**
- * Called exactly once for each node that is asked, with the node's answer or the reason why there is none. Answers
- * that arrive after the decision are included.
+ * Called exactly once for each node that is asked, with the node's answer or the reason why no answer arrived. Also
+ * called for answers after the decision.
  */
 export type Observer = (node: number, answer: Answer) => void;
 
@@ -25,19 +25,19 @@ export interface RoundRequest {
   readonly target: Target;
   readonly text: string;
   readonly timeoutMs: number;
-  /** The nodes that are asked, as bits. Default: all. */
+  /** Nodes that are asked, as bits. Default: all. */
   readonly nodes?: number;
   /**
-   * Whether the request is sent even after the round is decided, and again if the node had no script. A request that
-   * is not sent by the deadline is undelivered.
+   * Whether the request is sent even after the round is decided, and repeated if the node did not have the script. A
+   * request that is not sent by the deadline counts as undelivered.
    */
   readonly isSentAnyway?: boolean;
 }
 
-/** The owner of a round, which decides by the answers. */
+/** The owner of a round. It decides the round by the answers. */
 export interface RoundOwner {
   readonly observe?: Observer | undefined;
-  /** Counts an answer, possibly before `ask` returns. Returns true when the round is decided. */
+  /** Counts an answer, possibly before `ask` returns. Returns true if the round is decided. */
   onAnswer(node: number, answer: Answer): boolean;
   /**
    * Called for a node to which nothing was sent in time, which refused to write, or whose connection broke, even after
@@ -63,11 +63,11 @@ export class Round implements Receiver, Timed {
   readonly #deadline = new Deadline(this);
   /** Cancels the timer of a round whose timeout is not `nodeTimeout`. */
   #cancelTimer: (() => void) | undefined;
-  /** The nodes that are asked, that answered, and that were asked twice, as bits. */
+  /** Nodes that are asked, that have answered, and that were asked twice, as bits. */
   readonly #asked: number;
   #answered = 0;
   #repeated = 0;
-  /** The number of nodes whose answer is missing, and the number that the observer waits for. */
+  /** Number of nodes without an answer, and number of answers that the observer still expects. */
   #open: number;
   #unobserved: number;
   #hasEnded = false;
@@ -83,7 +83,7 @@ export class Round implements Receiver, Timed {
     this.#unobserved = owner.observe === undefined ? 0 : this.#open;
   }
 
-  /** The nodes that may have executed the request or may execute it, as bits. */
+  /** Nodes that may have executed the request, or may still execute it, as bits. */
   get sentTo(): number {
     return this.#request.sentTo;
   }
@@ -142,7 +142,9 @@ export class Round implements Receiver, Timed {
     else if (this.#open === 0) this.#end();
   }
 
-  /** Asks again after the script cache was flushed: nothing has run, and the adapter sends the script along. */
+  /**
+   * Repeats the request after the script cache was flushed: nothing has run, and the adapter loads the script again.
+   */
   #asksAgain(node: number, error: Error): boolean {
     const bit = 1 << node;
     if (!this.#isSentAnyway || this.#request.isAbandoned || (this.#repeated & bit) !== 0) return false;
@@ -159,7 +161,7 @@ export class Round implements Receiver, Timed {
     if (this.#open === 0 || (this.#unobserved === 0 && this.#unsent === 0)) this.#stopClock();
   }
 
-  /** The nodes to which the request still waits to be sent, as bits. */
+  /** Nodes to which the request has not been sent yet, as bits. */
   get #unsent(): number {
     return this.#asked & ~this.#request.sentTo & ~this.#answered;
   }
@@ -182,7 +184,7 @@ export class Round implements Receiver, Timed {
   }
 }
 
-/** Asks the nodes now. For callers that read the round's answers by functions of their own. */
+/** Starts a round, for callers that read the answers with functions of their own. */
 export function startRound(engine: Engine, request: RoundRequest, owner: RoundOwner): Round {
   const round = new Round(engine, owner, request);
   round.ask(engine.clock.monotonicMs());

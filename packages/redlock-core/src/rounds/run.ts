@@ -1,4 +1,4 @@
-/** This file runs a script on every node: those of operators, and those by which siblings decide by majority. */
+/** Runs scripts on every node: for operators, and for siblings that decide by majority. */
 
 import type { Clock } from "../kit/clock.ts";
 import { callback, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
@@ -8,15 +8,15 @@ import { type LockNode, notConnected, plainError, requestError } from "../nodes/
 import type { NodeScript } from "../rules/script.ts";
 import type { Batcher } from "./batcher.ts";
 
-/** A reply says how one node answered. A node's failure is data here, never a rejection. */
+/** Answer of one node. A failure is part of the data, never a rejection. */
 export type NodeReply =
   | { readonly node: string; readonly tookMs: number; readonly ok: true; readonly value: unknown }
   | { readonly node: string; readonly tookMs: number; readonly ok: false; readonly error: Error };
 
 export interface ScriptOptions {
   /**
-   * Takes the answers so far, after each node's answer. If it returns true, the call resolves with these, so that a
-   * node that hangs costs nothing once the answers decide. Default: wait for all.
+   * Called with the answers so far after each answer. If the function returns true, the call resolves with these
+   * answers, so that a node that hangs costs nothing once the answers suffice. Default: wait for all nodes.
    */
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
 }
@@ -52,7 +52,7 @@ const OPTIONS = new Schema({
   enough: callback<(replies: readonly NodeReply[]) => boolean>().optional(),
 } satisfies ShapeOf<ScriptOptions>);
 
-/** Checks what a caller of `RedlockProtocol.run` gave. */
+/** Checks the arguments of `RedlockProtocol.run`. */
 export function resolveRun(
   script: NodeScript,
   input: ScriptInput,
@@ -65,7 +65,10 @@ export function resolveRun(
   return { keys, args: args.map(String), timeoutMs, enough };
 }
 
-/** Runs a script on every node. Resolves when every node has answered, the answers are enough, or the time is over. */
+/**
+ * Runs a script on every node. Resolves when every node has answered, when the answers suffice, or when the time is
+ * over.
+ */
 export function runEverywhere(asked: Asked, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
   const rounds = asked.batchers.map((batcher) => runOn(asked, batcher, script, request));
   const { enough } = request;
@@ -83,12 +86,12 @@ export function runEverywhere(asked: Asked, script: NodeScript, request: RunRequ
   });
 }
 
-/** A reply of a script that replies a list. */
+/** Answer to a script that replies a list. */
 export type ListReply =
   | (NodeReply & { readonly ok: false })
   | (NodeReply & { readonly ok: true; readonly value: readonly string[] });
 
-/** Runs a script that replies a list. A node of the caller's own that replies something else has failed. */
+/** Runs a script that replies a list. If a custom node replies anything else, its answer counts as failed. */
 export async function listsEverywhere(
   asked: Asked,
   script: NodeScript,
@@ -103,7 +106,7 @@ export async function listsEverywhere(
   });
 }
 
-/** Runs a script on one node. It never rejects. */
+/** Runs a script on one node. Never rejects. */
 export async function runOn(
   asked: Asked,
   batcher: Batcher,
@@ -122,7 +125,7 @@ export async function runOn(
       return Promise.race([answer, deadline.over]);
     };
     const value = await ask().catch((error: unknown) => {
-      // The script cache was flushed: nothing has run, and the adapter sends the script again.
+      // The script cache was flushed: nothing has run, and the adapter loads the script again.
       if (error instanceof Error && error.message.startsWith("NOSCRIPT")) return ask();
       throw error;
     });
@@ -153,7 +156,7 @@ function startDeadline(asked: Asked, timeoutMs: number): { over: Promise<typeof 
   return { over, cancel };
 }
 
-/** Waits until a node that is connecting is connected or down. Resolves with whether that was before `over` did. */
+/** Waits until a connecting node is connected or down. Resolves with false if `over` resolves first. */
 export async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<boolean> {
   let stop: () => void = () => undefined;
   const settled = new Promise<void>((resolve) => {

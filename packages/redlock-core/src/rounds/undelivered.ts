@@ -1,6 +1,6 @@
 /**
- * This file keeps what must reach a node sooner or later: releases, and waiters that leave their lines. It is
- * bounded, because what they would free expires by itself.
+ * Keeps operations that must reach a node sooner or later: releases, and waiters that leave their lines. The number is
+ * limited, because everything that these operations would free also expires.
  */
 import type { Target } from "../rules/operation.ts";
 
@@ -8,14 +8,17 @@ export interface Undelivered {
   readonly target: Target;
   readonly text: string;
   readonly kind: "release" | "other";
-  /** Until this time, by the monotonic clock, there may be something to free. */
+  /** Time of the monotonic clock after which nothing is left to free. */
   readonly untilMs: number;
 }
 
-/** This many of each kind are kept, so that waiters that leave do not push out releases, which free more. */
+/**
+ * Number of operations kept of each kind. The separate limits keep leaving waiters from displacing releases, which free
+ * more.
+ */
 const MAX_KEPT = 10_000;
 
-/** Drops what is over by now, and the oldest, when there are too many. */
+/** Drops expired operations, and the oldest operations above the limit. */
 export function dropOldest(kept: { readonly untilMs: number }[], nowMs: number): void {
   if (kept.length <= MAX_KEPT) return;
   const newest = kept.filter(({ untilMs }) => untilMs > nowMs).slice(-MAX_KEPT / 2);
@@ -30,14 +33,14 @@ export class UndeliveredList {
     return this.#releases.length === 0 && this.#leaves.length === 0;
   }
 
-  /** Keeps an operation. The oldest go first when there are too many. */
+  /** Keeps an operation. Above the limit, the oldest operations are dropped. */
   keep(operation: Undelivered, nowMs: number): void {
     const kept = operation.kind === "release" ? this.#releases : this.#leaves;
     kept.push(operation);
     dropOldest(kept, nowMs);
   }
 
-  /** Takes at most `count` out, releases first, each in the order of their failures. */
+  /** Removes and returns at most `count` operations: releases first, each kind in the order of the failures. */
   take(count: number, nowMs: number, mayAsk: (slot: number) => boolean): readonly Undelivered[] {
     const taken: Undelivered[] = [];
     const isKept = (operation: Undelivered): boolean => {
