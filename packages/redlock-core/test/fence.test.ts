@@ -139,7 +139,7 @@ it("is refused by what is no claim", async () => {
 
 it("refuses a key that has the claim of another one", async () => {
   await expect(fence(redis, ["a", "{a}"], 5)).rejects.toThrow(
-    'keys must not be another one in braces: it has the claim of "a", got "{a}"',
+    'keys must not be another one in braces: it shares the claim of "a", got "{a}"',
   );
   expect(await redis.keys("*")).toEqual([]);
   await (await fence(redis, ["{a}b", "a{b}"], 5)).set("{a}b", "1");

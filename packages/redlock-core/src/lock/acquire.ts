@@ -1,15 +1,16 @@
 /**
- * An acquisition of a lock asks the nodes until a quorum grants it, and waits for its turn in between.
+ * An acquisition of a lock. It asks the nodes until a quorum grants the lock, and waits for its turn in between.
  *
- * It guarantees the following:
+ * Guarantees:
  * - The waiters of all processes are served first come, first served, as precisely as their clocks agree through the
  *   nodes' time.
  * - An attempt sends one request to each node.
- * - If the nodes can tell when to ask again, the next attempt follows a hint or the end of the reported lease (see
+ * - If the nodes know when to ask again, the next attempt follows a hint or the end of the reported lease (see
  *   waiter.ts).
- * - A caller that cancels gets its reason immediately, and leaves neither a key nor a place in a line behind.
+ * - A caller that cancels is rejected with its reason immediately, and leaves neither a key nor a place in a line
+ *   behind.
  *
- * It does not guarantee fairness between locks of several resources, or towards clients that wait in no line.
+ * Not guaranteed: fairness between locks of several resources, or towards clients that do not wait in line.
  */
 
 import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
@@ -94,7 +95,7 @@ export function acquireUntraced(
   }
 }
 
-/** A holder whose name the nodes may know, and the error without the name. */
+/** A holder whose name the nodes may know, with the error to report if they do not. */
 interface NamedHolder {
   readonly client: string;
   readonly facts: AttemptFacts;
@@ -106,17 +107,17 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   readonly #target: Target;
   readonly #options: ResolvedAcquireOptions;
   readonly #started: Instant;
-  /** This call in the line of the process. Undefined for a call that does not wait, and for several resources. */
+  /** This call in the line of its process. Undefined for a call that does not wait, and for several resources. */
   readonly #local: LocalWaiter | undefined;
-  /** The place in the nodes' lines. Undefined until the call is refused or waits in its process. */
+  /** Place in the lines of the nodes. Undefined until the call is refused or waits in its process. */
   #place: PlaceInLine | undefined;
   #hasWaitedHere = false;
   #attempts = 0;
-  /** Whether the caller's time left the nodes less than `nodeTimeout` for the last attempt. */
+  /** Whether the remaining time of the call gave the nodes less than `nodeTimeout` for the last attempt. */
   #isCutShort = false;
-  /** The number of attempts in a row that no quorum answered. */
+  /** Number of successive attempts that no quorum answered. */
   #failures = 0;
-  /** The refusal to report if the caller's time runs out now. */
+  /** The refusal to report if the time of the call runs out now. */
   #noted: Refused | undefined;
   #namedHolder: NamedHolder | undefined;
 
@@ -135,7 +136,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     return this.#session.engine;
   }
 
-  /** Only the first caller of this process asks the nodes, and not before the lock is free in this process. */
+  /** Only the first caller of this process sends requests, and only while the lock is not held in this process. */
   untilReady(deadline: CallDeadline): Promise<void> | undefined {
     const local = this.#local;
     if (local === undefined) return undefined;
@@ -144,8 +145,8 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   }
 
   async #waitHere(local: LocalWaiter, deadline: CallDeadline): Promise<void> {
-    if (!local.isFirst) await this.#standInLine(deadline.until(local.untilFirst()));
-    if (isHeldHere(local.line)) await this.#standInLine(this.#untilLocallyFree(local.line, deadline));
+    if (!local.isFirst) await this.#waitInProcess(deadline.until(local.untilFirst()));
+    if (isHeldHere(local.line)) await this.#waitInProcess(this.#untilLocallyFree(local.line, deadline));
   }
 
   attempt(now: Instant, leftMs: number, onResult: (result: AttemptResult) => void): void {
@@ -167,7 +168,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     );
   }
 
-  /** Makes a lock of a grant, before the next waiter of this process gets its turn. */
+  /** Creates the lock for a grant, before the next waiter of this process has its turn. */
   hold(grant: Grant): Lock | Promise<Lock> {
     const { engine, lines, renewal, closed, calls } = this.#session;
     const { fencingToken, target } = grant;
@@ -201,7 +202,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     return isCorrectable(refused);
   }
 
-  /** A lock that is held is worth an attempt at the caller's turn, nodes that do not answer after a growing pause. */
+  /** Waits for the call's turn if the lock is held, or for a growing pause if too few nodes answered. */
   async untilNext(refused: RefusedAttempt, deadline: CallDeadline): Promise<void> {
     this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: refused.votes }));
     if (refused.refusal === "held") {
@@ -225,8 +226,8 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
       return end === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
     }
     const heldHere = resources.filter((resource) => this.#session.lines.holds(resource));
-    const learnt = heldHere.length > 0 ? undefined : this.#learntInLine();
-    const noted: Refused = this.#noted ?? learnt ?? { votes: [], refusal: "held" };
+    const ofFirst = heldHere.length > 0 ? undefined : this.#refusalOfFirstCaller();
+    const noted: Refused = this.#noted ?? ofFirst ?? { votes: [], refusal: "held" };
     const { votes, refusal } = noted;
     const nowMs = this.#engine.clock.monotonicMs();
     const facts: AttemptFacts = {
@@ -249,7 +250,9 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     return error;
   }
 
-  /** Adds the name of the holder, for a caller that has waited. Cancelling ends the search. */
+  /**
+   * Adds the holder's name to the error of a call that has waited. Cancelling the call ends the search for the name.
+   */
   errorWithHolder(): Promise<LockHeldError> | undefined {
     const named = this.#namedHolder;
     const { timeout, signal } = this.#options;
@@ -273,11 +276,11 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   }
 
   /**
-   * Waits for something in this process. Afterwards the call joins the nodes' lines with its first attempt, over a
-   * channel that is open by then. If it joined a few round trips later, a later waiter of another process would have
-   * overtaken it.
+   * Waits for an event in this process. Afterwards the call joins the lines of the nodes with its first attempt, over a
+   * channel that is open by then. If the call joined a few round trips later, a later waiter of another process would
+   * overtake it.
    */
-  async #standInLine(wait: Promise<void>): Promise<void> {
+  async #waitInProcess(wait: Promise<void>): Promise<void> {
     const { hints } = this.#session;
     void hints.open();
     if (!this.#hasWaitedHere) this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: [] }));
@@ -318,10 +321,10 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   }
 
   /**
-   * Returns what the first caller of this process has learnt. If the nodes have not answered that caller, only the
-   * silence is known.
+   * Returns the last refusal of the first caller of this process. If the nodes have not answered this caller, only
+   * their silence is known.
    */
-  #learntInLine(): Refused | undefined {
+  #refusalOfFirstCaller(): Refused | undefined {
     const line = this.#local?.line;
     const isUnanswered = line !== undefined && line.holder === undefined && this.#attempts === 0;
     return line?.noted ?? (isUnanswered ? { refusal: "unreachable", votes: [] } : undefined);

@@ -1,15 +1,15 @@
 /**
  * The heart of Redlock: one attempt to acquire a lock on a quorum of nodes.
  *
- * An attempt guarantees the following:
- * - It has a token and a ballot of its own.
- * - `granted` means that a quorum of voting nodes set the keys, and that the client read these answers within the
- *   attempt's timeout, by every clock. The timeout is at most the validity, which is counted from before the first
- *   byte was sent.
+ * Guarantees:
+ * - Each attempt has its own token and ballot.
+ * - `granted` means that a quorum of voting nodes has set the keys, and that the client has read these answers within
+ *   the attempt's timeout, by every clock. The timeout is at most the validity, which starts before the first byte is
+ *   sent.
  * - The result is known with the quorum-th grant.
  * - If the attempt is refused, every node that may have set a key is asked to release it before the caller learns of
- *   the refusal. If a waiter is refused because the lock is held, the missing answers decide: a node that did not
- *   refuse releases the key. A waiter asks again only when it gets its turn, so its own key blocks nobody.
+ *   the refusal. If a waiter is refused because the lock is held, the missing answers decide: a node that does not
+ *   refuse releases the key. A waiter asks again only in its turn, so its own key blocks no other client.
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
@@ -22,7 +22,7 @@ import { type NodeRefusal, nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
 import { releaseEverywhere } from "./release.ts";
 
-/** What a quorum has granted. */
+/** A grant by a quorum. */
 export interface Grant {
   readonly target: Target;
   readonly token: string;
@@ -30,9 +30,9 @@ export interface Grant {
   readonly ttlMs: number;
   readonly end: LeaseEnd;
   readonly granted: Instant;
-  /** The nodes that may hold a key with the token, as bits. */
+  /** Nodes that may hold a key with the token, as bits. */
   readonly mayHoldOn: number;
-  /** The nodes that are known to have had the key, as bits. */
+  /** Nodes that are known to have had the key, as bits. */
   readonly hadKeyOn: number;
 }
 
@@ -42,35 +42,39 @@ export interface RefusedAttempt {
   readonly kind: "refused";
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
-  /** The digits of the client that holds the lock, by the first vote that says `held`, if the client has a name. */
+  /** Client ID of the holder, from the first vote `held`. Undefined if the holder has no name. */
   readonly client?: string | undefined;
-  /** The milliseconds until each node could grant; Infinity if unknown. */
+  /** Milliseconds until each node can grant. Infinity if unknown. */
   readonly freeInMs: readonly number[];
 }
 
-/** Reports whether no other client has the lock. If it is requested again immediately, the nodes may grant it. */
+/**
+ * Reports whether the refusal is not due to another client, so that the nodes may grant another attempt immediately.
+ */
 export function isCorrectable({ refusal, votes }: RefusedAttempt): boolean {
   return refusal === "ballot" || votes.some(({ error }) => error?.startsWith("NOSCRIPT") === true);
 }
 
 export interface AttemptRequest {
   readonly target: Target;
-  /** The time by all clocks before anything is sent. */
+  /** All clocks, read before anything is sent. */
   readonly asked: Instant;
   readonly ttlMs: number;
-  /** The milliseconds in which a node must answer. */
+  /** Milliseconds in which a node must answer. */
   readonly timeoutMs: number;
-  /** The place in the line: waiters with a greater one are overtaken. Undefined for a caller that overtakes nobody. */
+  /**
+   * Place in the line; waiters with a greater place come later. Undefined for a caller that goes behind all waiters.
+   */
   readonly place?: number | undefined;
-  /** The name under which a refused attempt joins the line. Undefined if it does not join. */
+  /** Name under which a refused attempt joins the line. Undefined if it does not join. */
   readonly enrolment?: Enrolment | undefined;
-  /** A text that the nodes store next to the lock, from the grant on. */
+  /** Text that the nodes store next to the lock when they grant it. */
   readonly note?: string | undefined;
   readonly observe?: Observer | undefined;
 }
 
-/** An answer that took longer says little about the clocks, because this process may have been frozen meanwhile. */
-const TELLING_MS = 1_000;
+/** The clocks of nodes are not compared in slower answers, because this process may have been frozen in between. */
+const MAX_CLOCK_ANSWER_MS = 1_000;
 
 interface Ballot {
   readonly vote: VoteKind;
@@ -80,7 +84,7 @@ interface Ballot {
   readonly refusal?: NodeRefusal | undefined;
 }
 
-/** Makes an attempt. Calls `onResult` once, in the step that decides the attempt. */
+/** Starts an attempt. Calls `onResult` once, in the step that decides the attempt. */
 export function startAttempt(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void): void {
   new Attempt(engine, request, onResult).start();
 }
@@ -91,19 +95,19 @@ class Attempt implements RoundOwner {
   readonly #request: AttemptRequest;
   readonly #onResult: (result: AttemptResult) => void;
   readonly #token: string;
-  /** 0 where a single node numbers its grants. */
+  /** 0 if a single node numbers its grants. */
   readonly #ballot: number;
-  /** The milliseconds within which answers count. */
+  /** Milliseconds within which answers count. */
   readonly #timeoutMs: number;
   readonly #round: Round;
-  /** The nodes that granted and may vote, that answered, and that answered without setting a key, as bits. */
+  /** Nodes that granted and may vote, that have answered, and that have answered without setting a key, as bits. */
   #grantedBy = 0;
   #answeredBy = 0;
   #keylessOn = 0;
   #refusedCount = 0;
-  /** The ballots of all answers except the grant that decided. */
+  /** Ballots of all answers, except the grant that decided. */
   #ballots: (Ballot | undefined)[] | undefined;
-  /** The nodes that had not answered when a waiter was refused, as bits. Their answers decide whether they release. */
+  /** Nodes that had not answered when a waiter was refused, as bits. Their answers decide whether they release. */
   #undecidedOn = 0;
   #isAsked = false;
   #isGranted = false;
@@ -116,7 +120,8 @@ class Attempt implements RoundOwner {
     this.#token = engine.newToken();
     this.#timeoutMs = Math.min(timeoutMs, validityMs(ttlMs, engine.options.driftFactor));
     this.#ballot = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
-    this.observe = enrolment === undefined ? request.observe : (node, answer) => this.#follow(enrolment, node, answer);
+    this.observe =
+      enrolment === undefined ? request.observe : (node, answer) => this.#recordEnrolment(enrolment, node, answer);
     this.#round = new Round(engine, this, {
       kind: "acquire",
       target,
@@ -159,11 +164,11 @@ class Attempt implements RoundOwner {
   }
 
   /**
-   * Compares the time with the timeout once more, because the round's timer runs late if this process was blocked or
-   * the machine was suspended.
+   * Compares the time with the timeout once more, because the round's timer is late if this process was blocked or the
+   * machine was suspended.
    *
-   * The order of tokens needs this check. A node that lost its data votes again after its quarantine. Its vote for an
-   * old ballot may then be younger than a grant that the node has forgotten.
+   * The order of tokens depends on this check. A node that lost its data votes again after its quarantine. Its vote for
+   * an old ballot may then be younger than a grant that the node has forgotten.
    */
   #decideWon(node: number, last: Answer): void {
     const engine = this.#engine;
@@ -197,10 +202,10 @@ class Attempt implements RoundOwner {
   }
 
   /**
-   * Reports whether the attempt is lost because the nodes that have not answered have been silent for longer than
-   * `nodeTimeout`. Such nodes count as failed, so that a node that hangs delays one attempt, not each.
+   * Reports whether the attempt is lost because all nodes without an answer have been silent for longer than
+   * `nodeTimeout`. Such nodes count as failed, so that a node that hangs delays one attempt, not all attempts.
    *
-   * This rule only makes attempts fail early: a node that answers is asked like any other.
+   * This rule only makes attempts fail earlier: a silent node still receives the request.
    */
   #isLostToSilence(ballots: (Ballot | undefined)[]): boolean {
     const { nodes, quorum, batchers, options } = this.#engine;
@@ -217,12 +222,13 @@ class Attempt implements RoundOwner {
   }
 
   #decideLost(): void {
-    // A node may refuse while the request is still being sent out: only afterwards is it known where it was sent.
+    // A node may refuse while the request is still being sent. Not until afterwards is it known to which nodes it was
+    // sent.
     if (this.#isAsked) this.#refuse("votes");
     else queueMicrotask(() => this.#refuse("votes"));
   }
 
-  /** Releases what the nodes may have set, and reports why the attempt was refused. */
+  /** Releases the keys that nodes may have set, and reports why the attempt was refused. */
   #refuse(reason: "votes" | "too late"): void {
     const engine = this.#engine;
     const { target, asked, ttlMs, enrolment } = this.#request;
@@ -238,7 +244,7 @@ class Attempt implements RoundOwner {
       ttlMs,
       mayHoldOn: mayHoldOn & ~this.#undecidedOn,
     });
-    noteRefusals(engine, target.resources, ballots, asked.wallMs);
+    learnFromRefusals(engine, target.resources, ballots, asked.wallMs);
     this.#onResult({
       kind: "refused",
       refusal,
@@ -248,13 +254,13 @@ class Attempt implements RoundOwner {
     });
   }
 
-  /** The nodes that may hold a key with the token, as bits. */
+  /** Nodes that may hold a key with the token, as bits. */
   get #mayHoldOn(): number {
     return this.#round.sentTo & ~this.#keylessOn;
   }
 
-  /** Records where the attempt is enrolled. A holder also leaves the lines of nodes that refused it. */
-  #follow(enrolment: Enrolment, node: number, answer: Answer): void {
+  /** Records which nodes have enrolled the attempt. A holder also leaves the lines of nodes that refused it. */
+  #recordEnrolment(enrolment: Enrolment, node: number, answer: Answer): void {
     this.#request.observe?.(node, answer);
     const bit = 1 << node;
     if ((this.#undecidedOn & bit) !== 0) this.#releaseUnlessRefused(bit, answer);
@@ -273,7 +279,9 @@ class Attempt implements RoundOwner {
   }
 }
 
-/** Reports whether the node replied that it set no key. In quarantine a node sets the key it would have granted. */
+/**
+ * Reports whether the node replied without setting a key. A node in quarantine sets the key that it would have granted.
+ */
 function isKeyless(vote: VoteKind, answer: Answer): boolean {
   return answer.kind === "reply" && (vote !== "quarantined" || Array.isArray(answer.value));
 }
@@ -286,7 +294,7 @@ function voteOf(answer: Answer, refusal: NodeRefusal | undefined): VoteKind {
   return refusal?.kind ?? "failed";
 }
 
-/** Reports whether a node granted: the value is 1, or the number that a single node gave the grant. */
+/** Reports whether the value of a reply is a grant: 1, or the number of the grant by a single node. */
 export function isGrant(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) > 0;
 }
@@ -295,8 +303,8 @@ function clientOf(refusal: NodeRefusal | undefined): string | undefined {
   return refusal?.kind === "held" ? refusal.client : undefined;
 }
 
-/** Notes the facts in refusals that make the next ballot better. */
-function noteRefusals(
+/** Passes the facts in refusals to the engine, to improve the next ballot. */
+function learnFromRefusals(
   engine: Engine,
   resources: readonly string[],
   ballots: readonly (Ballot | undefined)[],
@@ -307,7 +315,7 @@ function noteRefusals(
   for (const ballot of ballots) {
     if (ballot?.answer.kind !== "reply") continue;
     const { answer, refusal } = ballot;
-    if (ballot.ms < TELLING_MS || ballot.vote === "ahead") nodeTimesUs.push(answer.nodeTimeUs);
+    if (ballot.ms < MAX_CLOCK_ANSWER_MS || ballot.vote === "ahead") nodeTimesUs.push(answer.nodeTimeUs);
     if (refusal?.kind === "stale") storedTokens.push(refusal.storedToken);
   }
   engine.learn(resources, { storedTokens, nodeTimesUs, askedWallMs });

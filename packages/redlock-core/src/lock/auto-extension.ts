@@ -1,10 +1,10 @@
 /**
- * This file keeps a lease whose keys and requests are not this package's own, as those of node-redlock and
- * redis-semaphore. It extends the lease when its time comes, and tells its holder when it is lost.
+ * Keeps a lease whose keys and requests belong to another implementation, such as node-redlock or redis-semaphore.
+ * Extends the lease when due, and calls `onLost` if the lease is lost.
  *
- * The holder is told at the latest when the validity ends, even if no client answers. If the validity ended while the
- * machine was suspended, it is told within a second of running again. It is never told after `stop()`, which no timer
- * outlives.
+ * The call comes at the latest when the validity ends, even if no client answers. If the validity ended while the
+ * machine was suspended, the call comes at most a second after the machine resumes. After `stop()` no call is made, and
+ * no timer remains.
  */
 import type { Clock } from "../kit/clock.ts";
 import type { RenewalPolicy } from "../rules/renewal.ts";
@@ -13,15 +13,15 @@ import { type Renewable, Renewal } from "./renewal.ts";
 export interface ExtendedLease {
   /** Returns the milliseconds for which the lock may be trusted. */
   remaining(): number;
-  /** Makes one try. After `lost`, trying again is pointless. */
+  /** Attempts one extension. After `lost`, a further attempt is pointless. */
   extend(): Promise<{ readonly kind: "extended" } | { readonly kind: "failed" | "lost"; readonly error: Error }>;
-  /** Returns the error for a time that ran out without an answer. */
+  /** Returns the error for a lease that ended without an answer. */
   expiredError(): Error;
-  /** Whether its timer keeps the process alive. */
+  /** Whether the timer keeps the process alive. */
   readonly keepAlive: boolean;
 }
 
-/** Its `ttlMs` is what the lease lasts from `sinceMs`, or `startedMs`, on. */
+/** `ttlMs` is the length of the lease from `sinceMs` or `startedMs` on. */
 type Policy = Pick<RenewalPolicy, "dueMs" | "retryMs">;
 
 export class AutoExtension implements Renewable {

@@ -1,13 +1,13 @@
 /**
- * Embedded locks are taken and released by a script of another package on the node itself, in the same atomic step as
- * what they protect. The lock then costs no request at all. This works only where one node, which forgets nothing
- * unnoticed, has all the votes.
+ * Embedded locks are acquired and released by a script of another package on the node, in the same atomic step as the
+ * work that they protect. Such a lock costs no request. This requires a single node that has all votes and never
+ * forgets unnoticed.
  *
- * Such a grant is like any other. It is taken only where nobody has the lock or waits for it, with a token and a
- * fencing token of its own. It is trusted from before the script was sent. If a script does not release it, or not
- * within `nodeTimeout`, a request releases it.
+ * An embedded grant is like any other grant. The script acquires the lock only if it is free and has no waiters, with
+ * its own token and fencing token. The lock is trusted from before the script was sent. If no script releases the lock
+ * within `nodeTimeout`, a request does.
  *
- * The caller must see to it that the scripts run on the very node and database of the `Redlock`.
+ * The caller must ensure that the scripts run on the very node and database of the `Redlock`.
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
@@ -19,18 +19,18 @@ import type { Grant } from "./attempt.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
 
-/** A grant that a script made. */
+/** A grant made by a script. */
 export interface EmbeddedGrant {
   readonly resource: string;
-  /** The token that `newToken` returned. */
+  /** Token returned by `newToken`. */
   readonly token: string;
-  /** The fencing token that `lockIfFree` returned. */
+  /** Fencing token returned by `lockIfFree`. */
   readonly fencingToken: number;
   /** All clocks, read before the script was sent. */
   readonly asked: Instant;
 }
 
-/** Returns what a script granted as a grant like any other. Each node may have its key, and none is known not to. */
+/** Converts a grant by a script. Every node may hold the key, and counts as having had it. */
 export function grantOf(engine: Engine, { resource, token, fencingToken, asked }: EmbeddedGrant, ttlMs: number): Grant {
   return {
     target: engine.targetOf([resource]),
@@ -38,14 +38,15 @@ export function grantOf(engine: Engine, { resource, token, fencingToken, asked }
     fencingToken,
     ttlMs,
     end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
-    // The answer may have come late: what is due a third of the lease after the grant must not come after its end.
+    // The answer may have arrived late. A renewal that is due a third of the lease after the grant must precede the
+    // lease's end.
     granted: asked,
     mayHoldOn: engine.everyNode,
     hadKeyOn: engine.everyNode,
   };
 }
 
-/** The answer of a script to a release, passed on once; false if there is none in time. */
+/** Answer of a script to a release, which is passed on once. False if no answer arrives in time. */
 export class ScriptAnswer implements Timed {
   readonly #deadlines: Deadlines;
   readonly #deadline = new Deadline(this);
@@ -71,9 +72,9 @@ export class ScriptAnswer implements Timed {
 
 export class EmbeddedLocks {
   /**
-   * The Lua text that defines `lockIfFree(key, token, ttl)`, `passOnIfUnwanted(key, token, next, ttl)` and
-   * `unlockIfUnwanted(key, token)`. Call them with pcall, see scripts/embedded.lua.ts. The text needs `local call =
-   * redis.call`.
+   * Lua that defines `lockIfFree(key, token, ttl)`, `passOnIfUnwanted(key, token, next, ttl)` and
+   * `unlockIfUnwanted(key, token)`. Call these functions with pcall, see scripts/embedded.lua.ts. The text needs `local
+   * call = redis.call`.
    */
   readonly lua: string = embedded;
   readonly #engine: Engine;
@@ -90,13 +91,13 @@ export class EmbeddedLocks {
   }
 
   /**
-   * Returns the handle of a lock that a script took for `ttl` ms. The lock is extended until it is released. If its
-   * validity is over, it is released and the result is undefined.
-   * @throws RedlockClosedError when the `Redlock` is closed: the lock ends with its lease.
+   * Returns the handle of a lock that a script has acquired for `ttl` ms. The lock is extended until it is released. If
+   * its validity is over, the lock is released and the result is undefined.
+   * @throws RedlockClosedError if the `Redlock` is closed: the lock then ends with its lease.
    */
   adopt(granted: EmbeddedGrant, ttl: number): Lock | undefined {
     const engine = this.#engine;
-    // No later fencing token may be below this one.
+    // No later fencing token may be below this token.
     engine.batchers[0]?.numbers.noteValue(granted.fencingToken);
     const grant = grantOf(engine, granted, ttl);
     const now = readClock(engine.clock);
@@ -115,7 +116,9 @@ export class EmbeddedLocks {
     return lock;
   }
 
-  /** Releases what a script took and nobody adopted. Resolves as `lock.release()` does; never rejects. */
+  /**
+   * Releases a lock that a script has acquired and that was not adopted. Resolves like `lock.release()`. Never rejects.
+   */
   drop({ resource, token }: Pick<EmbeddedGrant, "resource" | "token">, ttl: number): Promise<boolean> {
     const engine = this.#engine;
     const target = engine.targetOf([resource]);

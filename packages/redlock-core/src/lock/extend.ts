@@ -1,15 +1,15 @@
 /**
  * An extension is one round that prolongs the lease on every node.
  *
- * It succeeds only if a quorum of nodes that may vote *still had* the token. The round must end within its timeout and
- * before the current validity does.
+ * An extension succeeds only if a quorum of nodes that may vote *still had* the token. The round must end within its
+ * timeout and before the current validity ends.
  *
- * A node where the key was missing is repaired in the same round. So one restarting node after another does not wear
- * the lock down. The repaired node does not count in the round. While every node that loses its data is in
- * quarantine, this rule is a second line of defense: the lock is safe without it. With `quarantine: false` it keeps a
- * gap in ownership from being hidden.
+ * A node whose key was missing is repaired in the same round, so that nodes that restart one after another do not wear
+ * the lock down. The repaired node does not count in this round. As long as every node that loses its data is in
+ * quarantine, this rule is only a second line of defense. With `quarantine: false` the rule prevents a gap in ownership
+ * from being hidden.
  *
- * A node in quarantine does not count either: counting it let two holders overlap in the simulation.
+ * A node in quarantine does not count either. Counting it let two holders overlap in the simulation.
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
@@ -23,33 +23,33 @@ import { elapsedMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validi
 interface ExtendRequest extends Extension {
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
-  /** The end of the current validity. An extension that comes later than this has failed. */
+  /** End of the current validity. An extension that ends later has failed. */
   readonly end: LeaseEnd;
   readonly observe?: Observer | undefined;
-  /** Tells whether the lock is still held. Once it was released or lost, nothing may be set again. */
+  /** Reports whether the lock is still held. After a release or loss, no key may be set again. */
   isHeld?(): boolean;
-  /** The nodes that are known to have had the key since the grant, as bits. */
+  /** Nodes that are known to have had the key since the grant, as bits. */
   readonly hadKeyOn: number;
 }
 
 export type ExtendResult =
   | { readonly kind: "extended"; readonly end: LeaseEnd }
-  /** The extension failed for now; the lock is still valid until its old end. */
+  /** The extension failed for now. The lock is valid until its old end. */
   | { readonly kind: "failed"; readonly votes: readonly Vote[] }
-  /** A quorum says that the lock is not ours. */
+  /** A quorum reports that another holder has the lock. */
   | { readonly kind: "lost"; readonly reason: "taken" | "forced"; readonly votes: readonly Vote[] };
 
 export interface ExtendRound {
   readonly result: Promise<ExtendResult>;
-  /** The nodes that may hold a key of ours from now on, as bits. */
+  /** Nodes that may hold a key with the token from now on, as bits. */
   readonly sentTo: number;
 }
 
 type Count = (vote: Vote, loss?: "taken" | "forced") => ExtendResult | undefined;
 
 /**
- * Returns what counts the votes of one extension. It takes a vote, with why another has the lock if the node says so,
- * and returns the result once it is decided.
+ * Returns a function that counts the votes of one extension. The function takes a vote, with the kind of loss if the
+ * node reports another holder, and returns the result once decided.
  */
 export function countExtension(
   engine: Engine,
@@ -82,10 +82,10 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
   const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
   const count = countExtension(engine, asked, request);
   const { promise: result, resolve } = deferred<ExtendResult>();
-  /** The nodes without a key, as bits. They set the key again once a quorum has said that the lock is still held. */
+  /** Nodes without the key, as bits. They set the key again once a quorum has confirmed that the lock is still held. */
   let missingOn = 0;
   let isExtended = false;
-  /** The number of nodes that may have voted for another client since the grant. */
+  /** Number of nodes that may have voted for another client since the grant. */
   let others = 0;
   const repair = (): void => {
     if (missingOn === 0 || request.isHeld?.() === false) return;
@@ -119,7 +119,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
         const decided = count({ ...about, ...vote }, vote.vote === "held" ? lossIn(answer) : undefined);
         if (decided === undefined) return false;
         isExtended = decided.kind === "extended";
-        // Too few nodes for another client: a key that is missing on these nodes was never there.
+        // Too few nodes could have voted for another client, so no other client can have acquired the lock.
         const isOurs = decided.kind === "failed" && others < engine.quorum;
         if (isExtended || (isOurs && remainingMs(request.end, readClock(clock)) > 0)) repair();
         resolve(decided);
@@ -142,7 +142,7 @@ function voteOf(answer: Answer): Pick<Vote, "vote" | "error" | "quarantineLeftMs
   return { vote: value === 1 ? "granted" : "held" };
 }
 
-/** Returns why another has the lock by this answer; undefined if its key is only missing. */
+/** Returns the kind of loss that an answer reports. Undefined if the key is only missing. */
 function lossIn(answer: Answer): "taken" | "forced" | undefined {
   if (answer.kind === "error" || !Array.isArray(answer.value)) return undefined;
   return answer.value[2] === 1 ? "forced" : "taken";

@@ -1,14 +1,14 @@
 /**
- * Fencing of data in Redis: only the newest holder of a lock reads and writes it.
+ * Fencing of data in Redis: only the newest holder of a lock can read and write the data.
  *
- * Once a fencing token has claimed the keys, nothing passes with an older one. Every script runs in one atomic step
- * with its check. What a holder writes was therefore computed from a value that nobody has changed since, even if its
- * process was frozen in between.
+ * Once a fencing token has claimed the keys, every call with an older token is refused. Every script runs in one atomic
+ * step with its check. The values that a holder writes were therefore computed from data that no other holder has
+ * changed since, even if the process was frozen in between.
  *
- * The claim comes before the read. A check on the write alone would let an older holder write after a newer one has
+ * The claim precedes the read. A check on the write alone would let an older holder write after a newer holder has
  * read.
  *
- * Nothing is guaranteed for what bypasses the fence, or after the Redis has lost what it had confirmed.
+ * Nothing is guaranteed for access that bypasses the fence, or after the Redis server has lost confirmed data.
  */
 import { FencedOffError } from "../api/errors.ts";
 import { integer, listOf, shaped, text, texts, textsAndNumbers } from "../kit/schema/check.ts";
@@ -18,7 +18,7 @@ import { hasStableSlot, isOtherInBraces, sideKeyOf } from "../rules/keys.ts";
 import { fenceScript } from "../scripts/fence.lua.ts";
 
 /**
- * A client of ioredis 5 or 6, or of node-redis 5 or later; a Cluster works too. It is used as it is, with its own
+ * A client of ioredis 5 or 6, or of node-redis 5 or later, including Cluster. The client is used directly, with its own
  * deadlines and retries.
  */
 export interface FenceClient {
@@ -27,10 +27,10 @@ export interface FenceClient {
 
 export interface FenceOptions {
   /**
-   * How long a claim is remembered after its last use, in ms. Default: for ever, like the data that it stands beside.
+   * How long a claim is kept after its last use, in ms. Default: forever, like the data that it protects.
    *
-   * For data that expires, choose longer than any process may be frozen. An older holder that comes back after that
-   * can claim again.
+   * For data that expires, choose a time longer than any process may be frozen. Afterwards an older holder could claim
+   * the data again.
    */
   readonly keepFor?: number | undefined;
 }
@@ -53,7 +53,7 @@ interface FencedCall {
 }
 
 /**
- * A `Fenced` is data that is claimed for a fencing token. Once another token has claimed it, every call rejects with
+ * Data that is claimed for a fencing token. Once another token has claimed the data, every call rejects with
  * `FencedOffError` and does nothing.
  */
 export class Fenced {
@@ -77,24 +77,24 @@ export class Fenced {
     });
   }
 
-  /** Resolves with the string at `key`, or null if there is none. */
+  /** Resolves with the string at `key`, or with null if the key does not exist. */
   async get(key: string): Promise<string | null> {
     return (await this.eval("return redis.call('GET', KEYS[1])", [key])) as string | null;
   }
 
-  /** Sets the string at `key`, whatever its name, if the claim still stands. As with SET, an expiry of the key ends. */
+  /** Sets the string at any `key` if the claim is still valid. As with SET, the key loses its expiry. */
   async set(key: string, value: Argument): Promise<void> {
     await this.eval("return redis.call('SET', KEYS[1], ARGV[1])", [key], [value]);
   }
 }
 
 /**
- * Claims `keys` in Redis for the holder of `fencingToken`. Call it before the data is read. From then on every older
- * holder is refused.
+ * Claims `keys` in Redis for the holder of `fencingToken`. Call this function before reading the data. From then on
+ * every older holder is refused.
  *
- * `keys` name what the lock protects, one for each of its resources. The claim of `stock:42` is the key
+ * `keys` name the data that the lock protects, one key for each of its resources. The claim of `stock:42` is the key
  * `{stock:42}:claim`, in the same hash slot.
- * @throws FencedOffError if a newer token has claimed one of the keys; nothing is claimed then.
+ * @throws FencedOffError if a newer token has claimed one of the keys; nothing is claimed in this case.
  */
 export async function fence(
   client: FenceClient,
@@ -124,9 +124,9 @@ type Evaluate = (script: string, keys: readonly string[], args: readonly string[
 
 interface Evaluator {
   readonly eval: (...args: unknown[]) => Promise<unknown>;
-  /** A client of ioredis has this method. */
+  /** Exists on clients of ioredis. */
   readonly evalsha?: unknown;
-  /** A client of node-redis has this method. */
+  /** Exists on clients of node-redis. */
   readonly evalSha?: unknown;
 }
 
@@ -150,7 +150,7 @@ interface ClientOptions {
 }
 
 /**
- * Names the claim of a key. The client puts its own prefix before every key, so the prefix belongs inside the braces:
+ * Returns the key of a claim. The client puts its own prefix before every key, so the prefix belongs inside the braces:
  * the claim is then in the hash slot of the prefixed key.
  */
 function claimKeyOf(client: FenceClient, key: string): string {
@@ -162,7 +162,7 @@ function claimKeyOf(client: FenceClient, key: string): string {
   }
   if (isOtherInBraces(prefixed)) {
     const inner = quote(prefixed.slice(1, -1));
-    throw new RangeError(`keys must not be another one in braces: it has the claim of ${inner}, got ${quote(key)}`);
+    throw new RangeError(`keys must not be another one in braces: it shares the claim of ${inner}, got ${quote(key)}`);
   }
   return sideKeyOf(prefixed, "claim");
 }

@@ -1,4 +1,7 @@
-/** A `JoinedLease` is what a nested call of `using` has of the lock around it: all but its release. */
+/**
+ * The lease of a nested call of `using` that joined the lock of the outer call. Only the outer call can release the
+ * lock.
+ */
 
 import type { LockLossReason, LockLostError } from "../api/errors.ts";
 import type { Instant } from "../kit/clock.ts";
@@ -38,7 +41,10 @@ export class JoinedLease implements Lease {
     return this.#released === undefined ? this.#lease.lossReason : "released";
   }
 
-  /** A signal of its own: it aborts also when the code outside releases the lock, and no more after the release. */
+  /**
+   * Own signal of the joined call. It also aborts when the outer code releases the lock, and not after this handle's
+   * release.
+   */
   get signal(): AbortSignal {
     if (this.#controller !== undefined) return this.#controller.signal;
     const controller = new AbortController();
@@ -59,7 +65,7 @@ export class JoinedLease implements Lease {
     await this.#lease.extend(ttl);
   }
 
-  /** Ends this handle alone: the lock belongs to the code outside. */
+  /** Ends this handle only, because the lock belongs to the outer code. */
   release(): Promise<boolean> {
     this.#released ??= Promise.resolve(this.#lease.remaining() > 0);
     this.#stopListening?.();

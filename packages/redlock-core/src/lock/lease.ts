@@ -1,4 +1,4 @@
-/** A `HeldLease` is the state behind a `Lock`: held, lost or released. Only this file changes it. */
+/** The state behind a `Lock`: held, lost or released. Only this file changes the state. */
 
 import { type LockLossReason, LockLostError, QuorumUnreachableError } from "../api/errors.ts";
 import { resolveTtl } from "../api/options.ts";
@@ -25,7 +25,7 @@ type State =
   | {
       readonly kind: "released";
       readonly confirmed: Promise<boolean>;
-      /** The error that the signal has: the lock was lost before the release, or `Redlock.close()` released it. */
+      /** Error of the signal, if the lock was lost before the release or was released by `Redlock.close()`. */
       readonly loss?: LockLostError | undefined;
       readonly reason: "released" | "closed";
     };
@@ -36,7 +36,7 @@ const MAX_MANUAL_TRIES = 3;
 const POLICY = objectWith<RenewalPolicy>(["dueMs", "retryMs", "timeoutMs", "windowMs"]);
 const PERFORM = callback<(answer: ScriptAnswer) => void>();
 
-/** How a lease is kept that was granted. */
+/** How a granted lease is kept. */
 export interface HoldOptions {
   readonly autoExtend: boolean;
   readonly maxHold: number;
@@ -45,9 +45,9 @@ export interface HoldOptions {
 interface LeaseContext {
   readonly options: HoldOptions;
   readonly renewal: Renewal<HeldLease>;
-  /** The lines in which callers of this process wait for its resources. */
+  /** Lines of the resources in this process. */
   readonly lines: readonly LocalLine[];
-  /** The scripts of a sibling that granted the lease, in place of this package's own. */
+  /** Scripts of the sibling that granted the lease, used instead of this package's scripts. */
   readonly own?: { readonly scripts: LeaseScripts; readonly takenBack: TakenBack } | undefined;
 }
 
@@ -58,7 +58,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   readonly fencingToken: number;
   /** See `Lease.leave`. */
   isLeft = false;
-  /** The index at which the renewal keeps this lock. */
+  /** Index of this lease in the list of `Renewal`. */
   index = -1;
   readonly #engine: Engine;
   readonly #granted: Instant;
@@ -67,21 +67,21 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   readonly #renewal: Renewal<HeldLease>;
   readonly #lines: readonly LocalLine[];
   readonly #own: LeaseContext["own"];
-  /** See `mayHoldOn`; without the nodes to which the extension under way is sent. */
+  /** See `mayHoldOn`. Does not include the nodes of an extension under way. */
   #mayHoldOn: number;
   #isExtended = false;
   #ttlMs: number;
-  /** The longest of the leases that were asked for, answered or not. A key may live for so long. */
+  /** Longest lease that was requested, with or without an answer. A key may live this long. */
   #longestTtlMs: number;
-  /** The votes of the last extension, if it failed. */
+  /** Votes of the last extension, if it failed. */
   #votes: readonly Vote[] = NO_VOTES;
   #state: State = HELD;
   #end: LeaseEnd;
-  /** How the lease is renewed; undefined if it is not. */
+  /** How the lease is renewed. Undefined if it is not renewed. */
   #policy: RenewalPolicy | undefined;
   #renewAtMs: number;
   #controller: AbortController | undefined;
-  #atEnd: Set<() => void> | undefined;
+  #endListeners: Set<() => void> | undefined;
   #underWay: ExtendRound | undefined;
 
   constructor(engine: Engine, grant: Grant, { options, renewal, lines, own }: LeaseContext) {
@@ -118,7 +118,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     return this.#policy?.windowMs(this.#ttlMs) ?? 0;
   }
 
-  /** After leases of several lengths, or with `maxHold`, it is the earliest that the end may count from. */
+  /** After leases of several lengths, or with `maxHold`, this is the earliest possible start of the current lease. */
   get start(): Instant {
     return leaseStart(this.#end, this.#longestTtlMs, this.#engine.options.driftFactor);
   }
@@ -191,7 +191,10 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     return this.#release(wasHeld, "released", this.#loss);
   }
 
-  /** Releases the lock for `Redlock.close()`, after what the holder does at once when its signal aborts. */
+  /**
+   * Releases the lock for `Redlock.close()`. The release is sent at the end of the turn, after everything that the
+   * holder does synchronously when its signal aborts.
+   */
   close(): Promise<boolean> {
     if (this.remaining() <= 0) return this.release();
     const error = this.lostError("closed");
@@ -200,7 +203,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     return confirmed;
   }
 
-  /** See `Lease`. The other callers of this process are woken when the release is done, not before. */
+  /** See `Lease`. The other callers of this process are woken after the release, not earlier. */
   releaseBy(perform: (answer: ScriptAnswer) => void): Promise<boolean> {
     PERFORM.of("perform", perform);
     const wasExtended = this.#underWay !== undefined || this.#isExtended;
@@ -210,7 +213,7 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const { promise: confirmed, resolve } = deferred<boolean>();
     const end = (isConfirmed: boolean): void => {
       this.#forget();
-      this.#tellRelease(isConfirmed, heldMs);
+      this.#emitRelease(isConfirmed, heldMs);
       resolve(isConfirmed);
     };
     const answer = new ScriptAnswer(this.#engine.deadlines, (isDeleted) => {
@@ -234,16 +237,17 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const heldMs = this.#heldMs();
     if (!this.isLeft) void this.#releaseKeys();
     this.#forget();
-    // Who has left the lock to its lease believes in it no more: it is not lost under anybody.
-    if (this.isLeft && this.#policy === undefined && reason === "expired") this.#tellRelease(false, heldMs);
+    // A holder that has left the lock to its lease does not rely on it any more, so the expiry is not reported as a
+    // loss.
+    if (this.isLeft && this.#policy === undefined && reason === "expired") this.#emitRelease(false, heldMs);
     else this.#engine.events.tell("lost", () => ({ ...this.#facts, reason, heldMs, votes: error.votes }));
     this.#controller?.abort(error);
   }
 
   onEnd(run: () => void): () => void {
-    const atEnd = (this.#atEnd ??= new Set());
-    atEnd.add(run);
-    return () => atEnd.delete(run);
+    const listeners = (this.#endListeners ??= new Set());
+    listeners.add(run);
+    return () => listeners.delete(run);
   }
 
   lostError(reason: LockLossReason): LockLostError {
@@ -266,11 +270,11 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     const heldMs = nowMs - this.#granted.monotonicMs;
     const { promise: confirmed, resolve } = deferred<boolean>();
     const wasLost = this.#state.kind === "lost";
-    // Where no node can be asked, the listeners are told while it starts.
+    // If no node can be asked, listeners are notified while the release starts, so the state must be set before.
     this.#state = { kind: "released", confirmed, reason, loss };
     this.#startRelease(nowMs, (isDeleted) => {
       const isConfirmed = wasHeld && isDeleted;
-      this.#tellRelease(isConfirmed, heldMs);
+      this.#emitRelease(isConfirmed, heldMs);
       resolve(isConfirmed);
     });
     if (!wasLost) this.#forget();
@@ -300,12 +304,12 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     this.#underWay = undefined;
     this.#isExtended = true;
     this.#mayHoldOn |= round.sentTo;
-    this.#conclude(result, ttlMs, startedMs);
+    this.#applyResult(result, ttlMs, startedMs);
     this.#renewal.reschedule(this);
     return result;
   }
 
-  #conclude(result: ExtendResult, ttlMs: number, startedMs: number): void {
+  #applyResult(result: ExtendResult, ttlMs: number, startedMs: number): void {
     if (this.#state.kind !== "held") return;
     const { clock, events } = this.#engine;
     const policy = this.#policy ?? BY_THIRDS;
@@ -332,23 +336,23 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
     else if (result.kind === "failed") policy.onFailed?.(this.#unreachable(result, 1, startedMs));
   }
 
-  #tellRelease(confirmed: boolean, heldMs: number): void {
+  #emitRelease(confirmed: boolean, heldMs: number): void {
     const { events } = this.#engine;
     if (events.isHeard("release")) events.emit("release", { ...this.#facts, confirmed, heldMs });
   }
 
-  /** Forgets the lock, because we no longer hold it, for whatever reason. */
+  /** Removes the lock from the renewal and from the lines of this process, because it is not held any more. */
   #forget(): void {
     this.#renewal.delete(this);
     for (const line of this.#lines) line.free(this);
-    if (this.#atEnd !== undefined) for (const run of this.#atEnd) run();
+    if (this.#endListeners !== undefined) for (const run of this.#endListeners) run();
   }
 
   get longestTtlMs(): number {
     return this.#longestTtlMs;
   }
 
-  /** The nodes that may hold a key of ours, as bits, with those to which an extension under way is yet to be sent. */
+  /** Nodes that may hold a key with the token, as bits. All nodes while an extension is under way. */
   get mayHoldOn(): number {
     return this.#underWay === undefined ? this.#mayHoldOn : this.#engine.everyNode;
   }

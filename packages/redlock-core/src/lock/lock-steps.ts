@@ -13,25 +13,25 @@ import { type ExtendResult, extendRound } from "./extend.ts";
 import { releaseEverywhere } from "./release.ts";
 import type { Session } from "./session.ts";
 
-/** How one node took part in a step. */
+/** A node's part in a step. */
 export type NodeAnswer =
   | {
       readonly kind: "answered";
-      /** The number of resources to which the node applied the step. */
+      /** Number of resources to which the node applied the step. */
       readonly applied: number;
-      /** The milliseconds until the vote of the node counts. */
+      /** Milliseconds until the vote of the node counts. */
       readonly quarantineLeftMs: number;
-      /** Why the key on this node is not a lock (WRONGTYPE). */
+      /** Redis' error if the key on this node is not a lock (WRONGTYPE). */
       readonly wrongType?: string | undefined;
     }
   | { readonly kind: "failed"; readonly error: string }
-  /** The other nodes had decided before the node was asked. */
+  /** The other nodes had decided before this node was asked. */
   | { readonly kind: "not asked" };
 
-/** Called once for each node, including answers after the decision. */
+/** Called once for each node, even for answers after the decision. */
 export type OnAnswer = (node: number, answer: NodeAnswer) => void;
 
-/** A lease that the sibling keeps. */
+/** A lease kept by the sibling. */
 interface KeptLease {
   readonly token: string;
   readonly ttlMs: number;
@@ -78,7 +78,7 @@ export class LockSteps {
     );
   }
 
-  /** Extends the lease once. A lease with the fencing token -1 is not set again on a node that lost its key. */
+  /** Extends the lease once. If `fencingToken` is -1, nodes that have lost the key do not set it again. */
   extend(
     lease: KeptLease & { readonly fencingToken: number; readonly end: LeaseEnd },
     onAnswer: OnAnswer,
@@ -90,8 +90,8 @@ export class LockSteps {
   }
 
   /**
-   * Releases the keys on every node, for as long as `ttlMs` if a node cannot be reached. Resolves with whether a quorum
-   * confirmed that every key held the token until now.
+   * Releases the keys on every node. If a node cannot be reached, the release is repeated for `ttlMs`. Resolves with
+   * true if a quorum confirmed that every key held the token until now.
    */
   release({ token, ttlMs }: KeptLease, onAnswer: OnAnswer): Promise<boolean> {
     const { engine } = this.#session;

@@ -1,14 +1,14 @@
 /**
- * This file has the class `Lock`: a lock that is held.
+ * A lock that is held.
  *
- * `isHeld()`, `remaining()`, `assertHeld()` and `signal` read all clocks when asked. The first check after a blocked
- * event loop or a frozen process therefore notices it.
+ * `isHeld()`, `remaining()`, `assertHeld()` and `signal` read all clocks when called. The first check after a blocked
+ * event loop or a frozen process therefore detects the end of the lease.
  *
  * The holder learns of a loss at the latest when the validity ends, even if no node answers. If the validity ended
- * while the machine was suspended, the holder learns of it within a second of running again.
+ * while the machine was suspended, the holder learns of the loss at most a second after the machine resumes.
  *
- * It is not guaranteed that code which does not check stops in time. Give `fencingToken` to whatever the lock
- * protects, and let that refuse smaller ones.
+ * Code that does not check is not guaranteed to stop in time. Pass `fencingToken` to the store that the lock protects,
+ * and let the store refuse smaller tokens.
  */
 import { type LockLossReason, LockLostError } from "../api/errors.ts";
 import { traces } from "../api/events.ts";
@@ -18,60 +18,66 @@ import type { RenewalPolicy } from "../rules/renewal.ts";
 import type { LeaseEnd } from "../rules/validity.ts";
 
 /**
- * The sibling packages use this symbol to reach what users need not know of a `Redlock` and a `Lock`. It is a
- * registered symbol, so that two copies of this package in one program understand each other.
+ * Symbol by which the sibling packages access the members of a `Redlock` and a `Lock` that users do not need. The
+ * symbol is registered, so that two copies of this package in one program work together.
  */
 export const PROTOCOL: unique symbol = Symbol.for("@x/redlock-core/protocol");
 
 /**
- * A `Lease` is what stands behind a lock, for its handle and for the sibling packages. It is held until a time, renewed
- * or not, lost or released.
+ * The lease behind a lock, for the lock's handle and for the sibling packages. A lease is held until a certain time,
+ * renewed or not, lost or released.
  */
 export interface Lease {
-  /** See `Lock`, as for all members that have the name of one of its. */
+  /** See `Lock` for all members with the same name. */
   readonly token: string;
   readonly fencingToken: number;
   /**
-   * All clocks, read before the request was sent that granted the lease, or last renewed it. Who counts the TTL from
-   * here never believes longer than a node.
+   * All clocks, read before the request that granted or last renewed the lease was sent. A client that counts the TTL
+   * from here never trusts the lease longer than a node does.
    */
   readonly start: Instant;
-  /** When the lock can be trusted no more, by each clock, unless it is extended. It is past for one that is lost. */
+  /**
+   * Time by each clock at which the lock must not be trusted any more unless it is extended. In the past for a lost
+   * lock.
+   */
   readonly validUntil: LeaseEnd;
-  /** How long a lease is asked for when it is renewed. */
+  /** Length of the lease that is requested at the next renewal. */
   readonly ttlMs: number;
   readonly signal: AbortSignal;
   readonly lossReason: LockLossReason | undefined;
-  /** `now` is what the caller has just read; by default the clocks are read. A lease that is over then is lost. */
+  /**
+   * Returns the remaining validity, and marks a lease that is over as lost. `now` is a reading that the caller has just
+   * made; by default the clocks are read.
+   */
   remaining(now?: Instant): number;
   extend(ttl: number | undefined): Promise<void>;
   release(): Promise<boolean>;
   /**
-   * Renews the lease as `policy` says, for work that may go on when it is lost. It is then left to its end, as by
-   * `leave()`. A lease that is lost tells it by its signal.
+   * Renews the lease according to `policy`, for work that may continue after a loss. The lease also counts as left, see
+   * `leave()`. If the lease is lost, its signal aborts.
    */
   keep(policy: RenewalPolicy): void;
   /**
-   * Leaves the lock to its lease, for work that may still go on under it. It is not renewed by itself any more and
-   * not released by `close()`, so the nodes expire it. `release()` still releases it.
+   * Leaves the lock to its lease, for work that may continue under the lock. The lease is neither renewed automatically
+   * nor released by `close()`, so the nodes expire it. `release()` still releases the lock.
    */
   leave(): void;
   /**
-   * Releases the lock by a script, where `RedlockProtocol.embedded` is defined. `perform` sends the script and calls
-   * `settle` of the answer with what `unlockIfUnwanted` returned, or with false if that is not known. Further calls of
-   * `settle` do nothing.
+   * Releases the lock by a script, if `RedlockProtocol.embedded` is defined. `perform` sends the script and calls
+   * `settle` of the answer with the result of `unlockIfUnwanted`, or with false if the result is unknown. Further calls
+   * of `settle` do nothing.
    *
-   * The lock is released as by `release()` in the following cases, and the call always resolves as that does:
+   * In the following cases the lock is released as by `release()`. The call always resolves like `release()`:
    * - `settle` was called with false, or not within `nodeTimeout`.
-   * - A script cannot release the lock: there are several nodes, or an extension may still be on its way.
+   * - A script cannot release the lock: there are several nodes, or an extension may still be under way.
    */
   releaseBy(perform: (answer: { settle(isDeleted: boolean): void }) => void): Promise<boolean>;
-  /** Calls `run` when the lock, which is held now, is lost or released. Returns a function that stops that. */
+  /** Calls `run` when the held lock is lost or released. Returns a function that cancels the call. */
   onEnd(run: () => void): () => void;
   lostError(reason: LockLossReason): LockLostError;
 }
 
-/** Returns what stands behind a lock. */
+/** Returns the lease behind a lock. */
 export function leaseOf(lock: Lock): Lease {
   return (lock as unknown as { readonly [PROTOCOL]: Lease })[PROTOCOL];
 }
@@ -79,15 +85,15 @@ export function leaseOf(lock: Lock): Lease {
 const MIN_REMAINING = number({ min: 0, unit: "ms" });
 
 export class Lock implements AsyncDisposable {
-  /** The names of what is locked, in the order of the call. */
+  /** Names of the locked resources, in the order of the call. */
   readonly resources: readonly string[];
-  /** The random value that the lock's keys hold. It is a secret between this handle and the nodes. */
+  /** Random value of the lock's keys. A secret between this handle and the nodes. */
   readonly token: string;
   /**
-   * The fencing token is strictly greater than that of every earlier grant of each of the resources.
+   * Fencing token, strictly greater than the token of every earlier grant of each of the resources.
    *
-   * Send it with every write that the lock protects. Let the store keep the largest token it has seen, and refuse
-   * smaller ones.
+   * Send the token with every write that the lock protects. Let the store keep the largest token it has seen, and
+   * refuse smaller tokens.
    */
   readonly fencingToken: number;
   readonly #lease: Lease;
@@ -100,7 +106,7 @@ export class Lock implements AsyncDisposable {
     });
   }
 
-  /** Only `Redlock` calls the constructor. */
+  /** Only `Redlock` calls this constructor. */
   constructor(resources: readonly string[], lease: Lease) {
     this.resources = resources;
     this.token = lease.token;
@@ -109,19 +115,19 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends, or when its `Redlock`
-   * is closed. It does not abort when the holder releases the lock.
+   * Aborts with a `LockLostError` when the lock is lost, at the latest when its validity ends, or when its `Redlock` is
+   * closed. Does not abort when the holder releases the lock.
    *
-   * Timers that were due before a freeze run before the abort. After a suspend of the machine, other timers may run
-   * for up to a second before it. Check `isHeld()` before a side effect.
+   * Timers that were due before a freeze run before the abort. After a suspend of the machine, other timers may run for
+   * up to a second before the abort. Check `isHeld()` before a side effect.
    */
   get signal(): AbortSignal {
     return this.#lease.signal;
   }
 
   /**
-   * Returns the milliseconds for which the lock may be trusted, with the drift already taken off. The result is 0 if
-   * the lock is lost or released.
+   * Returns the milliseconds for which the lock may be trusted, with the drift already subtracted. 0 if the lock is
+   * lost or released.
    */
   remaining(): number {
     return this.#lease.remaining();
@@ -132,8 +138,8 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Throws `LockLostError` unless the lock is held for at least `minRemaining` ms more (default 0). Call it right
-   * before a side effect.
+   * Throws `LockLostError` unless the lock is held for at least `minRemaining` more ms (default 0). Call this method
+   * right before a side effect.
    *
    * The error's `reason` is `too-short` if the lock is held, but for less time.
    */
@@ -146,11 +152,11 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Prolongs the lease of this same handle to `ttl` ms from now, and never shortens it. `ttl` is at most `maxTtl`. By
-   * default it is as long as the last lease that was granted.
+   * Extends the lease of this handle to `ttl` ms from now, and never shortens it. `ttl` is at most `maxTtl`. Default:
+   * the length of the last lease that was granted.
    *
-   * The call rejects with `LockLostError` if the lock is lost. It rejects with `QuorumUnreachableError` if too few
-   * nodes answered but the old validity still runs.
+   * Rejects with `LockLostError` if the lock is lost, and with `QuorumUnreachableError` if too few nodes answered while
+   * the old validity continues.
    */
   extend(ttl?: number): Promise<void> {
     const lease = this.#lease;
@@ -158,9 +164,9 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Releases the lock on all nodes and hands it to the next waiter. The call is idempotent and never rejects.
+   * Releases the lock on all nodes and hands it over to the next waiter. Idempotent; never rejects.
    *
-   * It resolves true if a quorum confirms that the lock was ours until now. It resolves false otherwise: the lock had
+   * Resolves with true if a quorum confirms that the lock was held until now. Resolves with false if the lock had
    * expired, or too few nodes answered.
    */
   release(): Promise<boolean> {

@@ -13,15 +13,15 @@ import { countOf } from "../rules/quorum.ts";
 export interface ReleaseRequest {
   readonly target: Target;
   readonly token: string;
-  /** The longest lease that was requested. A key may live this long from now. Default: `ttlMs`. */
+  /** Longest lease that was requested. A key may live this long from now. Default: `ttlMs`. */
   readonly longestTtlMs?: number;
   readonly ttlMs: number;
-  /** The nodes that may hold a key with the token, as bits; the others are not asked. */
+  /** Nodes that may hold a key with the token, as bits. The other nodes are not asked. */
   readonly mayHoldOn: number;
   readonly observe?: Observer | undefined;
 }
 
-/** Resolves true as soon as a quorum of nodes confirms that every key held the token until now, else false. */
+/** Resolves with true as soon as a quorum confirms that every key held the token until now, otherwise with false. */
 export function releaseEverywhere(engine: Engine, request: ReleaseRequest): Promise<boolean> {
   return new Promise((resolve) => startRelease(engine, request, engine.clock.monotonicMs(), resolve));
 }

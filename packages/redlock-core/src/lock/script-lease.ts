@@ -1,4 +1,7 @@
-/** A lease that a sibling's script granted is renewed and released by scripts, and otherwise like any other. */
+/**
+ * A lease that a sibling's script granted. Scripts renew and release it; in all other respects it is like any other
+ * lease.
+ */
 
 import { readClock } from "../kit/clock.ts";
 import type { InFlight } from "../kit/in-flight.ts";
@@ -11,19 +14,19 @@ import { outcome, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
 import { countExtension, type ExtendResult, type ExtendRound } from "./extend.ts";
 
-/** What a sibling's lease is renewed and released by, on each node. */
+/** Scripts that renew and release a sibling's lease on each node. */
 export interface LeaseScripts {
   /**
-   * Replies 1 if the lease now lasts for `ttlMs` from now or longer, and 0 if it is not ours. One of several nodes
-   * replies 3 if it had lost the lease and has it again, and {2, ms} if it is in quarantine. Neither counts: another
-   * caller may have had this node's vote meanwhile.
+   * Replies 1 if the lease now lasts for at least `ttlMs` from now, and 0 if the caller does not hold it.
+   * With several nodes, the reply is 3 if the node had lost the lease and stores it again, and {2, ms} in quarantine.
+   * Neither reply counts, because another caller may have had this node's vote in the meantime.
    */
   extend(ttlMs: number): ScriptCall;
-  /** Replies 1 if the lease was ours until now, else 0. It may come twice. */
+  /** Replies 1 if the caller held the lease until now, otherwise 0. May be sent twice. */
   release(): ScriptCall;
 }
 
-/** The pause before a release is sent again that was not answered. */
+/** Pause before an unanswered release is sent again. */
 const REDELIVERY_MS = 250;
 
 export function extendByScript(
@@ -47,7 +50,7 @@ export function extendByScript(
   return { result, sentTo: engine.everyNode };
 }
 
-/** Takes back what calls have asked the nodes for. `close()` waits for the first answers. */
+/** Sends requests that take back leases of earlier requests. `close()` waits for the first answers. */
 export class TakenBack {
   readonly #engine: Engine;
   readonly #calls: InFlight;
@@ -59,14 +62,17 @@ export class TakenBack {
     this.#nodes = engine.batchers.map((batcher) => new NodeDebts(engine, batcher, closed));
   }
 
-  /** Sends every node the request, and returns the first answers; without one, it is sent again until `untilMs`. */
+  /**
+   * Sends the request to every node and returns the first answers. Without an answer, the request is repeated until
+   * `untilMs`.
+   */
   send(call: ScriptCall, untilMs: number): readonly Promise<NodeReply>[] {
     const answers = this.#nodes.map((node) => node.send({ call, untilMs }));
     for (const answer of answers) this.#calls.follow(answer);
     return answers;
   }
 
-  /** Releases a lease. Calls `onEnd` as soon as a quorum has confirmed it, or cannot. */
+  /** Releases a lease. Calls `onEnd` as soon as a quorum has confirmed the release, or cannot do so any more. */
   release(call: ScriptCall, untilMs: number, onEnd: (isConfirmed: boolean) => void): void {
     const tally = { yes: 0, no: 0 };
     let isEnded = false;
@@ -84,13 +90,13 @@ export class TakenBack {
 
 interface Owed {
   readonly call: ScriptCall;
-  /** When, by the monotonic clock, what is to be taken back is over on the node. */
+  /** Time of the monotonic clock after which nothing is left to take back on the node. */
   readonly untilMs: number;
 }
 
 /**
- * What one node still owes an answer: a bounded number, because what it would free expires by itself. All share one
- * loop, so an outage costs one request per `REDELIVERY_MS`.
+ * Requests to which one node still owes an answer. The number is limited, because everything that these requests would
+ * free also expires. All requests share one loop, so an outage costs one request per `REDELIVERY_MS`.
  */
 class NodeDebts {
   readonly #engine: Engine;
@@ -105,7 +111,7 @@ class NodeDebts {
     this.#closed = closed;
   }
 
-  /** Resolves with what became of the first request; without an answer, it is sent again. */
+  /** Resolves with the outcome of the first request. Without an answer, the request is repeated. */
   async send(owed: Owed): Promise<NodeReply> {
     const reply = await this.#ask(owed);
     if (reply.ok) return reply;

@@ -1,14 +1,14 @@
 /**
- * A section is one call of `using`, or one run of a job under the lock of its key (`RedlockProtocol.inside`). The code
- * that its routine calls, however deep, knows of it by its asynchronous context.
+ * A section is one call of `using`, or one run of a job under the lock of its key (`RedlockProtocol.inside`). Code
+ * called by its routine, at any depth, finds the section through the asynchronous context.
  *
- * A call inside a section for a resource that the section holds would wait for its own caller. It joins the lock
+ * Inside a section, a call for a resource of the section would wait for its own caller. Such a call joins the lock
  * instead, or is refused. The following holds for calls that join:
- * - Those that run side by side in one section take turns, as if each had a lock of its own.
- * - The lock is kept until the last of them has ended, also if the routine that made them did not wait for it.
- * - A call that is made when the routine has ended does not join, although it has its context.
+ * - Concurrent joined calls of a section take turns, as if each had a lock of its own.
+ * - The lock is kept until the last joined call has ended, even if the routine that made the call did not wait for it.
+ * - A call that is made after the routine has ended does not join, although it still has the context.
  *
- * A routine and the joined calls that it does not wait for do not exclude each other.
+ * A routine and joined calls that the routine does not wait for do not exclude each other.
  */
 
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
@@ -22,37 +22,37 @@ import { Lock, leaseOf } from "./lock.ts";
 import type { Session } from "./session.ts";
 
 interface SectionParts {
-  /** The same for all calls of one `Redlock`. */
+  /** Shared by all calls of one `Redlock`. */
   readonly session: Session;
-  /** The lock that the nodes have granted. */
+  /** Lock granted by the nodes. */
   readonly granted: Lock;
-  /** The call around this one. */
+  /** The surrounding call. */
   readonly outer: OuterCall | undefined;
-  /** What a joined call has in place of the granted lock: its handle, and its turn. */
+  /** Handle and turn of a joined call, used instead of the granted lock. */
   readonly joined?: { readonly lock: Lock; readonly turn: LocalWaiter };
-  /** What is said of the lock if it is somebody else's to release. */
+  /** Facts about a lock that a sibling releases. */
   readonly lent?: Lent;
 }
 
-/** What a sibling says of a lock under which it runs code. */
+/** Facts of a sibling about a lock under which it runs code. */
 export interface Lent {
-  /** What holds the lock, in the message of a `ReentrancyError`. */
+  /** Holder of the lock, as shown in the message of a `ReentrancyError`. */
   readonly holder: string;
-  /** Whether a call in the section joins, though neither it nor its `Redlock` says so. */
+  /** Whether a call in the section joins even if neither the call nor its `Redlock` is set to join. */
   readonly joins: boolean;
-  /** The fencing token of this section: one lock may be passed on from one to the next. */
+  /** Fencing token of this section. A lock may be passed on from one section to the next. */
   readonly fencingToken: number;
 }
 
 export class Section implements OuterCall {
-  /** The lock that the routine gets. */
+  /** Lock that is passed to the routine. */
   readonly lock: Lock;
   readonly #session: Session;
   readonly #granted: Lock;
   readonly #turn: LocalWaiter | undefined;
   readonly #lent: Lent | undefined;
   outer: OuterCall | undefined;
-  /** The calls that joined this section, in the order of their turns. */
+  /** Calls that have joined this section, in the order of their turns. */
   #calls: LocalLine | undefined;
   isOver = false;
 
@@ -66,8 +66,8 @@ export class Section implements OuterCall {
   }
 
   /**
-   * Returns the section whose lock a call for `resources` would wait for: the innermost one, from `inner` on. A lock
-   * that is lost or released is in nobody's way.
+   * Returns the section whose lock a call for `resources` would wait for: the innermost such section, from `inner` on.
+   * A lock that is lost or released does not count.
    */
   static inTheWay(inner: OuterCall | undefined, session: Session, resources: readonly string[]): Section | undefined {
     for (let call = inner; call !== undefined; call = nextOuter(call)) {
@@ -76,7 +76,7 @@ export class Section implements OuterCall {
     return undefined;
   }
 
-  /** Calls `routine` in the section, and ends the section. It settles as the routine does. */
+  /** Calls `routine` in the section and ends the section. Settles like the routine. */
   async during<Result>(routine: (lock: Lock) => Result | PromiseLike<Result>): Promise<Result> {
     try {
       return await runInside(this, routine, this.lock);
@@ -85,13 +85,10 @@ export class Section implements OuterCall {
     }
   }
 
-  /**
-   * Ends the section when the last joined call has ended, and releases the lock, unless that is lent. It never
-   * rejects.
-   */
+  /** Ends the section after the last joined call, and releases the lock unless it is lent. Never rejects. */
   #end(): Promise<unknown> {
     this.isOver = true;
-    // The usual section has neither, and is spared the promises.
+    // The usual section has neither calls nor a turn, and saves the promises.
     return this.#calls === undefined && this.#turn === undefined ? this.#release() : this.#endInTurn();
   }
 
@@ -114,10 +111,10 @@ export class Section implements OuterCall {
   }
 
   /**
-   * Makes a call a part of this section, when it is its turn.
+   * Lets a call join this section when it has its turn.
    *
-   * The lease is extended to a longer `ttl` that the call asks for, and never shortened. The lock that is there has
-   * its own `maxHold`.
+   * The lease is extended if the call requests a longer `ttl`, and never shortened. The `maxHold` of the existing lock
+   * continues to apply.
    */
   async join(
     resources: readonly string[],

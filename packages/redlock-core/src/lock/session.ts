@@ -1,6 +1,6 @@
 /**
- * A session is what the calls of a `Redlock` share, those of users and those of siblings. It lasts from the constructor
- * to the end of `close()`.
+ * A session is shared by all calls of a `Redlock`, of users and of siblings. It lasts from the constructor to the end
+ * of `close()`.
  */
 import { RedlockClosedError } from "../api/errors.ts";
 import { InFlight } from "../kit/in-flight.ts";
@@ -16,9 +16,9 @@ export class Session {
   readonly hints: Hints;
   readonly lines: LocalLines = new LocalLines();
   readonly renewal: Renewal<HeldLease>;
-  /** The calls that `close()` waits for. */
+  /** Calls that `close()` waits for. */
   readonly calls: InFlight = new InFlight();
-  /** A signal that aborts when `close()` is called. */
+  /** Signal that aborts when `close()` is called. */
   readonly closed: AbortSignal;
   readonly #closing: AbortController = new AbortController();
   readonly #stopListening: readonly (() => void)[];
@@ -40,7 +40,7 @@ export class Session {
     );
   }
 
-  /** Throws `RedlockClosedError` once the `Redlock` is closed, and the reason of a signal that has aborted. */
+  /** Throws `RedlockClosedError` once the `Redlock` is closed, or the reason of an aborted signal. */
   assertOpen(resources: readonly string[], signal?: AbortSignal): void {
     if (this.closed.aborted) throw new RedlockClosedError(resources);
     signal?.throwIfAborted();
@@ -49,7 +49,7 @@ export class Session {
   /** See `Redlock.close`. */
   close(): Promise<void> {
     if (this.#end !== undefined) return this.#end;
-    // Whoever is told of it may close it again, before the first wait.
+    // A listener may call `close()` again before the first wait, so the promise must exist.
     const end = deferred<void>();
     this.#end = end.promise;
     this.#close().then(end.resolve, end.reject);
@@ -70,8 +70,8 @@ export class Session {
   }
 
   /**
-   * Waits until the last requests are answered, or `nodeTimeout` is over. These requests take keys and waiters back,
-   * so closing the connections must not overtake them.
+   * Waits until the last requests are answered, at most for `nodeTimeout`. These requests take back keys and places in
+   * lines, so the connections must not be closed before.
    */
   async #untilAnswered(): Promise<void> {
     const { batchers, clock, options } = this.engine;
@@ -79,7 +79,7 @@ export class Session {
     await new Promise<void>((resolve) => {
       const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
       void answered()
-        // An answer that nobody waits for any more may lead to a release, which is sent at the end of the turn.
+        // A late answer may lead to a release, which is sent at the end of the turn.
         .then(() => new Promise<void>((turnEnded) => clock.defer(turnEnded)))
         .then(answered)
         .then(() => {

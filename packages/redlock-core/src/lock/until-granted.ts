@@ -1,10 +1,10 @@
 /**
  * The loop of every acquisition: attempt, correct immediately, wait for a turn or a pause, attempt again.
  *
- * The loop guarantees the following:
- * - A call ends by a grant, its timeout, its signal, or the closing of the `Redlock`, whichever comes first.
- * - A caller that cancels gets its reason immediately. A grant that arrives later is dropped.
- * - A call with a timeout of 0 makes one attempt. Corrections are made even if the time is over.
+ * Guarantees:
+ * - A call ends with a grant, its timeout, its signal, or the closing of the `Redlock`, whichever comes first.
+ * - A caller that cancels is rejected with its reason immediately. A grant that arrives later is dropped.
+ * - A call with a timeout of 0 makes one attempt. Corrections are made even after the timeout.
  *
  * The loop reads no votes. An `Acquirer` knows what is acquired and how its caller waits.
  */
@@ -14,7 +14,7 @@ import { type Clock, type Instant, readClock } from "../kit/clock.ts";
 import { type Deferred, deferred, onAbort } from "../kit/signals.ts";
 import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
 
-/** Corrections of the ballot, and of a flushed script cache, are bounded by this number. */
+/** Maximum number of corrections in a row, after a refused ballot or a flushed script cache. */
 export const MAX_CORRECTIONS = 5;
 
 export type Attempted<Granted, Refused> =
@@ -23,13 +23,13 @@ export type Attempted<Granted, Refused> =
   /** The attempt could not be made. The call ends with `error`. */
   | { readonly kind: "failed"; readonly error: unknown };
 
-/** What one call does at each step of the loop. */
+/** The steps of one call, called by the loop. */
 export interface Acquirer<Granted, Refused extends { readonly kind: "refused" }, Held> {
   /** Waits for its turn in this process. Undefined if the attempt can be made immediately. */
   untilReady(deadline: CallDeadline): Promise<void> | undefined;
   /** Makes one attempt, and calls `onResult` once. The caller has `leftMs` left; Infinity if the attempt is free. */
   attempt(now: Instant, leftMs: number, onResult: (result: Attempted<Granted, Refused>) => void): void;
-  /** Returns what the call resolves with. */
+  /** Returns the result of the call for a grant. */
   hold(grant: Granted): Held | Promise<Held>;
   /** Called with a grant that arrived after the caller had cancelled. */
   drop(grant: Granted): void;
@@ -53,7 +53,7 @@ export interface AcquireCall {
   /** 0 for one attempt, Infinity for no limit. */
   readonly timeoutMs: number;
   readonly signal?: AbortSignal | undefined;
-  /** The signal that aborts when the `Redlock` is closed. */
+  /** Signal that aborts when the `Redlock` is closed. */
   readonly closed: AbortSignal;
 }
 
@@ -68,8 +68,8 @@ export function untilGranted<Granted, Refused extends { readonly kind: "refused"
 }
 
 /**
- * Gives an error of the loop the stack of the call that waits for it. A reply or a timer made the error, so its own
- * stack names no caller. Only a call that fails pays for its stack.
+ * Replaces the stack of an error with the stack of the call that waits. The error was created in the callback of a
+ * reply or timer, so its own stack does not contain the caller. Only failing calls pay for a stack.
  */
 export function atCaller(error: unknown, signal: AbortSignal | undefined): unknown {
   if (error instanceof RedlockError && error !== signal?.reason) Error.captureStackTrace(error);
@@ -106,7 +106,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
   #attempt(): void {
     const now = readClock(this.#call.clock);
     const end = this.#deadline.reasonAt(now.monotonicMs);
-    if (end !== undefined && !(end === "timeout" && this.#isFree)) {
+    if (end !== undefined && !(end === "timeout" && this.#canExceedTimeout)) {
       this.#failBy(end);
       return;
     }
@@ -117,8 +117,8 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
     this.#acquirer.attempt(now, leftMs, this.#onResult);
   }
 
-  /** Whether the next attempt is made even if the time is over: the one attempt of a timeout of 0, or a correction. */
-  get #isFree(): boolean {
+  /** Whether the next attempt is made even after the timeout: the only attempt of a timeout of 0, or a correction. */
+  get #canExceedTimeout(): boolean {
     return this.#corrections > 0 || (this.#attempts === 0 && this.#call.timeoutMs === 0);
   }
 
@@ -180,7 +180,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
     this.#run(next);
   }
 
-  /** Runs a step. A step that throws (no randomness, a clock that shows no time) ends the call. */
+  /** Runs a step. A step that throws (no randomness, an invalid clock) ends the call. */
   #run(step: () => void): void {
     try {
       step();
