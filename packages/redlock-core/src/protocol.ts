@@ -1,6 +1,6 @@
 /**
- * This entry has what the sibling packages use of locks. It is documented, but outside the promises of a version
- * number, because it changes with them.
+ * Members for the sibling packages that need locks. This entry is documented, but semantic versioning does not cover
+ * it, because it changes together with the siblings.
  */
 
 import { type Check, shaped } from "./kit/schema/check.ts";
@@ -54,7 +54,7 @@ export { CallDeadline, type CallEnd } from "./waiting/call-deadline.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";
 export type { PlaceInLine } from "./waiting/place-in-line.ts";
 
-/** Returns what a `Redlock`, or a `Lock`, does for the sibling packages. */
+/** Returns the members of a `Redlock` or a `Lock` for the sibling packages. */
 export function protocolOf(redlock: Redlock): RedlockProtocol;
 export function protocolOf(lock: Lock): Lease;
 export function protocolOf(spoken: object): unknown {
@@ -62,8 +62,8 @@ export function protocolOf(spoken: object): unknown {
 }
 
 /**
- * Checks that a value is a `Redlock` as siblings need one. It is known by what is used of it, because there may be
- * two copies of this package in one program.
+ * Checks that a value is a `Redlock` that siblings can use. The check looks at the members, because a program may
+ * contain two copies of this package.
  */
 export const redlock: Check<Redlock> = shaped<Redlock>("a Redlock (of @x/redlock-core)", (given) => {
   const { maxTtl } = (given["options"] ?? {}) as { readonly maxTtl?: unknown };

@@ -1,7 +1,6 @@
 /**
- * `RedlockProtocol` is what the sibling packages may do with a `Redlock`, and users need not know. It offers
- * decisions by majority beside a lock, the lock's line, and its end by a script. It is outside the promises of a
- * version number.
+ * `RedlockProtocol` offers members of a `Redlock` that the sibling packages need and users do not: decisions by
+ * majority next to a lock, the lock's line, and the end of a lock by a script. Semantic versioning does not cover it.
  */
 
 import { RedlockClosedError } from "../api/errors.ts";
@@ -55,18 +54,20 @@ const SLOT = integer({ min: 0, max: SLOT_COUNT - 1, unit: "" });
 const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
-/** What a sibling's script granted, on the one node or on a quorum. */
+/** A grant by a sibling's script, on the only node or on a quorum. */
 export interface ScriptGrant extends EmbeddedGrant {
   readonly ttlMs: number;
 }
 
-/** What a script has to know of the nodes on which it keeps leases of its own. */
+/** Facts for a script that keeps leases of its own on the nodes. */
 export interface NodeFacts {
-  /** Whether PUBLISH inside a script counts every subscriber. */
+  /** Whether PUBLISH inside a script counts all subscribers. */
   readonly countsReceivers: boolean;
-  /** How long the node grants nothing after it may have forgotten leases; 0 if it is trusted to forget nothing. */
+  /**
+   * How long the node grants nothing after it may have forgotten leases. 0 if the node is trusted to forget nothing.
+   */
   readonly quarantineMs: number;
-  /** The hash in which `run_id` and `since` tell whose data it is (see quarantine.lua.ts). */
+  /** Hash whose `run_id` and `since` identify the owner of the data (see quarantine.lua.ts). */
   readonly hash: string;
 }
 
@@ -79,29 +80,29 @@ export class RedlockProtocol {
     this.#takenBack = new TakenBack(session.engine, session.calls, session.closed);
   }
 
-  /** The nodes, in the order in which the `Redlock` was given their clients. */
+  /** The nodes, in the order of the clients passed to the `Redlock`. */
   get nodes(): readonly LockNode[] {
     return this.#session.engine.nodes;
   }
 
-  /** The clock of the `Redlock`, from which siblings take their time. */
+  /** Clock of the `Redlock`, also used by siblings. */
   get clock(): Clock {
     return this.#session.engine.clock;
   }
 
-  /** The randomness of the `Redlock`, from which siblings take theirs. */
+  /** Randomness of the `Redlock`, also used by siblings. */
   get random(): Random {
     return this.#session.engine.random;
   }
 
-  /** A signal that aborts when `close()` is called. */
+  /** Signal that aborts when `close()` is called. */
   get closed(): AbortSignal {
     return this.#session.closed;
   }
 
   /**
-   * Lets scripts on the very node that the locks are on take and release locks in their own atomic steps. It is
-   * undefined where a lock needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
+   * Lets scripts on the node of the locks acquire and release locks in their own atomic steps. Undefined if a lock
+   * needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
    */
   get embedded(): EmbeddedLocks | undefined {
     const { engine, renewal } = this.#session;
@@ -109,14 +110,14 @@ export class RedlockProtocol {
     const options = { autoExtend: true, maxHold: engine.options.maxHold };
     return new EmbeddedLocks(engine, (grant) => {
       this.#session.assertOpen(grant.target.resources);
-      // Their waiters wait at the node, where the next script sees them, and in no local line.
+      // Waiters for these locks wait on the node, where the next script finds them, and not in a local line.
       return new HeldLease(engine, grant, { options, lines: [], renewal }).lock;
     });
   }
 
   /**
-   * Acquires a lock as `Redlock.acquire` does, with a note. Each node stores this text in the very step in which it
-   * grants the lock, in the side key `note`, for the first lease. scripts/acquire.lua.ts says how to read it.
+   * Acquires a lock like `Redlock.acquire`, with a note. Each node stores this text in the step in which it grants the
+   * lock, in the side key `note`, for the duration of the first lease. scripts/acquire.lua.ts describes how to read it.
    */
   async acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
     const resolved = resolvePlacedOptions(options, this.#session.engine.options);
@@ -126,21 +127,21 @@ export class RedlockProtocol {
     });
   }
 
-  /** Acquires a lock as `Redlock.acquire` does, from the place in line that `options` have. */
+  /** Acquires a lock like `Redlock.acquire`, from the place in line given in `options`. */
   async acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
     const resolved = resolvePlacedOptions(options, this.#session.engine.options);
     return await acquire(this.#session, resolveResources(resources), resolved);
   }
 
-  /** Makes one attempt as `Redlock.tryAcquire` does, from the place in line that `options` have. */
+  /** Makes one attempt like `Redlock.tryAcquire`, from the place in line given in `options`. */
   async tryAcquireAt(resources: readonly string[], options: Omit<PlacedOptions, "timeout">): Promise<Lock | null> {
     const resolved = resolvePlacedTry(options, this.#session.engine.options);
     return await tryAcquire(this.#session, resolveResources(resources), resolved);
   }
 
   /**
-   * Calls `routine` under a lock that the caller has and goes on to have. `using` in there knows of that lock, and
-   * joins it or is refused. The call settles as the routine does, when the last call that joined has ended.
+   * Calls `routine` under a lock that the caller continues to hold. `using` inside the routine finds this lock, and
+   * joins it or is refused. The call settles like the routine, after the last joined call has ended.
    */
   async inside<Result>(granted: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
     const section = new Section({ session: this.#session, granted, outer: outerCall(), lent });
@@ -152,12 +153,12 @@ export class RedlockProtocol {
     return new LockSteps(this.#session, resolveResources(resources, true));
   }
 
-  /** The events of the `Redlock`, for what siblings grant on its node. */
+  /** Events of the `Redlock`, for grants by siblings on its node. */
   get events(): Emitter<RedlockEvents> {
     return this.#session.engine.events;
   }
 
-  /** Returns a fresh random value for a lease. */
+  /** Returns a new random value for a lease. */
   newToken(): string {
     return this.#session.engine.newToken();
   }
@@ -168,7 +169,7 @@ export class RedlockProtocol {
   }
 
   /**
-   * Calls `work` as a call of the `Redlock`: it is refused when that is closed, and `close()` waits for its end.
+   * Calls `work` as a call of the `Redlock`: it is refused if the `Redlock` is closed, and `close()` waits for its end.
    */
   async call<Result>(resource: string, signal: AbortSignal | undefined, work: () => Promise<Result>): Promise<Result> {
     const { calls } = this.#session;
@@ -182,10 +183,10 @@ export class RedlockProtocol {
   }
 
   /**
-   * Sends every node the request that takes back what a call has asked for. It is sent even while the `Redlock` is
-   * being closed, and `close()` waits for the answers, for `nodeTimeout` at most. Without an answer, it is sent again
-   * for `leaseMs`, as long as the `Redlock` is open. So it may come twice. Of more than 10,000 such requests for a
-   * node, the oldest are dropped.
+   * Sends every node a request that takes back a lease of an earlier request. The request is sent even while the
+   * `Redlock` is being closed, and `close()` waits for the answers, at most for `nodeTimeout`. Without an answer, the
+   * request is repeated for `leaseMs` as long as the `Redlock` is open, so it may arrive twice. At most 10,000 such
+   * requests are kept per node; the oldest are dropped.
    */
   async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
     const untilMs = this.#session.engine.clock.monotonicMs() + leaseMs;
@@ -193,8 +194,8 @@ export class RedlockProtocol {
   }
 
   /**
-   * Makes a lock of what a sibling's script granted, on the one node or on a quorum. It is renewed, lost and released
-   * as any other, but by `scripts`.
+   * Creates a lock for a grant by a sibling's script, on the only node or on a quorum. The lock is renewed, lost and
+   * released like any other lock, but by `scripts`.
    */
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
     const { engine, renewal } = this.#session;
@@ -203,15 +204,15 @@ export class RedlockProtocol {
   }
 
   /**
-   * Stands in the line for a lock without acquiring it, and resolves when it is this caller's turn. The lock is then
-   * reserved for its `place` for about a second, for `acquireAt(resources, { place })` in this or any other process.
+   * Waits in the line for a lock without acquiring it, and resolves when the caller has its turn. The lock is then
+   * reserved for the caller's `place` for about a second, for `acquireAt(resources, { place })` in this or any other
+   * process.
    *
-   * It also resolves when the holder's lease must have ended. Where nodes cannot tell when that is, it resolves after
-   * 100 ms if another library has the lock. It resolves after a second if a key has no expiry or too few nodes
-   * answer. Ask again with the same `place` to keep it.
+   * Also resolves when the holder's lease must have ended. If the nodes do not know this time, the call resolves after
+   * 100 ms if another library holds the lock, and after a second if a key has no expiry or too few nodes answer. Call
+   * again with the same `place` to keep the place.
    *
-   * It rejects with `signal.reason` when the caller cancels, and with `RedlockClosedError` when the `Redlock` is
-   * closed.
+   * Rejects with `signal.reason` if the caller cancels, and with `RedlockClosedError` if the `Redlock` is closed.
    */
   async waitForTurn(resource: string, options: Pick<PlacedOptions, "place" | "signal"> = {}): Promise<void> {
     const { engine, hints, closed, calls } = this.#session;
@@ -232,34 +233,34 @@ export class RedlockProtocol {
   }
 
   /**
-   * Returns the place in line of a caller that asked when this process's wall clock showed `wallMs`. It counts by the
-   * clocks of the nodes, as far as refusals have told how far this clock is off.
+   * Returns the place in line for a request that was made when this process's wall clock showed `wallMs`. The place is
+   * a time of the nodes' clocks, as far as refusals have shown the difference to this clock.
    */
   placeAt(wallMs: number): number {
     return this.#session.engine.fencingClock.place(WALL_MS.of("wallMs", wallMs));
   }
 
   /**
-   * Returns a fencing token to propose to several nodes, for grants that they count under `key`. It is above every
-   * token that this process has proposed, or has learned of for this key.
+   * Returns a fencing token to propose to several nodes, for grants that they count under `key`. The token is above
+   * every token that this process has proposed, or has seen for this key.
    */
   ballot(key: string, wallMs: number): number {
     return this.#session.engine.fencingClock.ballot([key], wallMs);
   }
 
-  /** Learns from the refusals of several nodes what makes the next ballot and `placeAt` better. */
+  /** Learns from the refusals of several nodes, to improve the next ballot and `placeAt`. */
   learn(key: string, refused: RefusalFacts): void {
     this.#session.engine.learn([key], refused);
   }
 
-  /** Throws the `TypeError` or `RangeError` that a lock on `resource` would be refused with. */
+  /** Throws the `TypeError` or `RangeError` with which a lock on `resource` would be refused. */
   checkResource(resource: string): void {
     this.#session.engine.targetOf([resolveResource(resource)]);
   }
 
   /**
    * Returns the lock's own key on each node.
-   * @throws RangeError if no lock may have this key.
+   * @throws RangeError if the key may not belong to a lock.
    */
   lockKey(resource: string): string {
     const key = lockKeyOf(this.#session.engine.keyPrefix, resolveResource(resource));
@@ -268,31 +269,34 @@ export class RedlockProtocol {
   }
 
   /**
-   * Returns a key beside the lock's, in the same hash slot, for data that belongs to the lock. The key ends with one of
-   * the `SIDE_KEY_NAMES`, which no lock's key does.
+   * Returns a side key of the lock, in the same hash slot, for data that belongs to the lock. The key ends with one of
+   * the `SIDE_KEY_NAMES`, which the key of a lock never does.
    */
   sideKey(resource: string, name: string): string {
     return sideKeyOf(this.lockKey(resource), SIDE_KEY_NAME.of("name", name));
   }
 
-  /** Returns the name of a channel for messages about the lock. A channel and a key do not share a name. */
+  /** Returns the name of a channel for messages about the lock. A channel and a key never collide. */
   channel(resource: string, name: string): string {
     return sideKeyOf(this.lockKey(resource), CHANNEL.of("name", name));
   }
 
-  /** Whether the one node is a Redis Cluster. A script then runs on the master that has its keys, or on any. */
+  /**
+   * Whether the only node is a Redis Cluster. A script then runs on the master of its keys, or on any master if it has
+   * none.
+   */
   get isCluster(): boolean {
     return this.#session.engine.isCluster;
   }
 
-  /** Returns a key in a slot of a Cluster, for a script that is to run on the master of that slot. */
+  /** Returns a key in a slot of a Cluster, for a script that must run on the master of this slot. */
   keyInSlot(slot: number): string {
     return nodeKeysOf(SLOT.of("slot", slot)).hash;
   }
 
   /**
-   * Returns the names of clients, by the 12 digits that stand behind the mark of their tokens. A client without the
-   * option `name` has none.
+   * Returns the names of clients by client ID: the 12 digits after the mark in their tokens. A client without the
+   * option `name` is left out.
    */
   async namesOf(clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const digits = texts.of("clients", clients);
@@ -301,7 +305,7 @@ export class RedlockProtocol {
   }
 
   /**
-   * Runs a script on every node in parallel, for majority decisions beside the lock, fenced by its token. Resolves
+   * Runs a script on every node in parallel, for majority decisions next to the lock, fenced by its token. Resolves
    * when all nodes have answered or their time is over. A node's failure is data in its reply.
    */
   async run(script: NodeScript, request: ScriptInput, options: ScriptOptions = {}): Promise<readonly NodeReply[]> {
@@ -312,10 +316,10 @@ export class RedlockProtocol {
   }
 
   /**
-   * Calls `listener` for each message on `channel`, on each node that has channels. Resolves with a function that
-   * stops it, when a quorum of nodes has confirmed, or after `nodeTimeout`.
+   * Calls `listener` for each message on `channel`, on each node that supports channels. Resolves with a function that
+   * ends the subscription, when a quorum of nodes has confirmed, or after `nodeTimeout`.
    *
-   * A node that refuses is asked again. Messages may be lost, and come once per node, so use them as hints. A
+   * A node that refuses is asked again. Messages may be lost, and arrive once per node, so use them as hints only. A
    * listener that throws breaks nothing.
    */
   async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {

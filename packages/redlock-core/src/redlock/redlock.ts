@@ -1,15 +1,14 @@
 /**
- * This file has the class `Redlock`: locks on one or several independent Redis nodes.
+ * Locks on one or several independent Redis nodes.
  *
- * It guarantees the following, while clocks advance at nearly the same rate (`driftFactor`) and no node forgets a
- * lock unnoticed:
+ * Guarantees, while clocks advance at nearly the same rate (`driftFactor`) and no node forgets a lock unnoticed:
  * - A resource has at most one holder at a time.
  * - Fencing tokens increase from grant to grant.
  * - No call outlives its deadline because a node hangs.
  * - A holder learns of a loss at the latest when its validity ends.
  *
- * It does not guarantee that code which outlives its lease stops by itself. No lease can stop a paused process; a
- * store that refuses old fencing tokens can.
+ * Not guaranteed: that code stops when its lease ends. No lease can stop a paused process; a store that refuses old
+ * fencing tokens can refuse its writes.
  */
 
 import { type RedlockEventName, type RedlockEvents, traces } from "../api/events.ts";
@@ -46,16 +45,16 @@ const ROUTINE = callback();
 export class Redlock implements AsyncDisposable {
   readonly #engine: Engine;
   readonly #session: Session;
-  /** The options of calls that give none. */
-  readonly #usual: { readonly acquire: ResolvedAcquireOptions; readonly using: ResolvedUsingOptions };
+  /** Options of calls without options. */
+  readonly #defaultOptions: { readonly acquire: ResolvedAcquireOptions; readonly using: ResolvedUsingOptions };
 
   /**
-   * Connects to `nodes`: independent masters, one single node, or one Cluster. Use an odd number of masters, and the
-   * same ones in every client.
+   * Connects to `nodes`: independent masters, a single node, or a Cluster. Use an odd number of masters, and the same
+   * masters in every client.
    *
-   * Each node is an ioredis or node-redis client, a `redis://` URL, ioredis options, or a `LockNode`. The connection
-   * of a client is duplicated; the client itself is neither used nor closed.
-   * @throws TypeError or RangeError for bad options.
+   * Each node is an ioredis or node-redis client, a `redis://` URL, ioredis options, or a `LockNode`. The connection of
+   * a client is duplicated; the client itself is neither used nor closed.
+   * @throws TypeError or RangeError for invalid options.
    */
   constructor(nodes: NodeSource | readonly NodeSource[], options: RedlockOptions = {}) {
     const sources = sourcesOf(nodes);
@@ -73,7 +72,7 @@ export class Redlock implements AsyncDisposable {
       throw new RangeError("nodes must have the same keyPrefix");
     }
     this.#engine = new Engine(connected, resolved, clock, random);
-    this.#usual = {
+    this.#defaultOptions = {
       acquire: resolveAcquireOptions(undefined, resolved),
       using: resolveUsingOptions(undefined, resolved),
     };
@@ -81,34 +80,34 @@ export class Redlock implements AsyncDisposable {
     Object.defineProperty(this, PROTOCOL, { value: new RedlockProtocol(this.#session) });
   }
 
-  /** The number of nodes that vote. */
+  /** Number of nodes that vote. */
   get nodeCount(): number {
     return this.#engine.nodes.length;
   }
 
-  /** The number of votes that make a lock: `floor(nodeCount / 2) + 1`. */
+  /** Number of votes that a lock needs: `floor(nodeCount / 2) + 1`. */
   get quorum(): number {
     return this.#engine.quorum;
   }
 
-  /** The options in force, complete and frozen. */
+  /** The options with their defaults, frozen. */
   get options(): ResolvedOptions {
     return this.#engine.options;
   }
 
   /**
-   * Acquires a lock on one resource, or on all of several resources at once: all of them or none.
+   * Acquires a lock on one resource, or on several resources together: all of them or none.
    *
-   * While a resource is held, the call waits up to `timeout`; waiters are served first come, first served. Release
-   * the lock, or let `await using` release it.
+   * While a resource is held, the call waits up to `timeout`. Waiters are served first come, first served. Release the
+   * lock, or let `await using` release it.
    *
-   * The call rejects with `LockHeldError` if the lock was not free in time, and with `QuorumUnreachableError` if too
-   * few nodes answered. It rejects with `signal.reason` if the caller cancels.
+   * Rejects with `LockHeldError` if the lock was not free in time, with `QuorumUnreachableError` if too few nodes
+   * answered, and with `signal.reason` if the caller cancels.
    */
   acquire(resources: string | readonly string[], options?: AcquireOptions): Promise<Lock> {
     try {
       const resolved =
-        options === undefined ? this.#usual.acquire : resolveAcquireOptions(options, this.#engine.options);
+        options === undefined ? this.#defaultOptions.acquire : resolveAcquireOptions(options, this.#engine.options);
       return acquire(this.#session, resolveResources(resources), resolved);
     } catch (error) {
       return Promise.reject(error);
@@ -116,8 +115,8 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Makes one attempt without waiting: resolves with the lock, or with null if somebody else has it. The call rejects
-   * with `QuorumUnreachableError` if too few nodes answered.
+   * Makes one attempt without waiting. Resolves with the lock, or with null if another caller holds it. Rejects with
+   * `QuorumUnreachableError` if too few nodes answered.
    */
   async tryAcquire(
     resources: string | readonly string[],
@@ -128,13 +127,13 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Acquires the lock, calls `routine` with it, and releases it whatever happens.
+   * Acquires the lock, calls `routine` with the lock, and always releases the lock.
    *
-   * The lock is extended while the routine runs; if it is lost, `lock.signal` aborts. The call settles as the routine
-   * does: a failed release never replaces its result or its error.
+   * The lock is extended while the routine runs. If the lock is lost, `lock.signal` aborts. The call settles like the
+   * routine: a failed release never replaces the routine's result or error.
    *
-   * Inside a `using` that holds one of the resources the call would wait for itself. It rejects with
-   * `ReentrancyError` instead, or joins the outer lock (see `UsingOptions.reentrancy`).
+   * Inside a `using` that holds one of the resources, the call would wait for itself. It rejects with `ReentrancyError`
+   * instead, or joins the outer lock (see `UsingOptions.reentrancy`).
    */
   async using<Result>(
     resources: string | readonly string[],
@@ -143,7 +142,8 @@ export class Redlock implements AsyncDisposable {
   ): Promise<Result> {
     const names = resolveResources(resources);
     ROUTINE.of("routine", routine);
-    const resolved = options === undefined ? this.#usual.using : resolveUsingOptions(options, this.#engine.options);
+    const resolved =
+      options === undefined ? this.#defaultOptions.using : resolveUsingOptions(options, this.#engine.options);
     const use = resolved.reentrancy === "wait" ? useLock<Result> : useSection<Result>;
     return await (traces.using.isHeard
       ? traces.using.run({ resources: names }, use.bind(undefined, this.#session, names, routine, resolved))
@@ -151,8 +151,8 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Reports what each node says about a resource, and what follows for all of them together. The call changes
-   * nothing, and never rejects because of a node.
+   * Reports the state of a resource on each node, and the combined result. Changes nothing, and never rejects because
+   * of a node.
    */
   async inspect(resource: string): Promise<Inspection> {
     const name = resolveResource(resource);
@@ -161,11 +161,11 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Takes the lock away from its holder; this call is for operators. It resolves true if a quorum of nodes took a
-   * lock away.
+   * Takes the lock from its holder. For operators. Resolves with true if a quorum of nodes has taken the lock.
    *
-   * The holder learns of it by its next extension, at the latest when its validity ends; until then it may still
-   * work. The next grant has a greater fencing token. A key without expiry is no lock, so it stays.
+   * The holder learns of the loss by its next extension, at the latest when its validity ends; until then it may
+   * continue to work. The next grant has a greater fencing token. A key without expiry is not a lock and stays
+   * unchanged.
    */
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
@@ -177,25 +177,28 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Looks for what is wrong with the deployment; an empty list is good news. The call never rejects because of a
-   * node. A node that is not yet connected for the first time has 3.5 s for that, whatever `nodeTimeout` is.
+   * Looks for mistakes in the deployment. An empty list means that none were found. Never rejects because of a node. A
+   * node that has never been connected gets 3.5 s for its first connection, regardless of `nodeTimeout`.
    */
   async check(): Promise<readonly Finding[]> {
     this.#session.assertOpen([]);
     return await check(this.#engine);
   }
 
-  /** Calls `listener` for each event, and returns a function that stops that. A listener that throws breaks nothing. */
+  /**
+   * Calls `listener` for each event. Returns a function that removes the listener. A listener that throws breaks
+   * nothing.
+   */
   on<Name extends RedlockEventName>(name: Name, listener: (message: RedlockEvents[Name]) => void): () => void {
     return this.#engine.events.on(name, listener);
   }
 
   /**
-   * Releases every lock that is still held, except one that was left (see `Lease.leave`), and closes the
-   * connections of its own.
+   * Releases every lock that is still held, except locks that were left (see `Lease.leave`), and closes the connections
+   * that this `Redlock` opened.
    *
    * Before a lock is released, its `signal` aborts with a `LockLostError` whose `reason` is `closed`. Every wait ends
-   * with `RedlockClosedError`. The call is idempotent.
+   * with `RedlockClosedError`. Idempotent.
    */
   close(): Promise<void> {
     return this.#session.close();
