@@ -22,7 +22,7 @@ describe("a Redis user", () => {
     ["ioredis", (from) => from, false],
     ["ioredis, with quarantine", (from) => from, true],
     ["node-redis", (from) => createClient({ url: from }), false],
-  ])("with the rights of the guide can do everything (%s)", async (_name, sourceOf, quarantine) => {
+  ])("with the rights from the guide can use every feature (%s)", async (_name, sourceOf, quarantine) => {
     expect(rights).toContain("evalsha");
     await server.call("ACL", "SETUSER", "locks", ...rights.trim().split(/\s+/));
     const options = { ...shortTtl, keyPrefix: "app:", quarantine, timeout: 20_000 };
@@ -45,7 +45,7 @@ describe("a Redis user", () => {
     expect(refused.filter((entry) => !spared.test(String(entry)))).toEqual([]);
   });
 
-  it("is told that it may not do what check() asks for, not that the node is silent", async () => {
+  it("without a right that check() needs is reported as such, not as a silent node", async () => {
     await server.call("ACL", "SETUSER", "locks", ...rights.trim().split(/\s+/), "-info");
     const findings = await openRedlock([url], { keyPrefix: "app:" }).check();
     expect(findings).toMatchObject([{ code: "REFUSED", severity: "error", subjects: [`127.0.0.1:${server.port}`] }]);
@@ -54,7 +54,7 @@ describe("a Redis user", () => {
     );
   });
 
-  describe("of another prefix", () => {
+  describe("with the rights for another prefix", () => {
     let shop: Redis;
     let app: Redlock;
     let held: Lock;
@@ -67,7 +67,7 @@ describe("a Redis user", () => {
       held = await app.acquire("r", { autoExtend: true });
     });
 
-    it("can neither read nor take nor end a lock", async () => {
+    it("can neither read nor acquire nor release a lock", async () => {
       const keys = ["app:r", "{app:r}:fence", "{app:r}:waiters"];
       for (const key of keys) {
         for (const call of [shop.get(key), shop.set(key, "x"), shop.del(key), shop.zadd(key, 1, "x")]) {
@@ -80,7 +80,7 @@ describe("a Redis user", () => {
       expect(await held.release()).toBe(true);
     });
 
-    it("can end or start the quarantine for all, and wake their waiters: nodes are one trust domain", async () => {
+    it("can end or start the quarantine for all prefixes, and wake their waiters, because nodes are one trust domain", async () => {
       const waiting = app.acquire("r");
       await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:redlock:*")).toHaveLength(1);
       const [channel = ""] = (await server.call("PUBSUB", "CHANNELS", "x:redlock:*")) as string[];

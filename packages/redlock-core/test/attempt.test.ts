@@ -5,7 +5,7 @@ import { protocolOf } from "../src/protocol.ts";
 import { everyNodeAnswers, openRedlock, startNodes } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
-describe("attempt", () => {
+describe("an attempt to acquire a lock", () => {
   it("fails early for nodes that have been silent, and counts them again as soon as they answer", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { nodeTimeout: 300 });
@@ -26,7 +26,7 @@ describe("attempt", () => {
     await expect.poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld()).toBe(true);
   });
 
-  it("never gives up on a node that answers while another one is down", async () => {
+  it("never gives up on a node that answers while another node is down", async () => {
     const servers = await startNodes(3);
     const proxy = await startProxy({ path: servers[1]?.path ?? "" });
     onTestFinished(() => proxy.stop());
@@ -40,7 +40,7 @@ describe("attempt", () => {
     await expect.poll(async () => (await redlock.tryAcquire("r").catch(() => null))?.isHeld()).toBe(true);
   });
 
-  it("leaves nobody in line when it cannot be made", async () => {
+  it("leaves no waiter in line when a later attempt cannot be made", async () => {
     const [clock, node] = [new ManualClock(), new StubNode()];
     let isRandom = true;
     const token = (): string => {
@@ -62,7 +62,7 @@ describe("attempt", () => {
     expect(node.operations.at(-1)).toMatch(/^L/);
   });
 
-  it("tells only nodes to release it, for a waiter, that do not refuse after a quorum has refused", async () => {
+  it("sends a release for a waiter only to nodes that grant the lock after a quorum has refused", async () => {
     const clock = new ManualClock();
     const nodes = Array.from({ length: 5 }, () => new StubNode());
     const held = ["1000000", 0, [0, 0, 60_000, 60_000]];
@@ -93,7 +93,7 @@ describe("attempt", () => {
     await waiting;
   });
 
-  it("tells a node that never answers to release it, for a waiter", async () => {
+  it("sends a release for a waiter to a node that never answers", async () => {
     const clock = new ManualClock();
     const nodes = [new StubNode(), new StubNode(), new StubNode()];
     let answer: (() => void) | undefined;
@@ -119,7 +119,7 @@ describe("attempt", () => {
     await waiting;
   });
 
-  it("takes its own late reading of a refusal for no error of its clock", async () => {
+  it("does not correct the clock when a refusal is read late", async () => {
     const [clock, node] = [new ManualClock(), new StubNode()];
     const redlock = openRedlock([node], { clock });
     const askedMs = clock.wallMs();
@@ -137,19 +137,22 @@ describe("attempt", () => {
     { when: "the event loop was blocked", pass: (clock: ManualClock) => clock.block(400) },
     { when: "the machine was suspended", pass: (clock: ManualClock) => clock.suspend(400) },
   ];
-  it.each(LATE)("counts no answer that is read after nodeTimeout because $when, and releases the key", async (late) => {
-    const clock = new ManualClock();
-    const nodes = [new StubNode(), new StubNode(), new StubNode()];
-    for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
-    const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
-    const refused = errorOf(redlock.tryAcquire("r"));
-    late.pass(clock);
-    const error = await refused;
-    expect(error).toBeInstanceOf(QuorumUnreachableError);
-    expect((error as QuorumUnreachableError).message).toContain("answer was read 400 ms after the request");
-    await clock.advance(1);
-    for (const { operations } of nodes) expect(operations.at(-1)).toMatch(/^r/);
-  });
+  it.each(LATE)(
+    "ignores an answer that is read after nodeTimeout because $when, and releases the key",
+    async (late) => {
+      const clock = new ManualClock();
+      const nodes = [new StubNode(), new StubNode(), new StubNode()];
+      for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
+      const redlock = openRedlock(nodes, { clock, nodeTimeout: 300 });
+      const refused = errorOf(redlock.tryAcquire("r"));
+      late.pass(clock);
+      const error = await refused;
+      expect(error).toBeInstanceOf(QuorumUnreachableError);
+      expect((error as QuorumUnreachableError).message).toContain("answer was read 400 ms after the request");
+      await clock.advance(1);
+      for (const { operations } of nodes) expect(operations.at(-1)).toMatch(/^r/);
+    },
+  );
 
   it("counts an answer that is read just within nodeTimeout", async () => {
     const clock = new ManualClock();
@@ -161,7 +164,7 @@ describe("attempt", () => {
     expect((await acquired)?.isHeld()).toBe(true);
   });
 
-  it("leaves nobody in the line when it cannot begin", async () => {
+  it("leaves no waiter in line when it cannot begin", async () => {
     const random = { token: (): string => "0".repeat(40), fraction: (): number => 0 };
     const node = new StubNode();
     node.answer = (operations) => Promise.resolve(granted(operations));

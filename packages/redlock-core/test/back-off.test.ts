@@ -10,7 +10,7 @@ describe("retryDelayMs", () => {
     expect(delays).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
   });
 
-  it("is never negative nor above the limit plus the jitter", () => {
+  it("is never negative nor greater than the limit plus the jitter", () => {
     fc.assert(
       fc.property(fc.nat(1_000), fc.double({ min: 0, max: 0.999, noNaN: true }), (failures, fraction) => {
         const delay = retryDelayMs({ ...options, failures, fraction });
@@ -20,7 +20,7 @@ describe("retryDelayMs", () => {
     );
   });
 
-  it("differs with the random number, so that two clients do not meet again", () => {
+  it("varies with the random number, so that two clients do not collide again", () => {
     expect(retryDelayMs({ ...options, failures: 1, fraction: 0.1 })).not.toBe(
       retryDelayMs({ ...options, failures: 1, fraction: 0.9 }),
     );

@@ -10,7 +10,7 @@ const input = fc.record({
 });
 
 describe("nextBallot", () => {
-  it("is a positive safe integer above everything seen", () => {
+  it("is a positive safe integer above every number seen", () => {
     fc.assert(
       fc.property(input, (facts) => {
         const ballot = nextBallot(facts);
@@ -20,11 +20,11 @@ describe("nextBallot", () => {
     );
   });
 
-  it("survives the journey through decimal text and a Lua double", () => {
+  it("survives the conversion to decimal text and to a Lua double", () => {
     fc.assert(fc.property(input, (facts) => Number(String(nextBallot(facts))) === nextBallot(facts)));
   });
 
-  it("is near the corrected wall clock when nothing newer was seen", () => {
+  it("is near the corrected wall clock if no newer number was seen", () => {
     expect(nextBallot({ lastSeen: 7, wallMs: 1_795_000_000_000.9, offsetUs: -250_000, processDigits: 42 })).toBe(
       1_794_999_999_750_042,
     );
@@ -35,7 +35,7 @@ describe("nextBallot", () => {
     expect(nextBallot({ ...facts, processDigits: 1 })).not.toBe(nextBallot({ ...facts, processDigits: 2 }));
   });
 
-  it("throws rather than lose a digit", () => {
+  it("throws if a digit would be lost", () => {
     expect(() => nextBallot({ lastSeen: 2 ** 53, wallMs: 0, offsetUs: 0, processDigits: 0 })).toThrow(RangeError);
   });
 });

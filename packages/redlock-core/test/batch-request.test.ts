@@ -11,7 +11,7 @@ class ListeningNode extends StubNode {
   }
 }
 
-it("writes what several nodes are asked for once", async () => {
+it("writes a request to several nodes only once", async () => {
   const nodes = [new ListeningNode(), new ListeningNode(), new ListeningNode()];
   for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
   const redlock = openRedlock(nodes, { quarantine: false });

@@ -34,7 +34,7 @@ const questionOf = (text: string): Request =>
 const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 describe("a node that never answers", () => {
-  it("is asked no more after a few requests, until it answers", async () => {
+  it("receives no more requests after a few, until it answers", async () => {
     const node = new StubNode();
     const batcher = batcherOf(node);
     const answers: (() => void)[] = [];
@@ -52,7 +52,7 @@ describe("a node that never answers", () => {
     expect(node.operations).toEqual(texts);
   });
 
-  it("keeps in memory next to nothing of what was given up", async () => {
+  it("keeps hardly any memory for abandoned requests", async () => {
     setFlagsFromString("--expose-gc");
     const collect = runInNewContext("gc") as () => void;
     const batcher = batcherOf(new StubNode());
@@ -72,7 +72,7 @@ describe("a node that never answers", () => {
 });
 
 describe("a node that is down", () => {
-  it("gets the last releases when it is back, and not one more for each that came while it was down", async () => {
+  it("receives the last releases when it is back, but not one release for each made while it was down", async () => {
     const node = new StubNode("down");
     const batcher = batcherOf(node);
     node.answer = (operations) => Promise.resolve(granted(operations));

@@ -29,7 +29,7 @@ describe("check", () => {
     expect(await redlock.check()).toEqual([]);
   });
 
-  it("finds two nodes that are one server", async () => {
+  it("reports two nodes that are one server", async () => {
     const [one, two] = await startNodes(2);
     const redlock = openRedlock([one as RedisServer, one?.url ?? "", two as RedisServer]);
     expect(await redlock.check()).toContainEqual(
@@ -41,7 +41,7 @@ describe("check", () => {
     );
   });
 
-  it("finds a node that may evict locks, and not one that only could if it had a limit", async () => {
+  it("reports a node that may evict locks, but not a node that has no memory limit", async () => {
     const servers = await startNodes(3);
     await servers[0]?.call("CONFIG", "SET", "maxmemory", "100mb");
     for (const server of servers) await server.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru");
@@ -57,26 +57,29 @@ describe("check", () => {
     ...sinceRedis7(...["fcall", "function"].flatMap(hidden)),
   ];
 
-  it.each(["ioredis", "node-redis"])("finds servers without Lua, and every call says so: %s", async (client) => {
-    const [server] = await startNodes(1, { args: withoutLua });
-    const url = server?.url ?? "";
-    const redlock = openRedlock([client === "ioredis" ? url : createClient({ url })], { timeout: 0 });
-    expect(await redlock.check()).toMatchObject([
-      { code: "NO_LUA", severity: "error", message: expect.stringContaining("Alpine: valkey-lua") as string },
-    ]);
-    for (const call of [redlock.acquire("r"), redlock.tryAcquire("r"), redlock.using("r", () => 1)]) {
-      expect(await errorOf(call)).toMatchObject({
-        code: "NO_LUA",
-        message: expect.stringContaining("runs no Lua scripts") as string,
-      });
-    }
-    expect((await redlock.inspect("r")).nodes[0]?.error).toContain("NO_LUA");
-    expect(await redlock.forceRelease("r")).toBe(false);
-    const [reply] = await protocolOf(redlock).run(defineScript("none", "return 1"), { keys: [], args: [] });
-    expect(reply).toMatchObject({ ok: false, error: { code: "NO_LUA" } });
-  });
+  it.each(["ioredis", "node-redis"])(
+    "reports servers without Lua, and every call names the reason: %s",
+    async (client) => {
+      const [server] = await startNodes(1, { args: withoutLua });
+      const url = server?.url ?? "";
+      const redlock = openRedlock([client === "ioredis" ? url : createClient({ url })], { timeout: 0 });
+      expect(await redlock.check()).toMatchObject([
+        { code: "NO_LUA", severity: "error", message: expect.stringContaining("Alpine: valkey-lua") as string },
+      ]);
+      for (const call of [redlock.acquire("r"), redlock.tryAcquire("r"), redlock.using("r", () => 1)]) {
+        expect(await errorOf(call)).toMatchObject({
+          code: "NO_LUA",
+          message: expect.stringContaining("runs no Lua scripts") as string,
+        });
+      }
+      expect((await redlock.inspect("r")).nodes[0]?.error).toContain("NO_LUA");
+      expect(await redlock.forceRelease("r")).toBe(false);
+      const [reply] = await protocolOf(redlock).run(defineScript("none", "return 1"), { keys: [], args: [] });
+      expect(reply).toMatchObject({ ok: false, error: { code: "NO_LUA" } });
+    },
+  );
 
-  it("does not blame a quorum that works for a minority without Lua", async () => {
+  it("does not report a working quorum for a minority without Lua", async () => {
     const [[bare], others] = [await startNodes(1, { args: withoutLua }), await startNodes(2)];
     const redlock = openRedlock([bare as RedisServer, ...others], { timeout: 0 });
     expect(await redlock.check()).toContainEqual(expect.objectContaining({ code: "NO_LUA", severity: "warning" }));
@@ -89,7 +92,7 @@ describe("check", () => {
     ["OOM", [["CONFIG", "SET", "maxmemory", "1"]]],
     ["MISCONF", [["CONFIG", "SET", "dir", "/proc"], ["CONFIG", "SET", "save", "1 1"], ["SET", "a", "b"], ["BGSAVE"]]],
     ["NOREPLICAS", [["CONFIG", "SET", "min-replicas-to-write", "1"]]],
-  ] as const)("finds a node that refuses writes: %s", async (reason, commands) => {
+  ] as const)("reports a node that refuses writes: %s", async (reason, commands) => {
     const [server] = await startNodes(1, { args: sinceRedis7("--enable-protected-configs", "yes") });
     const redlock = openRedlock([server as RedisServer], { timeout: 0 });
     expect((await redlock.check()).map(({ code }) => code)).not.toContain("REFUSES_WRITES");
@@ -107,7 +110,7 @@ describe("check", () => {
   });
 
   it.each(["ioredis", "ioredis 5", "node-redis"])(
-    "finds a file that is flushed when the system likes: %s",
+    "reports an append-only file that is flushed when the system chooses: %s",
     async (name) => {
       const [server] = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
       const url = server?.url ?? "";
@@ -130,14 +133,14 @@ describe("check", () => {
     },
   );
 
-  it("checks what a user may see who has no right to settings", async () => {
+  it("checks what a user without the right to read settings may see", async () => {
     const [server] = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
     await server?.call("ACL", "SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all", "-config");
     const redlock = openRedlock([(server?.url ?? "").replace("//", "//locks:secret@")]);
     expect(await redlock.check()).toEqual([]);
   });
 
-  it("checks everything else where an adapter cannot tell settings, and throws", async () => {
+  it("checks everything else if an adapter throws because it cannot read settings", async () => {
     const config = (): Promise<string> => {
       throw new Error("not supported");
     };
@@ -145,7 +148,7 @@ describe("check", () => {
     expect(await redlock.check()).toMatchObject([{ code: "REPLICA" }]);
   });
 
-  it("takes a node of the caller's own for one that failed if it replies what no server does", async () => {
+  it("reports a custom node as failed if its reply is not one that a server sends", async () => {
     const redlock = openRedlock([{ ...nodeSaying("odd", ""), eval: () => Promise.resolve(null) }]);
     expect(await redlock.check()).toMatchObject([
       { code: "UNREACHABLE", message: "no answer: odd: unexpected reply null" },
@@ -159,7 +162,7 @@ describe("check", () => {
   it.each([
     ["the locks", "~other:* ~{app:*"],
     ["their lines", "~app:*"],
-  ])("finds a user without rights to %s", async (_what, keys) => {
+  ])("reports a user without rights to %s", async (_what, keys) => {
     const [server] = await startNodes(1);
     await server?.call("ACL", "SETUSER", "locks", "on", ">secret", ...keys.split(" "), "~{x}:*", "&*", "+@all");
     const url = (server?.url ?? "").replace("//", "//locks:secret@");
@@ -167,7 +170,7 @@ describe("check", () => {
     expect(codes(await openRedlock([url], { keyPrefix: "app:" }).check())).toEqual(["REFUSED", "NO_PERSISTENCE"]);
   });
 
-  it("finds an even number of nodes, unreachable and quarantined ones", async () => {
+  it("reports an even number of nodes, unreachable nodes and nodes in quarantine", async () => {
     const servers = await startNodes(4);
     const redlock = openRedlock(servers, { ...shortTtl, maxTtl: 60_000, quarantine: true });
     await servers[1]?.kill();
@@ -180,7 +183,7 @@ describe("check", () => {
     );
   });
 
-  it("waits for nodes that are still connecting while its caller's code runs on", async () => {
+  it("waits for nodes that are still connecting while its caller's code continues", async () => {
     const redlock = openRedlock(await startNodes(3), { nodeTimeout: 1_000 });
     const checking = redlock.check();
     const busyUntilMs = performance.now() + 1_200;
@@ -188,7 +191,7 @@ describe("check", () => {
     expect((await checking).filter(({ code }) => code === "UNREACHABLE")).toEqual([]);
   });
 
-  it("gives a first connection some seconds, and then says that there is none", async () => {
+  it("waits some seconds for a first connection, and then reports that there is none", async () => {
     const clock = new ManualClock();
     const [late, never] = [new StubNode("connecting"), new StubNode("connecting")];
     late.answer = () => Promise.resolve(["run_id:late", "1000000000", "0", "", ""]);
@@ -211,19 +214,19 @@ describe("check", () => {
     ["6.2.0", 0],
     ["7.4.1", 0],
     ["10.0.0", 0],
-  ])("finds a server that is too old for the scripts: %s", async (version, count) => {
+  ])("reports a server that is too old for the scripts: %s", async (version, count) => {
     const findings = await openRedlock([nodeSaying("old", `redis_version:${version}`)]).check();
     expect(findings.filter(({ code, severity }) => code === "OLD_VERSION" && severity === "error")).toHaveLength(count);
   });
 
-  it("finds a client whose clock is wrong", async () => {
+  it("reports a client whose clock is wrong", async () => {
     const servers = await startNodes(3);
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() + 300_000 };
     const findings = await openRedlock(servers, { clock }).check();
     expect(findings).toContainEqual(expect.objectContaining({ code: "CLIENT_CLOCK", severity: "warning" }));
   });
 
-  it.each([60_000, -60_000])("finds the node whose clock is %i ms off the other nodes'", async (offMs) => {
+  it.each([60_000, -60_000])("reports the node whose clock is %i ms off the other nodes' clocks", async (offMs) => {
     const nodes = [nodeSaying("a", ""), nodeSaying("wrong", "", offMs), nodeSaying("c", "")];
     const findings = await openRedlock(nodes).check();
     expect(findings).toMatchObject([{ code: "NODE_CLOCK", severity: "warning", subjects: ["wrong"] }]);
@@ -231,7 +234,7 @@ describe("check", () => {
     expect(Math.round(Number(toldMs) / 10_000)).toBe(offMs / 10_000);
   });
 
-  it("finds that another client has another maxTtl, and nothing once all have the same", async () => {
+  it("reports that another client has another maxTtl, and nothing once all have the same", async () => {
     const servers = await startNodes(3);
     const others = async (redlock: Redlock): Promise<readonly Finding[]> =>
       (await redlock.check()).filter(({ code }) => code === "OTHER_QUARANTINE");
@@ -249,7 +252,7 @@ describe("check", () => {
     expect(await others(openRedlock(servers))).toEqual([]);
   });
 
-  it("finds nodes that have replicas, and no others", async () => {
+  it("reports nodes that have replicas, and no others", async () => {
     const master = (name: string, replicas: number): LockNode =>
       nodeSaying(name, `role:master\r\nconnected_slaves:${replicas}`);
     const findings = await openRedlock([master("a", 0), master("b", 1), master("c", 2)]).check();

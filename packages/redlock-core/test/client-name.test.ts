@@ -19,7 +19,7 @@ describe("the name of a client", () => {
     return result;
   }
 
-  it("costs a token nothing: the nodes are told once an hour, and soon again if one did not hear it", async () => {
+  it("costs no request per token: the nodes receive it once an hour, and soon again if one did not answer", async () => {
     let isKept = false;
     const client = told(() => isKept);
     const take = async (): Promise<number> => {
@@ -39,7 +39,7 @@ describe("the name of a client", () => {
     expect(await take()).toBe(3);
   });
 
-  it("stands in all of its tokens, of which the rest is random", () => {
+  it("is part of all tokens of the client, and the rest of a token is random", () => {
     const { name } = told(() => true);
     const tokens = Array.from({ length: 100 }, () => name.newToken());
     expect(new Set(tokens.map(clientOf)).size).toBe(1);
@@ -48,11 +48,11 @@ describe("the name of a client", () => {
     expect(clientOf(told(() => true).name.newToken())).not.toBe(clientOf(tokens[0] ?? ""));
   });
 
-  it("takes nothing from the short tokens of a source of randomness of the caller's own", () => {
+  it("does not shorten the tokens of a custom source of randomness", () => {
     expect(newToken({ token: () => "17", fraction: () => 0 }, "abcdefabcdef")).toBe("x17");
   });
 
-  it("is asked for once for all callers, of whom none waits for a node that hangs", async () => {
+  it("is requested once for all callers, none of whom waits for a hanging node", async () => {
     let count = 0;
     const node = (answer: () => Promise<unknown>): unknown => ({
       node: { name: "stub", state: "ready", eval: answer },
@@ -72,7 +72,7 @@ describe("the name of a client", () => {
     expect(await names.of("a")).not.toBe("name 1");
   });
 
-  it("tells whoever asks who holds a lock", async () => {
+  it("is shown to callers that ask for the holder of a lock", async () => {
     const servers = await startRedisNodes(3);
     onTestFinished(async () => {
       await Promise.all(servers.map((server) => server.stop()));

@@ -85,14 +85,14 @@ describe("clients of one server", () => {
       return async (key, value) => await node.eval(push, [key], [String(value)]);
     };
 
-    it("sends in the order in which it was asked", async () => {
+    it("sends commands in the order of the calls", async () => {
       const ask = await pushOn(60_000);
       const values = Array.from({ length: 300 }, (_, n) => n);
       await Promise.all(values.map((n) => ask("in order", n)));
       expect(await server.call("LRANGE", "in order", 0, -1)).toEqual(values.map(String));
     });
 
-    it("sends nothing after its time", async () => {
+    it("sends no command after the timeout of its call", async () => {
       const nodeTimeout = 1_000;
       const ask = await pushOn(nodeTimeout);
       await expect.poll(() => ask("in time", 1).catch(() => 0), { timeout: 10_000 }).toBeGreaterThan(0);
@@ -110,7 +110,7 @@ describe("clients of one server", () => {
   });
 
   it.skipIf(!hasGlide)(
-    "Valkey GLIDE, which is not asked for a client of a server that is down: it would never give up",
+    "Valkey GLIDE, which is not asked for a client of a server that is down because it would never give up",
     async () => {
       const stopped = await startRedis();
       const { host, port } = stopped;
@@ -131,7 +131,7 @@ describe("clients of one server", () => {
     },
   );
 
-  it.skipIf(!hasGlide)("Valkey GLIDE, whose errors read like the server's own", async () => {
+  it.skipIf(!hasGlide)("Valkey GLIDE, whose errors read like errors of the server", async () => {
     const { host, port } = server;
     const node = glideNode(glideClass(), { addresses: [{ host, port }] });
     onTestFinished(() => node.close());
@@ -149,7 +149,7 @@ describe("clients of one server", () => {
   it.each([
     ["ioredis 6", Redis],
     ["ioredis 5", Redis5 as unknown as typeof Redis],
-  ])("%s: hands a request over as one text, unless a name is not ASCII", async (_name, Client) => {
+  ])("%s: passes a request on as one text, unless a name is not ASCII", async (_name, Client) => {
     const client = new Client({ path: server.path });
     onTestFinished(() => client.disconnect());
     const sent = vi.spyOn(Client.prototype, "sendCommand");
@@ -183,7 +183,7 @@ describe("clients of one server", () => {
   it.each([
     ["node-redis 6", createClient],
     ["node-redis 5", createClient5],
-  ] as const)("%s, also after a ping of its own was answered with an error", async (_name, create) => {
+  ] as const)("%s, even after its own ping was answered with an error", async (_name, create) => {
     const busy = await startRedis({ args: ["--lua-time-limit", "50"] });
     onTestFinished(() => busy.stop());
     const client = (create as typeof createClient)({ url: busy.url, pingInterval: 50 });
@@ -201,7 +201,7 @@ describe("clients of one server", () => {
   it.each([
     ["node-redis 6", createClient, BasicClientSideCache],
     ["node-redis 5", createClient5, BasicClientSideCache5],
-  ] as const)("%s, whose client-side cache stays its own", async (_name, create, Cache) => {
+  ] as const)("%s, whose client-side cache stays separate", async (_name, create, Cache) => {
     const clientSideCache = new Cache({ ttl: 0, maxEntries: 0 }) as BasicClientSideCache;
     const client = (create as typeof createClient)({ url: server.url, RESP: 3, clientSideCache });
     client.on("error", () => undefined);
@@ -216,14 +216,14 @@ describe("clients of one server", () => {
     expect(clientSideCache.size()).toBe(1);
   });
 
-  it("no Sentinel of node-redis, which is refused", () => {
+  it("not a Sentinel client of node-redis, which is refused", () => {
     const sentinel = createSentinel({ name: "lock", sentinelRootNodes: [{ host: "127.0.0.1", port: 1 }] });
     expect(() => new Redlock([sentinel])).toThrow(
       new TypeError("node must not be a node-redis Sentinel: use ioredis with sentinels, or a LockNode"),
     );
   });
 
-  it("a URL of a port, a URL of a socket, a path, and options", async () => {
+  it("a URL with a port, a URL with a socket, a path, and options", async () => {
     await exercise(server, () => server.url);
     await exercise(server, () => `unix://${server.path}`);
     await exercise(server, () => server.path);
@@ -243,7 +243,7 @@ describe("clients of one server", () => {
     stop();
   });
 
-  it("names its nodes so that an operator finds them", async () => {
+  it("names its nodes so that operators recognize them", async () => {
     const names = async (source: NodeSource): Promise<readonly string[]> =>
       (await openRedlock([source]).inspect("name")).nodes.map((node) => node.node);
     expect(await names(server.url)).toEqual([`127.0.0.1:${server.port}`]);
@@ -264,7 +264,7 @@ describe("a Redis Cluster behind one client", () => {
     await cluster.stop();
   });
 
-  it("is connected in good time, and again when all connections break: a lock that is extended is kept", async () => {
+  it("reconnects in time when all connections break, so that an extended lock is kept", async () => {
     const [seed] = cluster.nodes.map((node) => ({ host: node.host, port: node.port }));
     const one = new Cluster(seed === undefined ? [] : [seed]);
     one.on("error", () => undefined);
@@ -280,7 +280,7 @@ describe("a Redis Cluster behind one client", () => {
     expect(locks.map((lock) => lock.isHeld())).toEqual(locks.map(() => true));
   });
 
-  it("locks resources of any slot, many at once, and hands them over", async () => {
+  it("acquires many locks in any slot at once, and hands them over", async () => {
     const [a, b] = [openRedlock([client], { timeout: 20_000 }), openRedlock([client], { timeout: 20_000 })];
     const resources = Array.from({ length: 60 }, (_, index) => `slot:${index}`);
     const locks = await Promise.all(resources.map((resource) => a.acquire(resource)));
@@ -303,7 +303,7 @@ describe("a Redis Cluster behind one client", () => {
       expect(lock.fencingToken).toBeGreaterThan(locks[index]?.fencingToken ?? 0);
   });
 
-  it("keeps all keys of a resource in one slot, by Redis' own count", async () => {
+  it("keeps all keys of a resource in one slot, as counted by Redis", async () => {
     const redlock = openRedlock([client]);
     for (const resource of ["plain", "{tag}:r", "a{tag}b", "ünï", "a{b", "x y"]) {
       expect(hasStableSlot(resource)).toBe(true);
@@ -319,7 +319,7 @@ describe("a Redis Cluster behind one client", () => {
     }
   });
 
-  it("locks several resources that share a tag, and refuses others before anything is sent", async () => {
+  it("acquires several resources that share a tag, and refuses others before a command is sent", async () => {
     const redlock = openRedlock([client]);
     await (await redlock.acquire(["{user}:a", "{user}:b"])).release();
     const error = await errorOf(redlock.acquire(["a", "b"]));
@@ -328,20 +328,20 @@ describe("a Redis Cluster behind one client", () => {
     expect(await errorOf(redlock.acquire("a}b"))).toBeInstanceOf(RangeError);
   });
 
-  it("is one node without quarantine, and says so when asked for it", () => {
+  it("is one node without quarantine, and reports this if quarantine is requested", () => {
     expect(() => new Redlock([client], { quarantine: true })).toThrow(RangeError);
     const redlock = openRedlock([client]);
     expect(redlock.nodeCount).toBe(1);
     expect(redlock.options.quarantine).toBe(false);
   });
 
-  it("is named as a mistake by check() when its members are passed as independent nodes", async () => {
+  it("is reported as a mistake by check() if its members are passed as independent nodes", async () => {
     const redlock = openRedlock(cluster.nodes, { nodeTimeout: 2_000 });
     const codes = (await redlock.check()).map((finding) => finding.code);
     expect(codes.filter((code) => code === "CLUSTER_MEMBER")).toHaveLength(3);
   });
 
-  it("goes on with the slots of the other masters while one hangs", async () => {
+  it("continues with the slots of the other masters while one master hangs", async () => {
     const redlock = openRedlock([client], { nodeTimeout: 300 });
     const names = Array.from({ length: 200 }, (_, index) => `r:${index}`);
     const [first, last] = [0, 2];

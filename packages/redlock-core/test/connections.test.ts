@@ -40,7 +40,7 @@ async function askedAgain(server: RedisServer | undefined): Promise<void> {
 }
 
 describe("a node", () => {
-  it("gets a release again that it refused to write, when it writes", async () => {
+  it("receives a release again that it refused as a write, once it accepts writes", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const lock = await redlock.acquire("kept");
@@ -51,7 +51,7 @@ describe("a node", () => {
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
 
-  it("gets a refused release again also when the last extension asked for less than the key still has", async () => {
+  it("receives a refused release again even if the last extension asked for less than the key's remaining time", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const lock = await redlock.acquire("kept", { ttl: 20_000 });
@@ -63,7 +63,7 @@ describe("a node", () => {
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
 
-  it("gets a refused release again as long as an extension that was not answered may have prolonged the lock", async () => {
+  it("receives a refused release again for as long as an unanswered extension may have prolonged the lock", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy.stop());
@@ -84,13 +84,13 @@ describe("a node", () => {
     await expect.poll(() => server?.call("EXISTS", "kept")).toBe(0);
   });
 
-  it("names the reason when it refuses for want of a password", async () => {
+  it("is reported with the reason if it refuses because of a missing password", async () => {
     const [server] = await startNodes(1, { args: ["--requirepass", "secret"] });
     const redlock = openRedlock([{ path: server?.path ?? "" }], { nodeTimeout: 1_000 });
     expect(await messageOf(redlock)).toMatch(/NOAUTH|not connected/);
   });
 
-  it("names the reason when it refuses as a replica, and so does check()", async () => {
+  it("is reported with the reason if it refuses as a replica, including by check()", async () => {
     const [master, replica] = await startNodes(2);
     await replica?.call("REPLICAOF", "127.0.0.1", master?.port ?? 0);
     await expect.poll(() => replica?.call("INFO", "replication"), { timeout: 20_000 }).toMatch(/master_link_status:up/);
@@ -100,7 +100,7 @@ describe("a node", () => {
   });
 
   it.each(["ioredis", "node-redis"])(
-    "that became a replica while its name leads to another server is left, with %s",
+    "is left if it became a replica and its name now leads to another server, with %s",
     async (client) => {
       const [old, promoted] = await startNodes(2);
       const proxy = await startProxy({ path: old?.path ?? "" });
@@ -118,7 +118,7 @@ describe("a node", () => {
     },
   );
 
-  it("names the reason when it refuses for want of memory, and still releases", async () => {
+  it("is reported with the reason if it refuses because its memory is full, and still releases", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     const held = await redlock.acquire("held", { ttl: 20_000 });
@@ -128,7 +128,7 @@ describe("a node", () => {
     expect(await held.release()).toBe(true);
   });
 
-  it("names the reason when it refuses because a script keeps it busy", async () => {
+  it("is reported with the reason if it refuses because a script keeps it busy", async () => {
     const [server] = await startNodes(1, { args: ["--lua-time-limit", "100"] });
     const redlock = openRedlock([server as RedisServer], { nodeTimeout: 5_000 });
     await (await redlock.acquire("warm")).release();
@@ -140,7 +140,7 @@ describe("a node", () => {
     expect((await redlock.tryAcquire("refused"))?.isHeld()).toBe(true);
   });
 
-  it("is asked again at once when its script cache was flushed", async () => {
+  it("receives a command again immediately when its script cache was flushed", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     for (let round = 0; round < 3; round += 1) {
@@ -153,7 +153,7 @@ describe("a node", () => {
     }
   });
 
-  it("is asked again at once when its script cache was flushed, also for what concerns no lock of ours", async () => {
+  it("receives a command again immediately when its script cache was flushed, even if no lock of the process is concerned", async () => {
     const servers = await startNodes(3);
     const [redlock, operator] = [openRedlock(servers), openRedlock(servers)];
     const flush = async (): Promise<unknown> =>
@@ -175,7 +175,7 @@ describe("a node", () => {
     }
   });
 
-  it("is used when it is ready, though it refused while it loaded its data", async () => {
+  it("is used once it is ready, even if it refused while it loaded its data", async () => {
     const [server] = await startNodes(1, { persistence: true, args: sinceRedis7("--enable-debug-command", "yes") });
     await server?.call("DEBUG", "POPULATE", 200_000);
     await server?.call("CONFIG", "SET", "key-load-delay", "10");
@@ -188,12 +188,12 @@ describe("a node", () => {
 });
 
 describe("a connection", () => {
-  it("is made before the first request, which waits for it", async () => {
+  it("is opened before the first request, which waits for it", async () => {
     const servers = await startNodes(3);
     expect((await openRedlock(servers).tryAcquire("first"))?.isHeld()).toBe(true);
   });
 
-  it("is made again when it is lost, however often", async () => {
+  it("is reopened whenever it is lost", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer], { timeout: 15_000 });
     for (let round = 0; round < 5; round += 1) {
@@ -203,14 +203,14 @@ describe("a connection", () => {
     expect((await redlock.acquire("again")).isHeld()).toBe(true);
   });
 
-  it("fails the call in time when nobody listens, and says so", async () => {
+  it("makes the call fail in time with the reason if no server listens", async () => {
     const redlock = openRedlock(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]);
     const error = await errorOf(redlock.acquire("nobody", { timeout: 300 }));
     expect(error).toBeInstanceOf(QuorumUnreachableError);
     expect((error as Error).message).toContain("ECONNREFUSED");
   });
 
-  it("is the library's own: the caller's client is neither used nor closed", async () => {
+  it("belongs to the library: the caller's client is neither used nor closed", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
     onTestFinished(() => client.disconnect());
@@ -220,7 +220,7 @@ describe("a connection", () => {
     expect(await client.ping()).toBe("PONG");
   });
 
-  it("uses the key prefix of the caller's client, for every key", async () => {
+  it("uses the key prefix of the caller's client for every key", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "", keyPrefix: "app:" });
     onTestFinished(() => client.disconnect());
@@ -246,7 +246,7 @@ describe("a connection", () => {
     expect(await server?.call("DBSIZE")).toBe(0);
   });
 
-  it("leaves nothing open after close, after locks, waits, losses and failures", async () => {
+  it("is closed by close() after locks, waits, losses and failures", async () => {
     const servers = await startNodes(3);
     const noLeak = watchForLeaks();
     const redlock = new Redlock(
@@ -263,7 +263,7 @@ describe("a connection", () => {
     await noLeak();
   });
 
-  it("leaves nothing open after close, also when no node has answered its subscriptions", async () => {
+  it("is closed by close() even if no node has answered its subscriptions", async () => {
     const noLeak = watchForLeaks();
     const redlock = new Redlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }], {
       quarantine: false,
@@ -286,7 +286,7 @@ describe("a connection", () => {
     expect(child.output).toContain("done");
   });
 
-  it("keeps the process alive until check() is answered, also when it asks for a setting", async () => {
+  it("keeps the process alive until check() is answered, even if check() reads a setting", async () => {
     const servers = await startNodes(1, { args: ["--appendonly", "yes", "--appendfsync", "no"] });
     await using child = spawnChild(new URL("./children/checks-only.ts", import.meta.url), {
       args: servers.map((server) => server.path),
@@ -297,7 +297,7 @@ describe("a connection", () => {
 });
 
 describe("a node that hangs", () => {
-  it("does not keep the process alive while it owes an answer", async () => {
+  it("does not keep the process alive while its answer is pending", async () => {
     const servers = await startNodes(3);
     await using child = spawnChild(new URL("./children/hung-node.ts", import.meta.url), {
       args: servers.map((server) => server.path),
@@ -310,7 +310,7 @@ describe("a node that hangs", () => {
   });
 });
 
-describe("a Redlock that could not be made", () => {
+describe("a Redlock whose constructor throws", () => {
   it("leaves no connection open", async () => {
     const [server] = await startNodes(1);
     const nodes = [{ path: server?.path ?? "" }, 42 as unknown as string];
@@ -325,8 +325,8 @@ describe("a Redlock that could not be made", () => {
   });
 });
 
-describe("a LockNode of the user's own", () => {
-  it("works with nothing but eval and a state, by polling", async () => {
+describe("a custom LockNode", () => {
+  it("works by polling with nothing but eval and a state", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
     onTestFinished(() => client.disconnect());
@@ -349,7 +349,7 @@ describe("a LockNode of the user's own", () => {
     expect((await waiting).isHeld()).toBe(true);
   });
 
-  it("may throw where it should reject, and is asked again", async () => {
+  it("may throw instead of rejecting, and is asked again", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
     onTestFinished(() => client.disconnect());
@@ -376,7 +376,7 @@ describe("a LockNode of the user's own", () => {
     expect((await redlock.tryAcquire("r"))?.isHeld()).toBe(true);
   });
 
-  it("keeps a lock that was taken away for the waiter whose turn it is, without knowing all subscribers", async () => {
+  it("keeps a force-released lock for the next waiter, without knowing all subscribers", async () => {
     const [server] = await startNodes(1);
     const client = new Redis({ path: server?.path ?? "" });
     onTestFinished(() => client.disconnect());
@@ -396,8 +396,8 @@ describe("a LockNode of the user's own", () => {
   });
 });
 
-describe("requests of one turn", () => {
-  it("travel together: twenty acquisitions in one, two hundred in four, and their releases, too", async () => {
+describe("requests made in one turn of the event loop", () => {
+  it("are sent together: twenty acquisitions in one, two hundred in four, and their releases as well", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     await (await redlock.acquire("warm")).release();
@@ -416,7 +416,7 @@ describe("requests of one turn", () => {
     [1, 50],
     [3, 100],
   ])(
-    "leave before it ends where a node has little else to do, in order: %i nodes, %i operations",
+    "are sent before the turn ends if a node has little else to do, in order: %i nodes, %i operations",
     async (nodes, full) => {
       const servers = await startNodes(nodes);
       const sent: string[][] = servers.map(() => []);
@@ -463,7 +463,7 @@ describe("requests of one turn", () => {
     expect((await requestsOf(server)) - before - steps).toBeLessThanOrEqual(40);
   });
 
-  it("keep their order, so that a release and the next acquisition of the same lock fit into one", async () => {
+  it("keep their order, so that a release and the next acquisition of the same lock fit into one request", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);
     let lock = await redlock.acquire("order");

@@ -4,7 +4,7 @@ import { Deadline, Deadlines } from "../src/kit/deadlines.ts";
 
 const deadlineOf = (onDeadline: () => void): Deadline => new Deadline({ onDeadline });
 
-it("ends each round at its own deadline, also when the end of one begins another", async () => {
+it("ends each round at its own deadline, even if the end of one round begins another", async () => {
   const clock = new ManualClock();
   const startMs = clock.monotonicMs();
   const deadlines = new Deadlines(clock, 500);

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { deferred } from "../src/kit/signals.ts";
 
-it("gives each promise handles of its own, whenever they are called", async () => {
+it("gives each promise its own functions to settle it, whenever they are called", async () => {
   const promises = [deferred<number>(), deferred<number>(), deferred<number>()];
   promises[2]?.resolve(2);
   promises[0]?.resolve(0);

@@ -58,9 +58,9 @@ function give(resource: string, lock: Lock): Promise<boolean> {
   });
 }
 
-describe("the script", () => {
+describe("the script of an embedded lock", () => {
   it.each(["a", "a:b", "{t}a", "a{t}b", "{}{t}", "{{t}b", "a{", "}a{", "{a", "ä{ö}", "a}b", "{}a}", "{a}b{c}}"])(
-    "uses the keys that the other scripts use: %s",
+    "uses the same keys as the other scripts: %s",
     async (resource) => {
       const redlock = openRedlock([server]);
       await take(redlock, resource);
@@ -84,14 +84,14 @@ describe("the script", () => {
     "{{t}",
     "{a}b}",
     "{{}}}",
-  ])("takes no lock of a name that is refused: %s", async (resource) => {
+  ])("acquires no lock whose name is refused: %s", async (resource) => {
     const redlock = openRedlock([server]);
     await expect(redlock.acquire(resource)).rejects.toThrow(RangeError);
     expect(await take(redlock, resource)).toBeUndefined();
     expect(await redis.keys("*")).toEqual([]);
   });
 
-  it("takes only what is free, and releases only what is its own and not waited for", async () => {
+  it("acquires only a free lock, and releases only its own lock if no process waits for it", async () => {
     const redlock = openRedlock([server]);
     const [first, other] = [await taken(redlock, "r"), { token: "0".repeat(40) }];
     expect(await take(redlock, "r")).toBeUndefined();
@@ -104,7 +104,7 @@ describe("the script", () => {
     expect(await redis.exists("r")).toBe(0);
   });
 
-  it("gives fencing tokens above those of ordinary grants, and these above its own, whatever clocks say", async () => {
+  it("issues fencing tokens above those of ordinary grants, which in turn exceed its own, whatever clocks say", async () => {
     const skewed = (ms: number): Redlock =>
       openRedlock([server], { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + ms } });
     const clients = [skewed(0), skewed(60_000), skewed(-60_000)];
@@ -145,7 +145,7 @@ const isRefused = (key: string): boolean => {
   }
 };
 
-describe("the rules of names in both languages", () => {
+describe("the rules for names in Lua and TypeScript", () => {
   const RULES = `${HEAD}local beside = ${besideLock}
 local replies = {}
 for at, key in ipairs(ARGV) do
@@ -155,7 +155,7 @@ for at, key in ipairs(ARGV) do
 end
 return replies`;
 
-  it("name the keys beside a lock alike, and refuse the same keys", async () => {
+  it("give the keys next to a lock the same names, and refuse the same keys", async () => {
     const seen = { refused: 0, taken: 0 };
     await fc.assert(
       fc.asyncProperty(fc.uniqueArray(lockKeys, { minLength: 30, maxLength: 100 }), async (keys) => {
@@ -170,7 +170,7 @@ return replies`;
   });
 });
 
-describe("the numbers of a script that gives several", () => {
+describe("the fencing tokens of a script that acquires several locks", () => {
   const RUN = `${HEAD}
 local replies = {}
 for at, key in ipairs(ARGV) do replies[at] = lockIfFree(key, 'token', 1000) or 'held' end
@@ -178,7 +178,7 @@ return replies`;
   const names = Array.from({ length: 60 }, (_, index) => `k${index}`);
   const steps = fc.array(fc.constantFrom(...names), { minLength: 1, maxLength: 50 });
 
-  it("increase in the order of its steps, and from script to script, below what is written", async () => {
+  it("increase in the order of its steps and from script to script, and do not exceed the stored number", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { minLength: 1, maxLength: 4 }), async (scripts) => {
         await redis.del(names);
@@ -196,7 +196,7 @@ return replies`;
 });
 
 describe("an embedded lock", () => {
-  it("is a lock like any other: others see it as held and get it when it is released", async () => {
+  it("is an ordinary lock: other calls see it as held and acquire it when it is released", async () => {
     const [redlock, other] = [openRedlock([server]), openRedlock([server])];
     const told: string[] = [];
     redlock.on("acquire", ({ outcome, resources }) => told.push(`${outcome} ${resources.join()}`));
@@ -213,7 +213,7 @@ describe("an embedded lock", () => {
     expect(told.filter((text) => !text.startsWith("held"))).toEqual(["acquired r", "released true"]);
   });
 
-  it("is handed over to those who wait, of this process and of others", async () => {
+  it("is handed over to waiters of this process and of other processes", async () => {
     const [redlock, other] = [openRedlock([server]), openRedlock([server])];
     const held = await taken(redlock, "r");
     const got: string[] = [];
@@ -229,7 +229,7 @@ describe("an embedded lock", () => {
     expect(got.toSorted()).toEqual(["0", "1"]);
   });
 
-  it("is waited for at the node also in its own process, so that a waiter comes before the next script", async () => {
+  it("makes even waiters of its own process wait at the node, so that they precede the next script", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
     const waiting = redlock.acquire("r", { timeout: 3_000 });
@@ -240,7 +240,7 @@ describe("an embedded lock", () => {
     expect((await waiting).isHeld()).toBe(true);
   });
 
-  it("does not wake those who wait in this process for a lock that a script releases before it has run", async () => {
+  it("does not wake waiters of this process before the script that releases it has run", async () => {
     const redlock = openRedlock([server]);
     const held = await redlock.acquire("r");
     const isWaiting = new Promise((resolve) => redlock.on("wait", resolve));
@@ -257,7 +257,7 @@ describe("an embedded lock", () => {
     expect((await waiting).isHeld()).toBe(true);
   });
 
-  it("is extended, and then released by a request of its own", async () => {
+  it("is released by a separate request if it has been extended", async () => {
     const clock = new ManualClock();
     const redlock = openRedlock([server], { clock });
     const held = await taken(redlock, "r", 30_000);
@@ -274,14 +274,14 @@ describe("an embedded lock", () => {
     expect(await redis.exists("r")).toBe(0);
   });
 
-  it("is released by a request where its script did not", async () => {
+  it("is released by a separate request if its script did not release it", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
     expect(await protocolOf(held).releaseBy((answer) => answer.settle(false))).toBe(true);
     expect(await redis.exists("r")).toBe(0);
   });
 
-  it("is released by a request, once, where its script says nothing in time", async () => {
+  it("is released by a separate request, once, if its script does not report in time", async () => {
     const redlock = openRedlock([server], { nodeTimeout: 100 });
     const held = await taken(redlock, "r");
     let answer: { settle(isDeleted: boolean): void } | undefined;
@@ -293,7 +293,7 @@ describe("an embedded lock", () => {
     expect(await redis.get("r")).toBe(next.token);
   });
 
-  it("is extended in time though the answer came late", async () => {
+  it("is extended in time even if the answer arrived late", async () => {
     const clock = new ManualClock();
     const redlock = openRedlock([server], { clock });
     const grant = (await take(redlock, "r", 30_000)) as EmbeddedGrant;
@@ -304,14 +304,14 @@ describe("an embedded lock", () => {
     await held?.release();
   });
 
-  it("is dropped where nobody wants it", async () => {
+  it("is released if it is not wanted", async () => {
     const redlock = openRedlock([server]);
     const grant = (await take(redlock, "r")) as EmbeddedGrant;
     expect(await embeddedOf(redlock).drop(grant, TTL_MS)).toBe(true);
     expect(await redis.exists("r")).toBe(0);
   });
 
-  it("is not adopted, but released, when its lease is over by the time that the answer comes", async () => {
+  it("is released instead of adopted if its lease has expired when the answer arrives", async () => {
     const redlock = openRedlock([server]);
     const grant = (await take(redlock, "r")) as EmbeddedGrant;
     const { asked: sent } = grant;
@@ -326,7 +326,7 @@ describe("an embedded lock", () => {
       async (lock: Lock): Promise<unknown> => [await redis.set("a", "another's"), await errorOf(lock.extend())],
     ],
     ["released", (lock: Lock): Promise<unknown> => give("a", lock)],
-  ])("tells a call that has joined it, inside what it is lent to, when it is %s", async (reason, end) => {
+  ])("notifies a call that has joined it, inside the code it is lent to, when it is %s", async (reason, end) => {
     const redlock = openRedlock([server]);
     const lock = await taken(redlock, "a");
     const lent = { holder: "a test", joins: true, fencingToken: lock.fencingToken };
@@ -338,7 +338,7 @@ describe("an embedded lock", () => {
     await protocolOf(redlock).inside(lock, lent, () => redlock.using("a", nested));
   });
 
-  it("is released when its Redlock is closed, and none is adopted afterwards", async () => {
+  it("is released when its Redlock is closed, after which no lock is adopted", async () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
     const late = (await take(redlock, "late")) as EmbeddedGrant;
@@ -349,7 +349,7 @@ describe("an embedded lock", () => {
   });
 });
 
-it("is offered only where one node has all the votes and is trusted to forget nothing", async () => {
+it("is offered only if one node has all the votes and is trusted to forget nothing", async () => {
   const nodes = await startNodes(3);
   expect(protocolOf(openRedlock(nodes)).embedded).toBeUndefined();
   expect(protocolOf(openRedlock([server], { quarantine: true })).embedded).toBeUndefined();

@@ -29,13 +29,13 @@ describe("an emitter", () => {
     return heard;
   }
 
-  it("refuses an event that it does not have, and a listener that is no function", () => {
+  it("refuses an unknown event, and a listener that is not a function", () => {
     const emitter = new Emitter(PLAIN);
     expect(() => emitter.on("sad" as "said", () => undefined)).toThrow('event must be "said", got "sad"');
     expect(() => emitter.on("said", 7 as never)).toThrow("listener must be a function, got 7");
   });
 
-  it("outlives a listener that throws what has no text", () => {
+  it("survives a listener that throws a value without text", () => {
     const emitter = new Emitter(PLAIN);
     emitter.on("said", () => {
       throw Object.create(null);
@@ -58,7 +58,7 @@ describe("an emitter", () => {
     expect(heard).toEqual(["a", "a", "b"]);
   });
 
-  it("makes a message only if somebody listens, and the same one for listeners and channels", () => {
+  it("creates a message only if there is a listener, and shares one message between listeners and channels", () => {
     const channels = new Channels("x.test.one", PLAIN);
     const emitter = new Emitter(PLAIN, channels);
     let made = 0;
@@ -75,7 +75,7 @@ describe("an emitter", () => {
     expect([heard, onChannel]).toEqual([["message 2"], ["message 1", "message 2"]]);
   });
 
-  it("goes on after a listener that throws or rejects, with a warning where nobody else is told", async () => {
+  it("continues after a listener that throws or rejects, and warns if it has no error event", async () => {
     const emitter = new Emitter(PLAIN);
     const heard: string[] = [];
     emitter.on("said", () => {
@@ -88,7 +88,7 @@ describe("an emitter", () => {
     await expect.poll(() => warned.map(String)).toEqual(["Error: thrown", "Error: rejected"]);
   });
 
-  it("tells the listeners of `error` what another one throws, and warns of what these throw", async () => {
+  it("passes the error of a listener to the `error` listeners, and warns of errors that these throw", async () => {
     const emitter = new Emitter(WITH_ERRORS);
     const errors: unknown[] = [];
     emitter.on("said", () => Promise.reject(new Error("rejected")));
@@ -101,7 +101,7 @@ describe("an emitter", () => {
     expect(warned.map(String)).toEqual(["Error: of an error's listener"]);
   });
 
-  it("drops the error of a listener if nobody listens to `error`", () => {
+  it("drops the error of a listener if there is no `error` listener", () => {
     const emitter = new Emitter(WITH_ERRORS);
     emitter.on("said", () => {
       throw new Error("thrown");
@@ -110,7 +110,7 @@ describe("an emitter", () => {
     expect(warned).toEqual([]);
   });
 
-  it("gives what a call throws to whoever asked for it", () => {
+  it("passes the error of a quiet call to the given handler", () => {
     const errors: unknown[] = [];
     callQuietly(
       () => {

@@ -22,14 +22,14 @@ async function heldError(acquire: () => Promise<unknown>): Promise<LockHeldError
 }
 
 describe("a LockHeldError", () => {
-  it("says for how long the holder still has the lock", () => {
+  it("names the time for which the holder still has the lock", () => {
     const rest = ": 0 of 1 nodes granted, 1 needed (1 attempt, 5 ms)";
     expect(held(25_506)).toBe(`lock "r" is held by another, for 25.5 s more unless extended${rest}`);
     expect(held(25_506, 25_000)).toBe(`lock "r" is held by another, for 506 ms more unless extended${rest}`);
     expect(held(25_506, 26_000)).toBe(`lock "r" is held by another${rest}`);
   });
 
-  it("says who holds the lock, to a call that has waited", async () => {
+  it("names the holder of the lock to a call that has waited", async () => {
     const servers = await startNodes(3);
     const [named, nameless, redlock] = [
       openRedlock(servers, { name: "billing-api 1" }),
@@ -65,7 +65,7 @@ describe("a LockHeldError", () => {
     expect((await failed("r")).holder).toBe("billing-api 1");
   });
 
-  it("comes without the name if the caller cancels, or closes, while the nodes are asked for it", async () => {
+  it("leaves out the holder's name if the caller cancels or closes while the nodes are asked for it", async () => {
     const [server] = await startNodes(1);
     if (server === undefined) throw new Error("expected a node");
     const client = new Redis({ path: server.path });
@@ -102,7 +102,7 @@ describe("a LockHeldError", () => {
 });
 
 describe("a QuorumUnreachableError", () => {
-  it("says once why a node did not answer, and has no cause that says it again", () => {
+  it("names once why a node did not answer, and has no cause that repeats it", () => {
     const votes = [{ node: "a:1", vote: "failed", tookMs: 1, error: "no answer for 5 ms" }] as const;
     const error = new QuorumUnreachableError({ ...facts, votes });
     expect(error.message.split("no answer for 5 ms")).toHaveLength(2);
@@ -111,7 +111,7 @@ describe("a QuorumUnreachableError", () => {
 });
 
 describe("the stack of an error", () => {
-  it("has the caller, however the lock was asked for", async () => {
+  it("contains the caller, whichever method acquired the lock", async () => {
     const [server] = await startNodes(1);
     if (server === undefined) throw new Error("expected a node");
     const [holder, redlock] = [openRedlock([server]), openRedlock([server])];
@@ -134,7 +134,7 @@ describe("the stack of an error", () => {
     }
   });
 
-  it("is left alone if it is the caller's own reason", async () => {
+  it("is unchanged if the error is the caller's own reason", async () => {
     const redlock = openRedlock(await startNodes(1));
     const reason = new LockHeldError({ ...facts, votes: [] });
     const { stack } = reason;

@@ -31,7 +31,7 @@ class CountingClock extends ManualClock {
   }
 }
 
-it("keeps no process alive once it has noticed by another clock that the lock is lost", async () => {
+it("keeps no process alive once another clock has shown that the lock is lost", async () => {
   const clock = new CountingClock();
   const endMs = clock.wallMs() + LEASE_MS;
   const lost: string[] = [];
@@ -47,7 +47,7 @@ it("keeps no process alive once it has noticed by another clock that the lock is
   expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["expired"], 0]);
 });
 
-it("takes a try that rejects for one that failed, and tries again", async () => {
+it("treats an extension that rejects as failed, and tries again", async () => {
   const clock = new CountingClock();
   const endMs = clock.wallMs() + LEASE_MS;
   const lost: string[] = [];
@@ -67,7 +67,7 @@ it("takes a try that rejects for one that failed, and tries again", async () => 
   expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["no client"], 0]);
 });
 
-it("counts a period from the start of a try, whether that succeeded or failed", async () => {
+it("counts a period from the start of an extension, whether the extension succeeded or failed", async () => {
   const clock = new CountingClock();
   const startsMs: number[] = [];
   const lease = {

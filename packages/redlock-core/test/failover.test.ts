@@ -37,7 +37,7 @@ async function startService(options: RedlockOptions): Promise<Service> {
 }
 
 describe("a failover to a replica that does not have the lock", () => {
-  it("grants it twice without quarantine, which is why check() warns of replicas", async () => {
+  it("grants the lock twice without quarantine, which is why check() warns of replicas", async () => {
     const lasting = { ttl: 60_000, maxTtl: 60_000 };
     const { clients, loseReplication, promote } = await startService({ quarantine: false, ...lasting });
     const [a, b] = clients;
@@ -50,7 +50,7 @@ describe("a failover to a replica that does not have the lock", () => {
   });
 
   it.each([false, true])(
-    "grants it to nobody with quarantine before the holder is gone; it extends: %s",
+    "grants the lock to no other client with quarantine before the holder has lost it; it extends: %s",
     async (autoExtend) => {
       const { clients, replica, loseReplication, promote } = await startService({ quarantine: true });
       const [a, b] = clients;
@@ -74,7 +74,7 @@ describe("a failover to a replica that does not have the lock", () => {
     },
   );
 
-  it("is outlived by no holder on a primary that was cut off, if that needs a replica to write", async () => {
+  it("ends the lock of a holder on the isolated primary, if the primary needs a replica to write", async () => {
     const { clients, primary, loseReplication } = await startService({ quarantine: true });
     const lock = await clients[0].acquire("r", { autoExtend: true });
     await primary.call("CONFIG", "SET", "min-replicas-to-write", "1");

@@ -39,7 +39,7 @@ describe("five nodes", () => {
     expect(await next.release()).toBe(true);
   });
 
-  it("keep a held lock when two of them are killed under it, and tell when a third is", async () => {
+  it("keep a held lock when two of them are killed, and report its loss when a third is killed", async () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, longer);
     const told: (readonly Vote[] | undefined)[] = [];
@@ -62,7 +62,7 @@ describe("five nodes", () => {
     expect(await lock.release()).toBe(false);
   });
 
-  it("say which nodes failed and why when there is no quorum", async () => {
+  it("are named with the reasons if there is no quorum", async () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, { ...lease, nodeTimeout: 200 });
     await ready(redlock);
@@ -81,7 +81,7 @@ describe("five nodes", () => {
     for (const server of servers.slice(3)) await expect.poll(() => server.call("EXISTS", "none")).toBe(0);
   });
 
-  it("answer with a quorum while two of them hang, and never wait for these", async () => {
+  it("answer with a quorum while two of them hang, and never wait for these two", async () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, { ttl: 30_000, nodeTimeout: 20_000 });
     await ready(redlock);
@@ -97,7 +97,7 @@ describe("five nodes", () => {
     }
   }, 15_000);
 
-  it("leave no orphan on a node that hung while locks came and went", async () => {
+  it("leave no orphaned key on a node that hung while locks were acquired and released", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { ttl: 30_000, nodeTimeout: 300 });
     await ready(redlock);
@@ -108,7 +108,7 @@ describe("five nodes", () => {
     await expect.poll(() => servers[0]?.call("EXISTS", ...resources), { timeout: 10_000 }).toBe(0);
   });
 
-  it("leave no key of a lock that was lost on the minority that still has it", async () => {
+  it("leave no key of a lost lock on the minority that still has it", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers);
     const states = async (): Promise<unknown[]> => (await redlock.inspect("minority")).nodes.map((node) => node.state);
@@ -123,7 +123,7 @@ describe("five nodes", () => {
       .toEqual([theirs, theirs, null]);
   });
 
-  it("release what a killed node kept on its disk when it is back", async () => {
+  it("release the lock that a killed node kept on its disk once the node is back", async () => {
     const servers = await startNodes(3, { persistence: true });
     const redlock = openRedlock(servers, { ttl: 30_000 });
     const states = async (): Promise<unknown[]> => (await redlock.inspect("kept")).nodes.map((node) => node.state);
@@ -157,7 +157,7 @@ it("a node that refused an acquisition keeps no key of an extension that is rele
 });
 
 describe("nodes that forget", () => {
-  it("cast no vote for maxTtl after a restart without persistence, a flush, and when they are new", async () => {
+  it("cast no vote for maxTtl after a restart without persistence, after a flush, and when they are new", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { ...shortTtl, quarantine: true });
     const early = await errorOf(redlock.acquire("young", { timeout: 0 }));
@@ -179,7 +179,7 @@ describe("nodes that forget", () => {
     await lock.release();
   });
 
-  it("never let two holders in, whichever node of three is restarted under the first", async () => {
+  it("never grant a lock twice, whichever node of three is restarted under the first holder", async () => {
     const servers = await startNodes(3);
     const [a, b] = [
       openRedlock(servers, { ...shortTtl, quarantine: true }),
@@ -202,7 +202,7 @@ describe("nodes that forget", () => {
     expect(isHeldTwice).toBe(false);
   });
 
-  it("begin to wait for maxTtl when they are ready, not when somebody asks them for a lock", async () => {
+  it("count maxTtl from when they are ready, not from the first request for a lock", async () => {
     const [server] = await startNodes(1);
     openRedlock([server as RedisServer], { ...shortTtl, quarantine: true });
     const isKnown = (): Promise<unknown> | undefined => server?.call("EXISTS", NODE_KEYS.hash);
@@ -221,13 +221,13 @@ describe("nodes that forget", () => {
     expect((await redlock.acquire("set back", { timeout: 10_000 })).isHeld()).toBe(true);
   });
 
-  it("do vote at once where the user says that they never forget", async () => {
+  it("vote immediately if the user declares that they never forget", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { ...shortTtl, quarantine: false });
     expect((await redlock.tryAcquire("trusted"))?.isHeld()).toBe(true);
   });
 
-  it("do not lose a held lock when all are restarted one after another, whoever tries to get it", async () => {
+  it("keep a held lock when all are restarted one after another, whichever client tries to acquire it", async () => {
     const servers = await startNodes(3);
     const options = { ttl: 3_000, maxTtl: 3_000, quarantine: true };
     const [holder, other, waiter] = [1, 2, 3].map(() => openRedlock(servers, options)) as [Redlock, Redlock, Redlock];
@@ -272,7 +272,7 @@ describe("nodes that forget", () => {
   });
 });
 
-describe("a network that is not honest", () => {
+describe("an unreliable network", () => {
   async function proxied(count: number, nodeTimeout = 300): Promise<{ proxies: FaultyProxy[]; redlock: Redlock }> {
     const servers = await startNodes(count);
     const proxies = await Promise.all(servers.map((server) => startProxy({ path: server.path })));
@@ -305,7 +305,7 @@ describe("a network that is not honest", () => {
     await expect.poll(async () => (await redlock.inspect("late")).verdict, { timeout: 10_000 }).toBe("free");
   });
 
-  it("ends a held lock on time when it swallows everything, with no answer from anybody", async () => {
+  it("does not prolong a held lock when it swallows every answer", async () => {
     const { proxies, redlock } = await proxied(3);
     const lock = await redlock.acquire("alone", { ttl: 1_000, autoExtend: true });
     const { signal } = lock;
@@ -316,7 +316,7 @@ describe("a network that is not honest", () => {
     expect(await lock.release()).toBe(false);
   });
 
-  it("is survived when it resets connections, and locks are had again", async () => {
+  it("prevents no acquisition after it has reset connections", async () => {
     const { proxies, redlock } = await proxied(3);
     for (let round = 0; round < 5; round += 1) {
       for (const proxy of proxies) proxy.drop();

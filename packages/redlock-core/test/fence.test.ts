@@ -56,7 +56,7 @@ const connect: Readonly<Record<string, () => Promise<FenceClient>>> = {
 };
 
 describe.each(Object.entries(connect))("with %s", (_name, connected) => {
-  it("refuses the holder whose successor has read, also where it writes before the successor does", async () => {
+  it("refuses the previous holder once the next holder has read, even if the previous holder writes first", async () => {
     const client = await connected();
     const first = await fence(client, "stock:42", 1);
     await first.set("stock:42", 100);
@@ -72,7 +72,7 @@ describe.each(Object.entries(connect))("with %s", (_name, connected) => {
     await expect(fence(client, "stock:42", 1)).rejects.toThrow(FencedOffError);
   });
 
-  it("gives a script its own keys, arguments and reply", async () => {
+  it("passes a script its own keys and arguments, and returns its reply", async () => {
     const fenced = await fence(await connected(), ["a", "b"], 7);
     const script =
       "redis.call('SET', KEYS[1], ARGV[2])\nreturn {#KEYS, #ARGV, ARGV[1], redis.call('GET', KEYS[1])} -- end";
@@ -81,14 +81,14 @@ describe.each(Object.entries(connect))("with %s", (_name, connected) => {
     expect(await fenced.get("{a}:1")).toBeNull();
   });
 
-  it("hands on an error of the script, with the line that the user knows", async () => {
+  it("passes on an error of the script, with the line number of the user's script", async () => {
     const fenced = await fence(await connected(), "a", 7);
     await expect(fenced.eval("local one = 1\nerror('boom')", [])).rejects.toThrow(/user_script:2: boom/);
     await expect(fenced.eval("return redis.error_reply('FULL no room')", [])).rejects.toThrow(/FULL no room/);
   });
 });
 
-it("says which key is claimed by whom", async () => {
+it("names the key and the token that claims it", async () => {
   const old = await fence(redis, ["a", "b"], 5);
   await fence(redis, "b", 9);
   const error = await errorOf(old.get("a"));
@@ -111,7 +111,7 @@ it("lets a holder claim again, and write more than once", async () => {
   expect(await one.get("a")).toBe("y");
 });
 
-it("compares tokens as numbers, up to the largest there can be", async () => {
+it("compares tokens as numbers, up to the largest possible", async () => {
   await fence(redis, "a", 9);
   await fence(redis, "a", 10);
   await fence(redis, "a", Number.MAX_SAFE_INTEGER - 1);
@@ -121,7 +121,7 @@ it("compares tokens as numbers, up to the largest there can be", async () => {
   });
 });
 
-it("refuses a holder whose claim is gone: nobody knows who came since", async () => {
+it("refuses a holder whose claim is missing, because a later holder may have claimed the key", async () => {
   const fenced = await fence(redis, "a", 5);
   await redis.del("{a}:claim");
   const error = await errorOf(fenced.set("a", "late"));
@@ -130,14 +130,14 @@ it("refuses a holder whose claim is gone: nobody knows who came since", async ()
   expect(await redis.exists("a")).toBe(0);
 });
 
-it("is refused by what is no claim", async () => {
+it("refuses a holder if the claim is not a number", async () => {
   await redis.set("{a}:claim", "something");
   const error = await errorOf(fence(redis, "a", 5));
   expect(String(error)).toBe('FencedOffError: "a" is claimed by fencing token something, ours is 5');
   expect(error).toMatchObject({ claimedBy: undefined });
 });
 
-it("refuses a key that has the claim of another one", async () => {
+it("refuses a key whose name is the claim of another key", async () => {
   await expect(fence(redis, ["a", "{a}"], 5)).rejects.toThrow(
     'keys must not be another one in braces: it shares the claim of "a", got "{a}"',
   );
@@ -145,13 +145,13 @@ it("refuses a key that has the claim of another one", async () => {
   await (await fence(redis, ["{a}b", "a{b}"], 5)).set("{a}b", "1");
 });
 
-describe("the life of a claim", () => {
-  it("is without end", async () => {
+describe("the lifetime of a claim", () => {
+  it("is unlimited", async () => {
     await (await fence(redis, "a", 5)).set("a", "x");
     expect(await redis.pttl("{a}:claim")).toBe(-1);
   });
 
-  it("is counted from its last use where it has a `keepFor`", async () => {
+  it("counts from its last use if `keepFor` is set", async () => {
     const fenced = await fence(redis, "a", 5, { keepFor: 60_000 });
     await redis.pexpire("{a}:claim", 10_000);
     await fenced.get("a");

@@ -8,7 +8,7 @@ const wallMs = 1_795_000_000_000;
 const near = (ballot: number): boolean => Math.abs(ballot - wallMs * 1_000) < 1_000;
 
 describe("FencingClock", () => {
-  it("proposes above what was seen of any of the resources", () => {
+  it("proposes a number above every number seen for any of the resources", () => {
     const clock = new FencingClock(random);
     const future = wallMs * 1_000 + 5_000_000;
     clock.see(["b"], future);
@@ -17,14 +17,14 @@ describe("FencingClock", () => {
     expect(near(clock.ballot(["c"], wallMs))).toBe(true);
   });
 
-  it("proposes above every ballot before, also when the clock was set back", () => {
+  it("proposes a number above every previous ballot, even if the clock was set back", () => {
     const clock = new FencingClock(random);
     const ballots = [wallMs, wallMs, wallMs - 3_600_000, wallMs + 1].map((ms) => clock.ballot(["a"], ms));
     expect(ballots.toSorted((a, b) => a - b)).toEqual(ballots);
     expect(new Set(ballots).size).toBe(ballots.length);
   });
 
-  it("comes back from a clock that was ahead once the nodes have told the time", () => {
+  it("returns from a clock that was ahead once the nodes have reported the time", () => {
     const clock = new FencingClock(random);
     clock.ballot(["a"], wallMs + 3_600_000);
     clock.seeNodeTimes([wallMs * 1_000], wallMs, wallMs);
@@ -46,7 +46,7 @@ describe("FencingClock", () => {
     expect(clock.place(wallMs)).toBe(right);
   });
 
-  it("does not take an answer that was read late for a wrong clock", () => {
+  it("does not treat an answer that was read late as a wrong clock", () => {
     const clock = new FencingClock(random);
     clock.seeNodeTimes([wallMs * 1_000], wallMs - 1, wallMs + 900);
     expect(clock.place(wallMs)).toBe(wallMs * 1_000);
@@ -54,7 +54,7 @@ describe("FencingClock", () => {
     expect(clock.place(wallMs)).toBe((wallMs + 5_000) * 1_000);
   });
 
-  it("forgets the oldest resources rather than grow for ever", () => {
+  it("forgets the oldest resources, so that its size is bounded", () => {
     const clock = new FencingClock(random);
     const high = wallMs * 2_000;
     for (let index = 0; index < 20_000; index += 1) clock.see([`r${index}`], high);

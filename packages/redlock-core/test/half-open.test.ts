@@ -15,7 +15,7 @@ const hasty: Clock = {
   schedule: (afterMs, run, options) => systemClock.schedule(afterMs >= 15_000 ? 300 : afterMs, run, options),
 };
 
-describe("a connection that is dead without having been closed", () => {
+describe("a dead connection that was not closed", () => {
   it.each(Object.keys(clients))("is replaced (%s)", async (name) => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
@@ -42,7 +42,7 @@ describe("a connection that is dead without having been closed", () => {
       .toBe(true);
   });
 
-  it("is replaced while the other nodes are enough", async () => {
+  it("is replaced while the other nodes are enough for a quorum", async () => {
     const servers = await startNodes(3);
     const proxy = await startProxy({ path: servers[2]?.path ?? "" });
     onTestFinished(() => proxy.stop());
@@ -59,7 +59,7 @@ describe("a connection that is dead without having been closed", () => {
       .toContain("true down");
   });
 
-  it("is left alone while the node is only slow", async () => {
+  it("is kept while the node is only slow", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy.stop());
@@ -74,7 +74,7 @@ describe("a connection that is dead without having been closed", () => {
 });
 
 describe.each(Object.keys(clients))("a connection whose handshake is not answered (%s)", (name) => {
-  it("is replaced, the first one as the next", async () => {
+  it("is replaced, whether it is the first or a later one", async () => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
     const redlock = openRedlock([clients[name]?.(proxy.url, { nodeTimeoutMs: 100, clock: hasty }) ?? ""], {
@@ -97,7 +97,7 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
     }
   });
 
-  it("is replaced also for messages", async () => {
+  it("is replaced as a connection for messages as well", async () => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
     const waiting = openRedlock([clients[name]?.(proxy.url, { nodeTimeoutMs: 100, clock: hasty }) ?? ""], {
@@ -122,7 +122,7 @@ describe.each(Object.keys(clients))("a connection whose handshake is not answere
 });
 
 it.each(Object.keys(clients))(
-  "a connection that breaks in its handshake is followed by another one (%s)",
+  "a connection that breaks during its handshake is followed by another one (%s)",
   async (name) => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
@@ -140,7 +140,7 @@ it.each(Object.keys(clients))(
 it.each([
   ["node-redis", createClient],
   ["node-redis 5", createClient5],
-] as const)("a connection that breaks before its credentials are there is replaced (%s)", async (_name, create) => {
+] as const)("a connection that breaks before its credentials are available is replaced (%s)", async (_name, create) => {
   const [server] = await startNodes(1);
   const proxy = await startSubscriberProxy(server?.path ?? "");
   await server?.call("ACL", "SETUSER", "late", "on", ">secret", "~*", "&*", "+@all");
@@ -157,8 +157,8 @@ it.each([
   await expect.poll(take, { timeout: 8_000 }).toBe(true);
 });
 
-describe.each(Object.keys(clients))("an idle connection for messages that is dead (%s)", (name) => {
-  it("is replaced while somebody waits", async () => {
+describe.each(Object.keys(clients))("a dead idle connection for messages (%s)", (name) => {
+  it("is replaced while a waiter needs it", async () => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
     const holding = openRedlock([server?.path ?? ""]);
@@ -183,7 +183,7 @@ describe.each(Object.keys(clients))("an idle connection for messages that is dea
     await handOver(() => Promise.resolve());
   });
 
-  it("is asked for a sign of life while somebody waits, and only then", async () => {
+  it("is pinged while a waiter needs it, and only then", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([clients[name]?.(server?.url ?? "", { nodeTimeoutMs: 1_000, clock: hasty }) ?? ""], {
       nodeTimeout: 1_000,

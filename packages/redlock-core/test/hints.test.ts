@@ -47,7 +47,7 @@ async function enrolled(redlock: Redlock, resource: string, waiters: readonly nu
 }
 
 describe("a waiter whose connections for messages break just as the lock is released", () => {
-  it.each(Object.keys(clients))("has it as soon as it can hear again (%s)", async (name) => {
+  it.each(Object.keys(clients))("acquires the lock as soon as it receives messages again (%s)", async (name) => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const holding = openRedlock([server]);
     const waiting = openRedlock([clients[name]?.(`redis://127.0.0.1:${server.port}`) ?? ""], { clock: curious });
@@ -60,7 +60,7 @@ describe("a waiter whose connections for messages break just as the lock is rele
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("has it on several nodes, with everybody who waits behind it", async () => {
+  it("acquires the lock on several nodes, as do all waiters behind it", async () => {
     const servers = await startNodes(3);
     const [holding, waiting] = (await connected(servers, 2)) as [Redlock, Redlock];
     const lock = await holding.acquire("r", far);
@@ -78,7 +78,7 @@ describe("a waiter on a Cluster whose connections for messages break just as the
   it.each([
     ["ioredis", Cluster],
     ["ioredis 5", Cluster5],
-  ])("has it soon (%s)", async (_name, Client) => {
+  ])("acquires the lock soon (%s)", async (_name, Client) => {
     await using cluster = await startCluster({ masters: 3 });
     const [holding, waiting] = [1, 2].map(() => {
       const client = new Client([{ host: "127.0.0.1", port: cluster.nodes[0]?.port ?? 0 }]);
@@ -118,7 +118,7 @@ class CarrierCluster extends EventEmitter {
   }
 }
 
-it("a Cluster's connection for messages is missed, if it goes between a check and the next", async () => {
+it("a Cluster's connection for messages is reported missing if it is replaced between two checks", async () => {
   const cluster = new CarrierCluster();
   const node = IoredisNode.of(cluster, { nodeTimeoutMs: 50, clock: systemClock });
   let gaps = 0;
@@ -159,20 +159,20 @@ describe("a waiter whose user loses the right to channels", () => {
     return { server, lock, next };
   }
 
-  it.each(Object.keys(clients))("hears again when it has it back (%s)", async (name) => {
+  it.each(Object.keys(clients))("receives messages again once the right is restored (%s)", async (name) => {
     const { lock, next } = await refusedOnce(name, curious);
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });
 
-  it.each(Object.keys(clients))("is subscribed again while it waits, once it has it back (%s)", async (name) => {
+  it.each(Object.keys(clients))("subscribes again while it waits, once the right is restored (%s)", async (name) => {
     const { server, lock, next } = await refusedOnce(name, hurried(5_000));
     await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:redlock:*"), { timeout: 10_000 }).toHaveLength(1);
     await lock.release();
     expect((await next).isHeld()).toBe(true);
   });
 
-  it.each(Object.keys(clients))("polls without it, and gets the lock soon (%s)", async (name) => {
+  it.each(Object.keys(clients))("polls without the right, and acquires the lock soon (%s)", async (name) => {
     const [server] = (await startNodes(1)) as [RedisServer];
     await server.call("ACL", "SETUSER", "waiting", "on", ">secret", "~*", "&*", "+@all");
     const holding = openRedlock([server]);
@@ -191,7 +191,7 @@ describe("a waiter whose user loses the right to channels", () => {
 });
 
 describe("subscribe", () => {
-  it.each(Object.keys(clients))("hears a node that refused at first (%s)", async (name) => {
+  it.each(Object.keys(clients))("receives messages from a node that refused at first (%s)", async (name) => {
     const [server] = (await startNodes(1)) as [RedisServer];
     await server.call("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all");
     const redlock = openRedlock([clients[name]?.(`redis://deaf:secret@127.0.0.1:${server.port}`) ?? ""]);
@@ -210,7 +210,7 @@ describe("subscribe", () => {
 });
 
 describe("waiters of one process whose clock is ahead", () => {
-  it("are all served before those who came later", async () => {
+  it("are all served before later waiters", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() + 3_600_000 };
     const [ahead, right] = [openRedlock([server], { clock }), openRedlock([server])];
@@ -231,8 +231,8 @@ describe("waiters of one process whose clock is ahead", () => {
   });
 });
 
-describe("a process that was frozen while an answer came", () => {
-  it("does not take its clock for wrong", async () => {
+describe("a process that was frozen while an answer arrived", () => {
+  it("does not correct its clock", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     let frozenMs = 0;
     const clock = {
@@ -255,7 +255,7 @@ describe("a process that was frozen while an answer came", () => {
 });
 
 describe("the line on a node", () => {
-  it("keeps nobody who waited for a turn until the lease must have ended", async () => {
+  it("keeps no waiter for a turn once the lease must have ended", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const redlock = openRedlock([server]);
     const lock = await redlock.acquire("r", { ttl: 2_000, autoExtend: true });
@@ -264,7 +264,7 @@ describe("the line on a node", () => {
     await enrolled(redlock, "r", [0]);
   });
 
-  it("keeps nobody who left it while the node could not be reached", async () => {
+  it("keeps no waiter that left while the node was unreachable", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const proxy = await startProxy({ path: server.path });
     onTestFinished(() => proxy.stop());
@@ -281,7 +281,7 @@ describe("the line on a node", () => {
     await enrolled(holding, "r", [0]);
   });
 
-  it("keeps nobody whom the other nodes have granted the lock", async () => {
+  it("keeps no waiter that the other nodes have granted the lock", async () => {
     const servers = await startNodes(3);
     const [holding, waiting] = (await connected(servers, 2)) as [Redlock, Redlock];
     await servers[2]?.call("SET", "r", "somebody else's");
@@ -294,7 +294,7 @@ describe("the line on a node", () => {
     await enrolled(holding, "r", [0, 0, 0]);
   });
 
-  it("is not asked to take out who gives up behind a lock of its own process", async () => {
+  it("receives no request to remove a waiter that gave up behind a lock of its own process", async () => {
     const node = Object.assign(new StubNode(), { subscribe: () => Promise.resolve(() => undefined) });
     node.answer = (operations) => Promise.resolve(granted(operations));
     const redlock = openRedlock([node]);
@@ -313,7 +313,7 @@ describe("the line on a node", () => {
 });
 
 describe("forceRelease", () => {
-  it("leaves the lock alone that a waiter of the same process gets by it", async () => {
+  it("does not release the lock that a waiter of the same process acquires because of it", async () => {
     const servers = await startNodes(3);
     const [holding, operator] = (await connected(servers, 2, { nodeTimeout: 1_000 })) as [Redlock, Redlock];
     await holding.acquire("r", far);
@@ -325,7 +325,7 @@ describe("forceRelease", () => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("takes the lock from nobody when it reaches a minority", async () => {
+  it("releases no lock when it reaches only a minority", async () => {
     const servers = await startNodes(3);
     const [redlock] = (await connected(servers, 1, { nodeTimeout: 1_000 })) as [Redlock];
     const lock = await redlock.acquire("r", far);
@@ -336,7 +336,7 @@ describe("forceRelease", () => {
 });
 
 describe("a Redis user without rights to channels", () => {
-  it("gets a lock that is free though somebody of its kind stands in line", async () => {
+  it("acquires a free lock even if dead waiters are in line", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     await server.call("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all");
     const url = `redis://deaf:secret@127.0.0.1:${server.port}`;
@@ -349,29 +349,32 @@ describe("a Redis user without rights to channels", () => {
   });
 });
 
-describe("a lock of a Cluster's slot that moves", () => {
-  it.each([380, 440, 470])("is nobody's when the attempt is over before the move (%i ms)", async (moveMs) => {
-    await using cluster = await startCluster({ masters: 3 });
-    const [from, to] = cluster.nodes as [RedisServer, RedisServer];
-    const client = new Cluster([{ host: "127.0.0.1", port: from.port }]);
-    client.on("error", () => undefined);
-    onTestFinished(() => client.disconnect());
-    const redlock = openRedlock([client], { nodeTimeout: 500 });
-    const slotOf = async (name: string): Promise<number> => Number(await from.call("CLUSTER", "KEYSLOT", name));
-    let resource = "r";
-    while ((await slotOf(resource)) > 5_000) resource += "r";
-    await (await redlock.acquire(resource)).release();
-    const slot = await slotOf(resource);
-    const [fromId, toId] = [await from.call("CLUSTER", "MYID"), await to.call("CLUSTER", "MYID")];
-    await from.call("DEL", ...Object.values(nodeKeysOf(slot)));
-    await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", String(fromId));
-    await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(toId));
-    const attempt = redlock.tryAcquire(resource, { ttl: 60_000 }).catch(() => null);
-    await delay(moveMs);
-    await Promise.all([to, from].map((node) => node.call("CLUSTER", "SETSLOT", slot, "NODE", String(toId))));
-    const lock = await attempt;
-    // Twice as long as anything may be on its way, by another node, to the one that has the slot now.
-    await delay(1_000);
-    await expect.poll(async () => Number(await to.call("PTTL", resource)) > 0).toBe(lock?.isHeld() === true);
-  });
+describe("a lock in a Cluster slot that is moved", () => {
+  it.each([380, 440, 470])(
+    "exists on the new node only if the attempt acquired it (moved after %i ms)",
+    async (moveMs) => {
+      await using cluster = await startCluster({ masters: 3 });
+      const [from, to] = cluster.nodes as [RedisServer, RedisServer];
+      const client = new Cluster([{ host: "127.0.0.1", port: from.port }]);
+      client.on("error", () => undefined);
+      onTestFinished(() => client.disconnect());
+      const redlock = openRedlock([client], { nodeTimeout: 500 });
+      const slotOf = async (name: string): Promise<number> => Number(await from.call("CLUSTER", "KEYSLOT", name));
+      let resource = "r";
+      while ((await slotOf(resource)) > 5_000) resource += "r";
+      await (await redlock.acquire(resource)).release();
+      const slot = await slotOf(resource);
+      const [fromId, toId] = [await from.call("CLUSTER", "MYID"), await to.call("CLUSTER", "MYID")];
+      await from.call("DEL", ...Object.values(nodeKeysOf(slot)));
+      await to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", String(fromId));
+      await from.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(toId));
+      const attempt = redlock.tryAcquire(resource, { ttl: 60_000 }).catch(() => null);
+      await delay(moveMs);
+      await Promise.all([to, from].map((node) => node.call("CLUSTER", "SETSLOT", slot, "NODE", String(toId))));
+      const lock = await attempt;
+      // Twice as long as anything may be on its way, by another node, to the one that has the slot now.
+      await delay(1_000);
+      await expect.poll(async () => Number(await to.call("PTTL", resource)) > 0).toBe(lock?.isHeld() === true);
+    },
+  );
 });

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, sideKeyOf, slotOf } from "../src/rules/keys.ts";
 
 describe("slotOf", () => {
-  it("is CRC16 of the key, by the test vector of the cluster specification", () => {
+  it("is the CRC16 of the key, as in the test vector of the cluster specification", () => {
     expect(slotOf("123456789")).toBe(0x31c3);
   });
 
@@ -31,12 +31,12 @@ describe("sideKeyOf", () => {
     );
   });
 
-  it("uses the resource's own hash tag where it has one", () => {
+  it("uses the resource's own hash tag if it has one", () => {
     expect(sideKeyOf("{user:1}:cart", "fence")).toBe("{user:1}:cart:fence");
     expect(sideKeyOf("cart", "fence")).toBe("{cart}:fence");
   });
 
-  it("knows the names for which no tag can do that", () => {
+  it("recognizes names for which no hash tag exists", () => {
     expect(hasStableSlot("a}b")).toBe(false);
     expect(hasStableSlot("a{}b}")).toBe(false);
     expect(hasStableSlot("{a}b}")).toBe(true);
@@ -44,7 +44,7 @@ describe("sideKeyOf", () => {
 });
 
 describe("lockKeyOf", () => {
-  it("is the resource itself without a prefix, as other Redlock libraries have it", () => {
+  it("is the resource itself without a prefix, as in other Redlock libraries", () => {
     expect(lockKeyOf("", "orders:7")).toBe("orders:7");
     expect(lockKeyOf("app:", "orders:7")).toBe("app:orders:7");
   });
@@ -70,22 +70,22 @@ describe("checkLockKey", () => {
     "{a:b}",
     "{a}b}",
     "{{}}}",
-  ])("refuses what would share a key with another lock: %j", (key) => {
+  ])("refuses a resource that would share a key with another lock: %j", (key) => {
     expect(() => checkLockKey(key)).toThrow(RangeError);
   });
 
-  it("names the resource whose fence it would be", () => {
+  it("names the resource whose fence the key would be", () => {
     expect(() => checkLockKey("{a}b}")).toThrow(
       'key of a resource must not be another one in braces: it shares the fence of "a}b", got "{a}b}"',
     );
   });
 
-  it("accepts names that only look like those of side keys", () => {
+  it("accepts names that only resemble side keys", () => {
     for (const key of ["a:semaphore", "register", "{a}register", "{a}:registers", "{a}:fence:b", "{x}:clients"])
       expect(() => checkLockKey(key)).not.toThrow();
   });
 
-  it("accepts names of which no two share a key", () => {
+  it("accepts only names that share no key with each other", () => {
     const part = fc.constantFrom("", "a", "b:", "{", "}", "{a}", "{a}:", ":fence", ":waiters");
     const isAccepted = (key: string): boolean => {
       try {

@@ -7,7 +7,7 @@ import { everyPeriod } from "../src/rules/renewal.ts";
 import { openRedlock } from "./support/nodes.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
-it("tries three times within a lease to extend it on a silent node, however patient it is with nodes", async () => {
+it("a lock is extended in three tries per lease on a silent node, however long nodeTimeout is", async () => {
   const [clock, node] = [new ManualClock(), new StubNode()];
   const redlock = openRedlock([node], { clock, nodeTimeout: 60_000 });
   node.answer = (operations) => Promise.resolve(granted(operations));
@@ -25,14 +25,14 @@ it("tries three times within a lease to extend it on a silent node, however pati
 
 it.each([
   { name: "where a quorum still had it", replies: [1, 1, 3], repaired: [false, false, true] },
-  { name: "where nobody else can have a quorum", replies: ["gone", 1, 3], repaired: [false, false, true] },
+  { name: "where no other client can have a quorum", replies: ["gone", 1, 3], repaired: [false, false, true] },
   {
-    name: "nowhere if the others could be somebody else's quorum",
+    name: "nowhere if the other nodes could be another client's quorum",
     replies: [1, 3, 3],
     repaired: [false, false, false],
   },
   { name: "nowhere if a majority has lost it", replies: [3, 3, "gone"], repaired: [false, false, false] },
-])("asks for a key again that a node would not set by itself: $name", async ({ replies, repaired }) => {
+])("an extension sets the key again on a node that lost it: $name", async ({ replies, repaired }) => {
   const nodes = replies.map(() => new StubNode());
   const redlock = openRedlock(nodes, { clock: new ManualClock(), quarantine: false });
   for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
@@ -51,7 +51,7 @@ it.each([
   for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
 });
 
-it("is extended by no answer that is read after nodeTimeout because the event loop was blocked", async () => {
+it("a lock is not extended by an answer that is read after nodeTimeout because the event loop was blocked", async () => {
   const clock = new ManualClock();
   const nodes = [new StubNode(), new StubNode(), new StubNode()];
   for (const node of nodes) node.answer = (operations) => Promise.resolve(granted(operations));
@@ -65,7 +65,7 @@ it("is extended by no answer that is read after nodeTimeout because the event lo
   expect([extensions?.length, lock.remaining()]).toEqual([2, leftMs]);
 });
 
-it("is lost when the machine was suspended, though its wall clock was set back by as much", async () => {
+it("a lock is lost when the machine was suspended, even if its wall clock was set back by the same time", async () => {
   const [clock, node] = [new ManualClock(), new StubNode()];
   node.answer = (operations) => Promise.resolve(granted(operations));
   const redlock = openRedlock([node], { clock });
@@ -81,7 +81,7 @@ it.each([
     name: "the machine is suspended, as only the wall clock sees",
     lose: (clock: ManualClock) => clock.stepWallClock(10_000),
   },
-])("is held no longer than maxHold while $name", async ({ lose }) => {
+])("a lock is held no longer than maxHold while $name", async ({ lose }) => {
   const [clock, node] = [new ManualClock(), new StubNode()];
   node.answer = (operations) => Promise.resolve(granted(operations));
   const redlock = openRedlock([node], { clock });
@@ -92,7 +92,7 @@ it.each([
   expect([lock.remaining(), (lock.signal.reason as LockLostError).reason]).toEqual([0, "max-hold"]);
 });
 
-describe("a lock whose end is heard of", () => {
+describe("a lock whose end is observed by a listener", () => {
   async function acquire() {
     const [clock, node] = [new ManualClock(), new StubNode()];
     node.answer = (operations) => Promise.resolve(granted(operations));
@@ -100,7 +100,7 @@ describe("a lock whose end is heard of", () => {
     return { clock, node, redlock, lock: await redlock.acquire("r") };
   }
 
-  it("has its Redlock closed once, though its holder closes it again", async () => {
+  it("closes its Redlock once, even if the listener closes it again", async () => {
     const { node, redlock, lock } = await acquire();
     const closes = vi.spyOn(node, "close");
     let again: Promise<void> | undefined;
@@ -111,7 +111,7 @@ describe("a lock whose end is heard of", () => {
     expect(closes).toHaveBeenCalledOnce();
   });
 
-  it("is released once, though a listener releases it again", async () => {
+  it("is released once, even if the listener releases it again", async () => {
     const { node, redlock, lock } = await acquire();
     node.become("down");
     let told = 0;
@@ -123,7 +123,7 @@ describe("a lock whose end is heard of", () => {
     expect(told).toBe(1);
   });
 
-  it("is not held any more when the script that releases it cannot be sent", async () => {
+  it("is no longer held if the script that releases it cannot be sent", async () => {
     const { clock, node, redlock, lock } = await acquire();
     const perform = (): never => {
       throw new Error("not sent");
@@ -135,7 +135,7 @@ describe("a lock whose end is heard of", () => {
   });
 });
 
-describe("until when a lease is valid", () => {
+describe("the end of a lease", () => {
   const TTL_MS = 6_000;
   const VALID_MS = TTL_MS - 62;
 
@@ -157,7 +157,7 @@ describe("until when a lease is valid", () => {
     wallMs: from.wallMs + byMs,
   });
 
-  it("is told by each clock, and moved by an extension", async () => {
+  it("is computed for each clock, and moved by an extension", async () => {
     const { clock, lock, lease, leftMs } = await acquire({ autoExtend: false });
     expect(leftMs()).toBe(VALID_MS);
     await clock.advance(1_000);
@@ -169,7 +169,7 @@ describe("until when a lease is valid", () => {
     expect(leftMs()).toBe(VALID_MS);
   });
 
-  it("is judged by the clocks that the caller has read", async () => {
+  it("is compared with the clock readings that the caller passes", async () => {
     const { clock, lock, lease } = await acquire({ autoExtend: false });
     const now = readClock(clock);
     clock.suspend(TTL_MS);
@@ -178,7 +178,7 @@ describe("until when a lease is valid", () => {
     expect(lock.signal.aborted).toBe(true);
   });
 
-  it("is never beyond maxHold, by no clock, however often the lease is extended", async () => {
+  it("never exceeds maxHold by any clock, however often the lease is extended", async () => {
     const { clock, lock, lease, leftMs } = await acquire({ maxHold: 10_000 });
     const granted = readClock(clock);
     expect(leftMs()).toBe(VALID_MS);
@@ -202,7 +202,7 @@ describe("until when a lease is valid", () => {
     ],
     ["released", ({ lock }: Held) => lock.release()],
     ["closed", ({ redlock }: Held) => redlock.close()],
-  ])("is past when it is %s, also by clocks that were read before", async (reason, end) => {
+  ])("is in the past once the lock is %s, even for earlier clock readings", async (reason, end) => {
     const held = await acquire();
     const { clock, lease, leftMs } = held;
     const before = readClock(clock);
@@ -212,7 +212,7 @@ describe("until when a lease is valid", () => {
     expect([leftMs(before), lease.remaining(before), lease.lossReason]).toEqual([Number.NEGATIVE_INFINITY, 0, reason]);
   });
 
-  it("is told to a call that has joined, until its own release", async () => {
+  it("is passed on to a call that has joined, until the call releases its handle", async () => {
     const { clock, redlock } = await acquire({});
     await redlock.using("joined", async (outer) => {
       await redlock.using(
@@ -230,7 +230,7 @@ describe("until when a lease is valid", () => {
     });
   });
 
-  it("is looked at once a second, by one reading of the clocks for all locks", async () => {
+  it("is checked once a second, with one reading of the clocks for all locks", async () => {
     let reads = 0;
     class CountingClock extends ManualClock {
       override wallMs(): number {
@@ -246,7 +246,7 @@ describe("until when a lease is valid", () => {
   });
 });
 
-describe("a lease that is kept", () => {
+describe("a lease that is renewed by keep()", () => {
   const [TTL_MS, PERIOD_MS] = [15_000, 2_000];
 
   interface Kept {
@@ -306,7 +306,7 @@ describe("a lease that is kept", () => {
     expect(startMs()).toBe(clock.monotonicMs() - 400);
   });
 
-  it("counts from before the request that renewed it, however late its answer is", async () => {
+  it("counts from before the request that renewed it, however late the answer is", async () => {
     const { clock, startMs, settle, told } = await keep();
     const keptMs = clock.monotonicMs();
     await clock.advance(PERIOD_MS + 3_000);
@@ -314,13 +314,13 @@ describe("a lease that is kept", () => {
     expect([told, startMs() > keptMs, startMs() <= keptMs + PERIOD_MS]).toEqual([["renewed"], true, true]);
   });
 
-  it("is renewed a period after the grant, however late it is kept", async () => {
+  it("is renewed a period after the grant, however late keep() is called", async () => {
     const { clock, settle } = await keep(TTL_MS - PERIOD_MS);
     await clock.advance(1);
     expect(await settle(true)).toBe(1);
   });
 
-  it("is not moved by a renewal that failed, and is renewed again after it", async () => {
+  it("is not moved by a failed renewal, and is renewed again after it", async () => {
     const { clock, startMs, settle, told } = await keep();
     const before = startMs();
     await clock.advance(PERIOD_MS);
@@ -330,7 +330,7 @@ describe("a lease that is kept", () => {
     expect([told, startMs() > before + PERIOD_MS]).toEqual([["QuorumUnreachableError", "renewed"], true]);
   });
 
-  it("is renewed no more after leave, and told of nothing", async () => {
+  it("is no longer renewed after leave(), which also ends the callbacks", async () => {
     const { clock, lock, settle, told } = await keep();
     await clock.advance(PERIOD_MS);
     protocolOf(lock).leave();
@@ -339,7 +339,7 @@ describe("a lease that is kept", () => {
     expect([await settle(true), told, lock.isHeld()]).toEqual([0, [], false]);
   });
 
-  it("is not renewed while that is paused, but after it", async () => {
+  it("is not renewed while renewals are paused, but after the pause", async () => {
     const kept = await keep();
     kept.isPaused = true;
     await kept.clock.advance(2 * PERIOD_MS);

@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from "vitest";
 import { LocalLines, type LocalWaiter } from "../src/waiting/local-line.ts";
 
 describe("LocalLine", () => {
-  it("has whoever has stood there longest as the first, wherever others leave", async () => {
+  it("returns the longest-waiting member as the first, wherever others leave", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.option(fc.nat(20))), async (steps) => {
         const line = new LocalLines().of("r");
@@ -30,7 +30,7 @@ describe("LocalLine", () => {
     );
   });
 
-  it("is not freed by a holder that another one has replaced", () => {
+  it("is not freed by a previous holder that another holder has replaced", () => {
     const line = new LocalLines().of("r");
     const [replaced, holder] = [0, 1].map((remainingMs) => ({ remaining: () => remainingMs, lose: () => {} }));
     if (replaced === undefined || holder === undefined) throw new Error("expected two holders");
@@ -44,7 +44,7 @@ describe("LocalLine", () => {
     expect([line.holder, freed.mock.calls.length]).toEqual([undefined, 1]);
   });
 
-  it("is forgotten when nobody stands there", () => {
+  it("is forgotten when it is empty", () => {
     const lines = new LocalLines();
     const line = lines.of("r");
     const places = [line.enter(), line.enter()];
@@ -52,7 +52,7 @@ describe("LocalLine", () => {
     expect(lines.of("r")).not.toBe(line);
   });
 
-  it("lets each of tens of thousands leave without looking at the others", () => {
+  it("lets each of tens of thousands leave without a scan of the others", () => {
     const searches = (["indexOf", "splice", "shift", "filter", "includes", "findIndex"] as const).map((name) =>
       vi.spyOn(Array.prototype, name),
     );

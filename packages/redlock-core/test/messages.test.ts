@@ -63,7 +63,7 @@ function messages({ members, channels }: Scene): fc.Arbitrary<string> {
   );
 }
 
-it.each(Object.keys(clients))("no message throws, nor takes anybody out of a line (%s)", async (client) => {
+it.each(Object.keys(clients))("no message throws, nor removes a waiter from a line (%s)", async (client) => {
   const scene = await twoWaiting(client);
   const { server, held, waits, members, channels } = scene;
   await fc.assert(
@@ -78,7 +78,7 @@ it.each(Object.keys(clients))("no message throws, nor takes anybody out of a lin
   for (const wait of waits) await (await wait)[Symbol.asyncDispose]();
 });
 
-it("the turn of another process's waiter costs no request", async () => {
+it("a turn message for another process's waiter costs no request", async () => {
   const { server, held, waits, members, channels } = await twoWaiting("ioredis");
   const before = await requestsOf(server);
   await server.call("PUBLISH", channels[0] ?? "", `turn ${members[1]} r`);
@@ -91,7 +91,7 @@ it("the turn of another process's waiter costs no request", async () => {
   for (const wait of waits) await (await wait)[Symbol.asyncDispose]();
 });
 
-it("the turn of a waiter that has gone is given back for a key that was waited for, and for no other", async () => {
+it("a turn message for a missing waiter returns the turn of a key that is waited for, and of no other key", async () => {
   const { server, held, waits, channels } = await twoWaiting("ioredis");
   const gone = `${channels[0]}#999`;
   await server.call("MSET", "r2", `reserved:1:${gone}`, "{r}", `reserved:1:${gone}`);

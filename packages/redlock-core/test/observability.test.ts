@@ -6,7 +6,7 @@ import { type RedlockEventName, type RedlockEvents, systemClock } from "../src/i
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
 describe("events and diagnostics channels", () => {
-  it("tell of acquisitions, waits, extensions, releases and nodes, on the channels and as events alike", async () => {
+  it("report acquisitions, waits, extensions, releases and nodes alike", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { nodeTimeout: 1_000 });
     const names: readonly RedlockEventName[] = ["acquire", "wait", "extend", "release", "lost", "node"];
@@ -48,7 +48,7 @@ describe("events and diagnostics channels", () => {
     for (const message of [...of("acquire"), ...of("release")]) expect(structuredClone(message)).toEqual(message);
   });
 
-  it("tell how long was waited, and how long the lock was held", async () => {
+  it("report the duration of a wait, and the time for which a lock was held", async () => {
     let aheadMs = 0;
     const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
     const [server] = await startNodes(1);
@@ -75,7 +75,7 @@ describe("events and diagnostics channels", () => {
     expect(String(lost.signal.reason)).toMatch(/after 72\d{5} ms/);
   });
 
-  it("stop when told, and a listener that throws breaks nothing", async () => {
+  it("stop on request, and survive a listener that throws", async () => {
     const redlock = openRedlock(await startNodes(1));
     let heard = 0;
     const warnings: string[] = [];

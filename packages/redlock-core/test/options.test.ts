@@ -28,7 +28,7 @@ describe("resolveOptions", () => {
     expect(Object.isFrozen(options)).toBe(true);
   });
 
-  it("takes undefined for left out", () => {
+  it("treats undefined as left out", () => {
     const given: Readonly<Record<keyof RedlockOptions, undefined>> = {
       ttl: undefined,
       maxTtl: undefined,
@@ -50,7 +50,7 @@ describe("resolveOptions", () => {
     expect(resolveOptions(options, three)).toEqual(resolveOptions({}, three));
   });
 
-  it("puts restarted nodes into quarantine only where a quorum can do without them", () => {
+  it("enables quarantine only if a quorum can do without the restarted nodes", () => {
     expect(resolveOptions({}, one).options.quarantine).toBe(false);
     expect(resolveOptions({}, { count: 2, isCluster: false }).options.quarantine).toBe(false);
     expect(resolveOptions({}, { count: 1, isCluster: true }).options.quarantine).toBe(false);
@@ -141,7 +141,7 @@ describe("resolveAcquireOptions", () => {
     if (message !== undefined) expect(attempt).toThrow(message);
   });
 
-  it("takes undefined for left out", () => {
+  it("treats undefined as left out", () => {
     const given: Readonly<Record<keyof AcquireOptions, undefined>> = {
       ttl: undefined,
       timeout: undefined,
@@ -155,7 +155,7 @@ describe("resolveAcquireOptions", () => {
 });
 
 describe("resolveTtl", () => {
-  it("refuses what leaves nothing after the drift", () => {
+  it("refuses a ttl of which nothing remains after the drift", () => {
     const { options: defaults } = resolveOptions({ driftFactor: 0.5 }, one);
     expect(resolveTtl(50, defaults)).toBe(50);
     expect(() => resolveTtl(49, defaults)).toThrow(RangeError);
@@ -163,7 +163,7 @@ describe("resolveTtl", () => {
 });
 
 describe("resolveResources", () => {
-  it("takes one name or several distinct ones", () => {
+  it("accepts one name or several distinct names", () => {
     expect(resolveResources("a")).toEqual(["a"]);
     expect(resolveResources(["a", "b"])).toEqual(["a", "b"]);
   });

@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { requestError } from "../src/nodes/node.ts";
 import { plainError } from "../src/protocol.ts";
 
-it("tells where a connection failed, and no command with its arguments", () => {
+it("names the address of a failed connection, and leaves out commands with their arguments", () => {
   const facts = { code: "ECONNREFUSED", errno: -111, syscall: "connect", address: "127.0.0.1", port: 6379 };
   const command = { name: "auth", args: ["secret"] };
   const refused = Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:6379"), facts, { command, port2: 1 });
@@ -13,7 +13,7 @@ it("tells where a connection failed, and no command with its arguments", () => {
 it.each([
   "ERR unknown command 'evalsha', with args beginning with: ",
   "ERR This instance has Lua scripting support disabled",
-])("tells that a server has no Lua, by its answer %j", (answer) => {
+])("names the missing Lua of a server that answers %j", (answer) => {
   expect(requestError(new Error(answer))).toMatchObject({
     code: "NO_LUA",
     message: expect.stringContaining("switch it on"),

@@ -53,13 +53,13 @@ describe.each([1, 2, 3, 4, 5])("extensionOutcome of %i nodes", (nodeCount) => {
     upTo(nodeCount - yes).flatMap((no) => upTo(no).map((taken) => ({ yes, no, taken }))),
   );
 
-  it("is taken by a quorum that says so, and by no fewer", () => {
+  it("is won if a quorum reports success, and not by fewer", () => {
     for (const tally of tallies) {
       expect(extensionOutcome(tally, nodeCount) === "taken").toBe(tally.taken >= quorumOf(nodeCount));
     }
   });
 
-  it("is won by a quorum at once, and lost only when all have answered", () => {
+  it("is won immediately with a quorum, and lost only when all have answered", () => {
     for (const tally of tallies.filter(({ taken }) => taken < quorumOf(nodeCount))) {
       const decided = extensionOutcome(tally, nodeCount);
       expect(decided === "won").toBe(tally.yes >= quorumOf(nodeCount));
@@ -69,7 +69,7 @@ describe.each([1, 2, 3, 4, 5])("extensionOutcome of %i nodes", (nodeCount) => {
 });
 
 describe.each([1, 2, 3, 4, 5, 6, 7])("outcome over all vote masks of %i nodes", (nodeCount) => {
-  it("is decided when all have answered, by the majority of all nodes", () => {
+  it("is decided by the majority of all nodes when all have answered", () => {
     for (const mask of masks(nodeCount)) {
       const yes = mask.filter(Boolean).length;
       const expected = yes >= quorumOf(nodeCount) ? "won" : "lost";
@@ -77,7 +77,7 @@ describe.each([1, 2, 3, 4, 5, 6, 7])("outcome over all vote masks of %i nodes", 
     }
   });
 
-  it("is decided by a prefix of the answers only if no completion of it could decide otherwise", () => {
+  it("is decided by the first answers only if the remaining answers could not change the result", () => {
     for (const mask of masks(nodeCount)) {
       for (let answered = 0; answered <= nodeCount; answered += 1) {
         const yes = mask.slice(0, answered).filter(Boolean).length;
@@ -103,26 +103,26 @@ describe("acquisitionOutcome", () => {
 });
 
 describe("refusalOf", () => {
-  it("is unreachable when failed and quarantined nodes leave no quorum", () => {
+  it("is unreachable if failed and quarantined nodes leave no quorum", () => {
     expect(refusalOf(tallyOf(["failed", "quarantined", "held"]), 3)).toBe("unreachable");
   });
 
-  it("is held when a quorum could be asked and one of them refuses", () => {
+  it("is held if a quorum answered and one of its nodes refuses", () => {
     expect(refusalOf(tallyOf(["failed", "granted", "held"]), 3)).toBe("held");
   });
 
-  it("is a matter of the ballot when better numbers could win a quorum", () => {
+  it("is ballot if a greater number could win a quorum", () => {
     expect(refusalOf(tallyOf(["stale", "granted", "held"]), 3)).toBe("ballot");
     expect(refusalOf(tallyOf(["ahead", "ahead", "failed"]), 3)).toBe("ballot");
   });
 
-  it("is held when no ballot could win because too many nodes are", () => {
+  it("is held if no ballot could win because the lock is held on too many nodes", () => {
     expect(refusalOf(tallyOf(["stale", "held", "held"]), 3)).toBe("held");
   });
 });
 
 describe("quorumFreeMs", () => {
-  it("is when the quorum-th node is free", () => {
+  it("is the time until the quorum-th node is free", () => {
     expect(quorumFreeMs([500, 0, 300])).toBe(300);
     expect(quorumFreeMs([Number.POSITIVE_INFINITY, 10, Number.POSITIVE_INFINITY])).toBe(Number.POSITIVE_INFINITY);
     expect(quorumFreeMs([70])).toBe(70);
@@ -130,7 +130,7 @@ describe("quorumFreeMs", () => {
 });
 
 describe("quorumLargest", () => {
-  it("is reached by a quorum and exceeded by fewer", () => {
+  it("is reached by a quorum and exceeded by fewer nodes", () => {
     fc.assert(
       fc.property(fc.array(fc.nat(1000), { minLength: 1, maxLength: 9 }), (values) => {
         const value = quorumLargest(values, values.length);
@@ -141,13 +141,13 @@ describe("quorumLargest", () => {
     );
   });
 
-  it("is 0 when fewer than a quorum report", () => {
+  it("is 0 if fewer than a quorum report a number", () => {
     expect(quorumLargest([900], 3)).toBe(0);
   });
 });
 
 describe("median", () => {
-  it("cannot be moved by one wrong value of three", () => {
+  it("does not move because of one wrong value of three", () => {
     expect(median([1, 2, 1_000_000])).toBe(2);
     expect(median([1, 1_000_000])).toBe(1);
     expect(() => median([])).toThrow(RangeError);

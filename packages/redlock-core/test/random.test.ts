@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { systemRandom } from "../src/kit/random.ts";
 
-it("draws each token once: 40 hex digits, of which any may be any", () => {
+it("draws 40 hex digits for each token, never the same token twice, and any digit at any place", () => {
   const tokens = Array.from({ length: 2_000 }, () => systemRandom.token());
   expect(new Set(tokens).size).toBe(tokens.length);
   expect(tokens.filter((token) => !/^[0-9a-f]{40}$/.test(token))).toEqual([]);

@@ -34,7 +34,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await next?.release();
   });
 
-  it("writes plain string keys named like the resource, holding the token, on a quorum at least", async () => {
+  it("writes plain string keys that are named like the resource and contain the token, at least on a quorum", async () => {
     const redlock = openRedlock(servers);
     const lock = await redlock.acquire("plain");
     const values = await Promise.all(servers.map((server) => server.call("GET", "plain")));
@@ -49,7 +49,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
       .toEqual(servers.map(() => 0));
   });
 
-  it("gives fencing tokens that increase from grant to grant, whoever gets them", async () => {
+  it("issues fencing tokens that increase from grant to grant, whichever client acquires the lock", async () => {
     const clients = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     let last = 0;
     for (let round = 0; round < 30; round += 1) {
@@ -67,7 +67,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await lock.release();
   });
 
-  it("acquires several resources or none, and says which one was held", async () => {
+  it("acquires several resources or none, and names the held one", async () => {
     const redlock = openRedlock(servers);
     const b = await redlock.acquire("b");
     const error = await errorOf(redlock.acquire(["a", "b", "c"], { timeout: 0 }));
@@ -79,7 +79,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await b.release();
   });
 
-  it("hands all of several resources over when the last of them is free", async () => {
+  it("hands over all of several resources when the last of them is free", async () => {
     const [one, two] = [openRedlock(servers), openRedlock(servers)];
     const [x, y] = [await one.acquire("x"), await one.acquire("y")];
     const both = two.acquire(["x", "y"]);
@@ -133,7 +133,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect((await other.tryAcquire("kept"))?.isHeld()).toBe(true);
   });
 
-  it("settles as the routine does and releases, when it rejects and when the lock was lost", async () => {
+  it("settles as the routine does and releases, if the routine rejects and if the lock was lost", async () => {
     const redlock = openRedlock(servers);
     const thrown = new Error("the routine's own");
     expect(await errorOf(redlock.using("own", () => Promise.reject(thrown)))).toBe(thrown);
@@ -144,7 +144,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(result).toBeGreaterThan(0);
   });
 
-  it("tells the holder when the lease ends that nobody extends", async () => {
+  it("notifies the holder when a lease without extension expires", async () => {
     const redlock = openRedlock(servers);
     const lost: RedlockEvents["lost"][] = [];
     redlock.on("lost", (message) => lost.push(message));
@@ -160,7 +160,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await lock.release()).toBe(false);
   });
 
-  it("notices a lost lease in the first check after a blocked event loop, before any timer ran", async () => {
+  it("detects an expired lease in the first check after a blocked event loop, before any timer has run", async () => {
     let blockedMs = 0;
     const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + blockedMs };
     const lock = await openRedlock(servers, { clock }).acquire("blocked", { ttl: 20_000 });
@@ -171,7 +171,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(signal.aborted).toBe(true);
   });
 
-  it.each(["before", "after"])("shows that it was lost if its signal is first read %s the release", async (when) => {
+  it.each(["before", "after"])("reports the loss if the signal is first read %s the release", async (when) => {
     const clock = new ManualClock();
     const lock = await openRedlock(servers, { clock }).acquire(`lost ${when}`, { ttl: 1_000 });
     await clock.advance(1_000);
@@ -201,7 +201,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
       .toEqual(servers.map(() => 0));
   });
 
-  it("loses an auto-extended lock that an operator takes away, and gives the next one a greater token", async () => {
+  it("reports the loss of an auto-extended lock to forceRelease, and issues a greater token for the next lock", async () => {
     const [holder, operator] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holder.acquire("forced", { ttl: 3_000, autoExtend: true });
     expect(await operator.forceRelease("forced")).toBe(true);
@@ -214,7 +214,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await operator.forceRelease("nobody's")).toBe(false);
   });
 
-  it("tells a holder of its own process at once that an operator's call took its lock away", async () => {
+  it("notifies a holder of its own process immediately when forceRelease released its lock", async () => {
     const redlock = openRedlock(servers);
     const lock = await redlock.acquire("forced here", { ttl: 60_000 });
     const { signal } = lock;
@@ -223,7 +223,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(signal.reason).toMatchObject({ code: "LOCK_LOST", reason: "forced", fencingToken: lock.fencingToken });
   });
 
-  it("does not lose a lock of its own that an operator's call took from no node", async () => {
+  it("keeps a lock of its own process if forceRelease found the lock on no node", async () => {
     const redlock = openRedlock(servers, { nodeTimeout: 300 });
     const lock = await redlock.acquire("untouched", { ttl: 20_000 });
     for (const server of servers) server.freeze();
@@ -232,7 +232,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect([isForced, lock.isHeld()]).toEqual([false, true]);
   });
 
-  it("neither takes nor deletes a key without expiry, which is somebody's data, and says so", async () => {
+  it("neither acquires nor deletes a key without expiry, which may be foreign data, and reports it", async () => {
     const redlock = openRedlock(servers);
     for (const server of servers) await server.call("SET", "settings", "hello");
     const error = await errorOf(redlock.acquire("settings", { timeout: 0 }));
@@ -241,7 +241,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     for (const server of servers) expect(await server.call("GET", "settings")).toBe("hello");
   });
 
-  it("gives tokens that increase also after a lock that was held for longer than nodes remember tokens", async () => {
+  it("issues increasing tokens even after a lock that was held for longer than nodes remember tokens", async () => {
     const ofOneSecond = { ...shortTtl, ttl: 1_000, maxTtl: 1_000 };
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() - 60_000 };
     const [redlock, behind] = [openRedlock(servers, ofOneSecond), openRedlock(servers, { ...ofOneSecond, clock })];
@@ -252,7 +252,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect((await behind.acquire("long")).fencingToken).toBeGreaterThan(lock.fencingToken);
   });
 
-  it("repairs a key that was deleted by hand, within the lease", async () => {
+  it("repairs a key that was deleted manually, within the lease", async () => {
     const [holder, other] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holder.acquire("repaired", { ttl: 3_000, autoExtend: true });
     await servers[0]?.call("DEL", "repaired");
@@ -262,7 +262,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await lock.release()).toBe(true);
   });
 
-  it("is released at the end of its block by await using", async () => {
+  it("releases the lock at the end of its await using block", async () => {
     const redlock = openRedlock(servers);
     {
       await using lock = await redlock.acquire("scoped");
@@ -271,7 +271,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect((await redlock.tryAcquire("scoped"))?.isHeld()).toBe(true);
   });
 
-  it("does not abort the signal by a release, and answers every later call honestly", async () => {
+  it("does not abort the signal because of a release, and answers every later call truthfully", async () => {
     const lock = await openRedlock(servers).acquire("released");
     const { signal } = lock;
     const [first, second] = await Promise.all([lock.release(), lock.release()]);
@@ -282,7 +282,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await errorOf(lock.extend())).toMatchObject({ code: "LOCK_LOST", reason: "released" });
   });
 
-  it("asserts the time that a side effect needs, and says how much is left", async () => {
+  it("asserts the time that a side effect needs, and names the remaining time", async () => {
     const lock = await openRedlock(servers).acquire("needs", { ttl: 9_000 });
     expect(() => lock.assertHeld(500)).not.toThrow();
     const error = await errorOf((async () => lock.assertHeld(60_000))());
@@ -298,7 +298,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   });
 
   it.each(["acquire", "waitForTurn"] as const)(
-    "counts a key of another type as held: %s waits for its end without spinning",
+    "treats a key of another type as held: %s waits for its end without busy polling",
     async (way) => {
       const everywhere = (...command: [string, ...string[]]): Promise<unknown> =>
         Promise.all(servers.map((server) => server.call(...command)));
@@ -330,7 +330,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     },
   );
 
-  it("loses a lock that a key of another type replaced, and leaves that key alone", async () => {
+  it("loses a lock that a key of another type replaced, and leaves that key unchanged", async () => {
     const redlock = openRedlock(servers);
     const [extended, released] = [await redlock.acquire("retyped"), await redlock.acquire("retyped too")];
     // In one step: a quorum has granted the locks, so a node may still get their keys.
@@ -343,7 +343,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await redlock.close();
   });
 
-  it("takes its locks and its waiters with it when it is closed", async () => {
+  it("ends its locks and its waiters when it is closed", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     const lock = await closing.acquire("closing");
     const foreign = await other.acquire("theirs");
@@ -358,7 +358,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await expect.poll(async () => (await other.tryAcquire("theirs"))?.isHeld()).toBe(true);
   });
 
-  it("tells the holders of its locks when it is closed, before somebody else can have them", async () => {
+  it("notifies the holders of its locks when it is closed, before another client can acquire them", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     const using = closing.using("used", async ({ signal }) => {
       await once(signal, "abort");
@@ -381,7 +381,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect([left.isHeld(), signals[1]?.aborted]).toEqual([true, false]);
   });
 
-  it("leaves a lock to its lease if asked to: it is neither extended nor released, also when closed", async () => {
+  it("neither extends nor releases a lock that was left to its lease, even when closed", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     const lock = await closing.acquire("left", { ttl: 3_000, autoExtend: true });
     protocolOf(lock).leave();
@@ -393,7 +393,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await next.release();
   });
 
-  it("tells of the end of a lock that was left, and releases it still when asked to", async () => {
+  it("reports the end of a lock that was left to its lease, and still releases it on request", async () => {
     const redlock = openRedlock(servers);
     const confirmed: boolean[] = [];
     redlock.on("release", (message) => confirmed.push(message.confirmed));
@@ -407,7 +407,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(confirmed).toEqual([false, true, true]);
   });
 
-  it("hands no lock out and leaves neither key nor place behind when it is closed in the middle of calls", async () => {
+  it("grants no lock and leaves neither key nor place in line when it is closed during calls", async () => {
     const [closing, other] = [openRedlock(servers), openRedlock(servers)];
     await Promise.all([closing.acquire("ready"), other.acquire("taken")]);
     const waiting = errorOf(closing.acquire("taken"));
@@ -429,14 +429,14 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     for (const node of (await other.inspect("taken")).nodes) expect(node).toMatchObject({ waiters: 0 });
   });
 
-  it("rejects an extension that a release overtook", async () => {
+  it("rejects an extension that is overtaken by a release", async () => {
     const lock = await openRedlock(servers).acquire("overtaken");
     const extended = errorOf(lock.extend());
     expect(await lock.release()).toBe(true);
     expect(await extended).toMatchObject({ reason: "released" });
   });
 
-  it("goes on when a listener for messages throws, and warns of it", async () => {
+  it("continues when a listener for messages throws, and warns of it", async () => {
     const [redlock, warnings] = [openRedlock(servers), [] as unknown[]];
     const onWarning = (warning: Error): void => void warnings.push(warning.message);
     process.on("warning", onWarning);
@@ -455,7 +455,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await redlock.tryAcquire("after")).not.toBeNull();
   });
 
-  it("does not fail its neighbours in the same request when one operation fails", async () => {
+  it("does not fail other operations in the same request when one operation fails", async () => {
     await Promise.all(servers.map((server) => server.call("RPUSH", "{list}:waiters", "x")));
     await Promise.all(servers.map((server) => server.call("SET", NODE_KEYS.waiting, "1", "PX", "5000")));
     const redlock = openRedlock(servers);
@@ -464,7 +464,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(good).toMatchObject({ status: "fulfilled" });
   });
 
-  it("reads the whole state of a resource", async () => {
+  it("reads the complete state of a resource", async () => {
     const [a, b] = [openRedlock(servers), openRedlock(servers)];
     expect(await a.inspect("seen")).toMatchObject({ verdict: "free", remainingMs: 0 });
     const lock = await a.acquire("seen", { ttl: 60_000 });
@@ -481,7 +481,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
 });
 
 describe("a client whose clock is wrong", () => {
-  it("tells the holder soon after a suspend of its machine, which no monotonic clock or timer notices", async () => {
+  it("notifies the holder soon after a suspend of its machine, which no monotonic clock or timer notices", async () => {
     const [server] = await startNodes(1);
     let suspendedMs = 0;
     const clock = { ...systemClock, wallMs: () => systemClock.wallMs() + suspendedMs };
@@ -491,20 +491,23 @@ describe("a client whose clock is wrong", () => {
     expect(signal.reason).toMatchObject({ reason: "expired" });
   });
 
-  it.each([1, 2, 3, 4, 5])("gets locks of %i nodes at once, fast or slow, with increasing tokens", async (count) => {
-    const servers = await startNodes(count);
-    const clients = [0, 600_000, -600_000].map((skewMs) =>
-      openRedlock(servers, { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + skewMs } }),
-    );
-    let last = 0;
-    for (let round = 0; round < 9; round += 1) {
-      const lock = await clients[round % 3]?.tryAcquire("skewed");
-      expect(lock?.fencingToken).toBeGreaterThan(last);
-      last = lock?.fencingToken ?? 0;
-      expect(Math.abs(last / 1_000 - Date.now())).toBeLessThan(300_000);
-      await lock?.release();
-    }
-  });
+  it.each([1, 2, 3, 4, 5])(
+    "acquires locks on %i nodes immediately, fast or slow, with increasing tokens",
+    async (count) => {
+      const servers = await startNodes(count);
+      const clients = [0, 600_000, -600_000].map((skewMs) =>
+        openRedlock(servers, { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + skewMs } }),
+      );
+      let last = 0;
+      for (let round = 0; round < 9; round += 1) {
+        const lock = await clients[round % 3]?.tryAcquire("skewed");
+        expect(lock?.fencingToken).toBeGreaterThan(last);
+        last = lock?.fencingToken ?? 0;
+        expect(Math.abs(last / 1_000 - Date.now())).toBeLessThan(300_000);
+        await lock?.release();
+      }
+    },
+  );
 });
 
 describe("Redlock", () => {
@@ -514,11 +517,11 @@ describe("Redlock", () => {
     [["not a url"], TypeError],
     [[{}], TypeError],
     [[7], TypeError],
-  ])("refuses nodes %j before anything is connected", (nodes, kind) => {
+  ])("refuses the nodes %j before a connection is opened", (nodes, kind) => {
     expect(() => new Redlock(nodes as never)).toThrow(kind);
   });
 
-  it("refuses bad arguments before anything is sent", async () => {
+  it("refuses invalid arguments before a command is sent", async () => {
     const redlock = openRedlock(["redis://127.0.0.1:1"], shortTtl);
     expect(await errorOf(redlock.acquire(""))).toBeInstanceOf(RangeError);
     expect(await errorOf(redlock.acquire(["a", "a"]))).toBeInstanceOf(RangeError);

@@ -33,8 +33,8 @@ afterAll(async () => {
 /** Patient, so that a busy machine changes no error. */
 const open = (options = {}): Redlock => openRedlock(servers, { timeout: 60_000, ...options });
 
-describe("using inside using", () => {
-  it("is refused at once for the same resource, by an error that names it", async () => {
+describe("a using() call inside using()", () => {
+  it("is refused immediately for the same resource, with an error that names it", async () => {
     redlock = open();
     const result = await redlock.using("same", async (lock) => {
       const error = await errorOf(redlock.using("same", () => expect.unreachable(), patient));
@@ -50,7 +50,7 @@ describe("using inside using", () => {
     expect(result).toBe("done");
   });
 
-  it("is known in whatever the routine calls: functions, timers, other locks", async () => {
+  it("is recognized in all code that the routine calls: functions, timers, other locks", async () => {
     redlock = open();
     const nested = async (): Promise<void> => redlock.using(["x", "deep"], () => expect.unreachable(), patient);
     await redlock.using(["deep", "other"], async () => {
@@ -66,7 +66,7 @@ describe("using inside using", () => {
     });
   });
 
-  it("is not refused for another resource, or when it is called from elsewhere", async () => {
+  it("is not refused for another resource, or outside the routine", async () => {
     redlock = open();
     const inside = deferred<void>();
     const isWaiting = new Promise((resolve) => redlock.on("wait", resolve));
@@ -83,7 +83,7 @@ describe("using inside using", () => {
     expect(order).toEqual(["inner", "outer", "next"]);
   });
 
-  it("is no nested call when the routine has ended, or has released or lost the lock", async () => {
+  it("is not nested once the routine has ended, or has released or lost the lock", async () => {
     redlock = open();
     const ended = deferred<void>();
     let late: Promise<number> | undefined;
@@ -103,7 +103,7 @@ describe("using inside using", () => {
     });
   });
 
-  it("waits for itself with `wait`, and so does a call inside of one that did not tell", async () => {
+  it("waits for itself with reentrancy `wait`, and so does a call inside such a call", async () => {
     redlock = open();
     const inner = (reentrancy: "refuse" | "wait"): Promise<unknown> =>
       errorOf(redlock.using("w", () => expect.unreachable(), { reentrancy, timeout: 50 }));
@@ -112,7 +112,7 @@ describe("using inside using", () => {
     await redlock.using("w", async () => expect(await inner("refuse")).toBeInstanceOf(LockHeldError), silent);
   });
 
-  it("waits for itself through another Redlock, which cannot know that it is the same lock", async () => {
+  it("waits for itself through another Redlock, which does not know that the lock is the same", async () => {
     const [a, b] = [open(), open()];
     // Connected: the short wait below is for the lock alone.
     await (await b.acquire("one", patient)).release();
@@ -123,7 +123,7 @@ describe("using inside using", () => {
 });
 
 describe("a joined call", () => {
-  it("has the outer lock, for no request to any node", async () => {
+  it("uses the outer lock, without a request to any node", async () => {
     redlock = open({ reentrancy: "join" });
     await redlock.using(["a", "b"], async (outer) => {
       const before = await requests();
@@ -140,7 +140,7 @@ describe("a joined call", () => {
     expect(await redlock.tryAcquire(["a", "b"])).not.toBeNull();
   });
 
-  it("settles as its routine does, and the outer one as its own", async () => {
+  it("settles as its own routine does, and so does the outer call", async () => {
     redlock = open();
     const failed = new Error("inner");
     const result = await redlock.using("s", async () => {
@@ -151,7 +151,7 @@ describe("a joined call", () => {
     expect(result).toBe(7);
   });
 
-  it("takes turns with those beside it", async () => {
+  it("takes turns with the other joined calls", async () => {
     redlock = open();
     let count = 0;
     await redlock.using("turns", async () => {
@@ -167,7 +167,7 @@ describe("a joined call", () => {
     expect(count).toBe(10);
   });
 
-  it("leaves the line beside it by its timeout, its signal, or close()", async () => {
+  it("leaves the line of joined calls by its timeout, its signal, or close()", async () => {
     redlock = open();
     const door = deferred<void>();
     const controller = new AbortController();
@@ -195,7 +195,7 @@ describe("a joined call", () => {
     });
   });
 
-  it("keeps the lock when the outer routine does not wait for it, and the outer call waits", async () => {
+  it("keeps the lock when the outer routine does not wait for the call, and delays the end of the outer call", async () => {
     redlock = open();
     const door = deferred<void>();
     const started = deferred<Lock>();
@@ -224,7 +224,7 @@ describe("a joined call", () => {
     expect(await redlock.tryAcquire("kept")).not.toBeNull();
   });
 
-  it("may release its handle, and not the lock", async () => {
+  it("may release its handle, which does not release the lock", async () => {
     redlock = open();
     await redlock.using("handle", async (outer) => {
       await redlock.using(
@@ -244,7 +244,7 @@ describe("a joined call", () => {
     });
   });
 
-  it("learns of a loss, also when the code outside releases the lock", async () => {
+  it("is notified of a loss, even if the outer code releases the lock", async () => {
     redlock = open();
     await redlock.using("lost", async (outer) => {
       const { signal } = outer;
@@ -275,7 +275,7 @@ describe("a joined call", () => {
     });
   });
 
-  it("extends the lease to a longer ttl that it asks for, and never shortens it", async () => {
+  it("extends the lease to a longer requested ttl, and never shortens it", async () => {
     redlock = open({ ttl: 30_000 });
     await redlock.using("longer", async (outer) => {
       const left = (ttl?: number): Promise<number> =>

@@ -2,8 +2,8 @@ import { ManualClock } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { deferred, repeat } from "../src/kit.ts";
 
-describe("work that is repeated", () => {
-  it("begins now, and again so long after each end, though it fails", async () => {
+describe("repeated work", () => {
+  it("begins immediately, and again a period after each end, even if it fails", async () => {
     const clock = new ManualClock();
     const begun: number[] = [];
     const first = deferred<void>();
@@ -24,7 +24,7 @@ describe("work that is repeated", () => {
     expect(begun).toHaveLength(3);
   });
 
-  it("is not begun again when it was stopped while it was under way", async () => {
+  it("is not started again if it was stopped while it ran", async () => {
     const clock = new ManualClock();
     let begun = 0;
     const under = deferred<void>();

@@ -14,7 +14,7 @@ describe("the longest name of a resource", () => {
     ["two bytes each", "é".repeat(MAX_RESOURCE_BYTES / 2)],
     ["three bytes each", `${"€".repeat(1_365)}a`],
     ["four bytes each", "😀".repeat(MAX_RESOURCE_BYTES / 4)],
-  ])("counts the bytes of UTF-8, with %s", (_, name) => {
+  ])("is limited in bytes of UTF-8, with %s", (_, name) => {
     expect(resolveResource(name)).toBe(name);
     expect(resolveResources(["a", name])).toEqual(["a", name]);
     const refusal = new RangeError(`${RULE}, got a string of ${name.length + 1} characters`);
@@ -33,7 +33,7 @@ it("a lock's list of resources cannot be changed, because later locks of the res
   expect(engine.targetOf(["r"])).toMatchObject({ resources: ["r"], keys: ["r"], lines: ["{r}:waiters"] });
 });
 
-it("keeps a bounded number of targets, and makes a forgotten one again", () => {
+it("the cache of targets is bounded, and creates a forgotten target again", () => {
   const { options } = resolveOptions({}, { count: 1, isCluster: false });
   const engine = new Engine([new StubNode()], options, new ManualClock(), systemRandom);
   onTestFinished(() => engine.batchers[0]?.close());

@@ -35,7 +35,7 @@ const hostile: readonly (readonly [string, () => unknown])[] = [
   ["a bigint", () => 10n ** 1_000n],
 ];
 
-describe("what a message says of a value", () => {
+describe("the description of a value in an error message", () => {
   it.each(hostile)("is short and never throws: %s", (_, make) => {
     const value = make();
     for (const said of [show(value), kindOf(value)]) {
@@ -53,13 +53,13 @@ describe("what a message says of a value", () => {
     "password=hunter2",
     "//hunter2@prod",
     "redis%3A%2F%2Fhunter2",
-  ])("has no secret of %j", (value) => {
+  ])("contains no secret of %j", (value) => {
     expect(show(value)).toBe(`a string of ${value.length} characters`);
     expect(show([value])).toBe("an array");
     expect(show({ password: value })).toBe("an object");
   });
 
-  it("shows what a mistake looks like", () => {
+  it("shows what is wrong with a mistaken value", () => {
     const values = [undefined, null, 5, -0, Number.NaN, "5s", "a..b", "@daly", "", true, [], {}, new Map(), () => 0];
     expect(values.map(show)).toEqual([
       ...["undefined", "null", "5", "-0", "NaN", '"5s"', '"a..b"', '"@daly"', '""', "true"],
@@ -67,13 +67,13 @@ describe("what a message says of a value", () => {
     ]);
   });
 
-  it("cuts a long name", () => {
+  it("shortens a long name", () => {
     expect(quote("orders:7")).toBe('"orders:7"');
     expect(quote("x".repeat(1_000_000)).length).toBeLessThan(110);
   });
 });
 
-describe("a check", () => {
+describe("the check of an option", () => {
   it.each([
     ["integer", integer({ min: 1, max: 9 }), [1, 9], ["1", null, Symbol("s")], [0, 10, 1.5, Number.NaN, 2 ** 53]],
     ["or Infinity", integer({ min: 0, orInfinity: true }), [0, Number.POSITIVE_INFINITY], [null], [-1, -Infinity]],
@@ -84,7 +84,7 @@ describe("a check", () => {
     ["function", callback(), [() => 0], [{}, null], []],
     ["object", objectWith<{ a(): void }>(["a"]), [{ a: () => 0 }], [null, 5, {}, { a: 1 }], []],
     ["signal", abortSignal, [AbortSignal.abort()], [null, {}, Object.create(AbortSignal.prototype)], []],
-  ] as const)("of %s tells a wrong type from a wrong value", (_, check, right, wrong, outside) => {
+  ] as const)("distinguishes a wrong type from a wrong value of %s", (_, check, right, wrong, outside) => {
     for (const value of right) expect(check.of("x", value)).toBe(value);
     for (const value of [...wrong, ...hostile.map(([, make]) => make()).filter((each) => typeof each !== "string")]) {
       const refused = (): unknown => check.of("x", value);
@@ -134,14 +134,14 @@ describe("a schema", () => {
     [revoked.proxy, "options must be readable"],
   ];
 
-  it("refuses what is no object of these options, and what cannot be read", () => {
+  it("refuses a value that is not an object with these options, or is unreadable", () => {
     for (const [given, message] of refused) {
       expect(() => schema.resolve(given), message).toThrow(TypeError);
       expect(() => schema.resolve(given)).toThrow(message);
     }
   });
 
-  it("reads each option once: what was checked is what is used", () => {
+  it("reads each option once, so that the checked value is the used value", () => {
     let reads = 0;
     const given = {
       name: "a",

@@ -4,7 +4,7 @@ import { Redis as Redis5 } from "ioredis5";
 import { expect, it, onTestFinished } from "vitest";
 import { openRedlock, startNodes } from "./support/nodes.ts";
 
-it("follows a master that a sentinel promotes, and the promoted node waits out its quarantine", async () => {
+it("follows a master that a sentinel promotes, and waits for the end of the promoted node's quarantine", async () => {
   const [master, replica] = await startNodes(2);
   await replica?.call("REPLICAOF", "127.0.0.1", master?.port ?? 0);
   await expect.poll(() => replica?.call("INFO", "replication"), { timeout: 20_000 }).toMatch(/master_link_status:up/);
@@ -32,23 +32,26 @@ it("follows a master that a sentinel promotes, and the promoted node waits out i
 it.each<[string, typeof Redis]>([
   ["ioredis", Redis],
   ["ioredis 5", Redis5 as unknown as typeof Redis],
-])("is found when the sentinels are back, also by a client that gives them up (%s)", async (_name, Client) => {
-  const [master] = await startNodes(1);
-  const [sentinel] = await startRedisNodes(1, { sentinel: true });
-  onTestFinished(() => sentinel?.stop());
-  await sentinel?.call("SENTINEL", "MONITOR", "lock", "127.0.0.1", master?.port ?? 0, 1);
-  const proxy = await startProxy({ host: "127.0.0.1", port: sentinel?.port ?? 0 });
-  onTestFinished(() => proxy.stop());
-  proxy.refuse();
-  const client = new Client({
-    sentinels: [{ host: "127.0.0.1", port: proxy.port }],
-    name: "lock",
-    lazyConnect: true,
-    sentinelRetryStrategy: () => null,
-  });
-  onTestFinished(() => client.disconnect());
-  const redlock = openRedlock([client], { nodeTimeout: 1_000 });
-  await expect(redlock.tryAcquire("r")).rejects.toThrow("no quorum");
-  proxy.heal();
-  await expect.poll(async () => await redlock.tryAcquire("r").catch(() => null)).not.toBeNull();
-});
+])(
+  "finds the master when the sentinels are back, even with a client that gives up on them (%s)",
+  async (_name, Client) => {
+    const [master] = await startNodes(1);
+    const [sentinel] = await startRedisNodes(1, { sentinel: true });
+    onTestFinished(() => sentinel?.stop());
+    await sentinel?.call("SENTINEL", "MONITOR", "lock", "127.0.0.1", master?.port ?? 0, 1);
+    const proxy = await startProxy({ host: "127.0.0.1", port: sentinel?.port ?? 0 });
+    onTestFinished(() => proxy.stop());
+    proxy.refuse();
+    const client = new Client({
+      sentinels: [{ host: "127.0.0.1", port: proxy.port }],
+      name: "lock",
+      lazyConnect: true,
+      sentinelRetryStrategy: () => null,
+    });
+    onTestFinished(() => client.disconnect());
+    const redlock = openRedlock([client], { nodeTimeout: 1_000 });
+    await expect(redlock.tryAcquire("r")).rejects.toThrow("no quorum");
+    proxy.heal();
+    await expect.poll(async () => await redlock.tryAcquire("r").catch(() => null)).not.toBeNull();
+  },
+);

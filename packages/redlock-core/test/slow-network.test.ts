@@ -39,7 +39,7 @@ it.each([
   [3, 2, 10],
   [1, 10, 50],
 ])(
-  "contention is no error of the nodes: %i nodes, round trip of %i ms, %i callers",
+  "callers that compete for a lock cause no node errors: %i nodes, round trip of %i ms, %i callers",
   async (nodes, roundTripMs, callers) => {
     const redlock = await behindProxies(nodes, roundTripMs / 2);
     const told = new Set<string>();
@@ -57,7 +57,7 @@ it.each([
   },
 );
 
-it("a caller, and those behind it, hear that the lock was held if others left no time for an answer", async () => {
+it("a caller and the callers behind it reject with LOCK_HELD if other callers left no time for an answer", async () => {
   const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
   const told: string[] = [];
   const lock = await redlock.acquire("r");
@@ -70,13 +70,13 @@ it("a caller, and those behind it, hear that the lock was held if others left no
   expect(told).toEqual(["held", "held", "held"]);
 });
 
-it("a caller, and those behind it, are told that no answer came in the whole of a short time", async () => {
+it("a caller and the callers behind it reject with QUORUM_UNREACHABLE if no answer arrives within a short timeout", async () => {
   const redlock = await behindProxies(1, 500);
   const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 50 })));
   expect(await Promise.all(calls)).toEqual(["QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE", "QUORUM_UNREACHABLE"]);
 });
 
-it("a caller is told that no answer came when its time ends before the caller ahead has one", async () => {
+it("a caller rejects with QUORUM_UNREACHABLE if its timeout ends before the caller ahead has an answer", async () => {
   const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
   const first = outcomeOf(redlock.acquire("r", { timeout: 5_000 }));
   expect(await outcomeOf(redlock.acquire("r", { timeout: 50 }))).toBe("QUORUM_UNREACHABLE");

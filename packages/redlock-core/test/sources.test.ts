@@ -17,7 +17,7 @@ function refusalOf(source: unknown): TypeError {
   throw new Error("not refused");
 }
 
-describe("a URL that is refused", () => {
+describe("an invalid URL", () => {
   it.each([
     "redi://:hunter2@prod:6379",
     "hunter2@prod:6379",
@@ -40,7 +40,7 @@ describe("a URL that is refused", () => {
     "redis://user:123?hunter2@prod",
     "redis://user:123/hunter2@prod",
     "unix://:hunter2@prod:port/sock",
-  ])("shows the host of %j, and neither user nor password", (url) => {
+  ])("is refused with the host of %j, but without user and password", (url) => {
     const error = refusalOf(url);
     expect(error.message).toContain("prod");
     expect(error.message).toContain("***");
@@ -49,14 +49,14 @@ describe("a URL that is refused", () => {
     }
   });
 
-  it("keeps its scheme, where the mistake may be", () => {
+  it("is refused with its scheme, where the mistake may be", () => {
     expect(refusalOf("redi://:hunter2@prod").message).toBe(
       'node must be a redis://, rediss:// or unix:// URL, or the path of a socket, got "redi://***@prod"',
     );
   });
 });
 
-describe("several addresses in one text", () => {
+describe("several addresses in one string", () => {
   it.each([
     ["redis://h1,redis://h2", "redis://h1***"],
     ["redis://h1:6379, redis://h2:6379", "redis://h1***"],
@@ -65,18 +65,18 @@ describe("several addresses in one text", () => {
     ["redis://h1:6379,h2:6379", "redis://h1***"],
     ["redis://:hunter2@h1,redis://:hunter2@h2", "redis://***@h2"],
     ["unix:///tmp/one,unix:///tmp/two", "unix://***"],
-  ])("are refused, with what to pass instead: %j", (url, shown) => {
+  ])("are refused, with advice on the correct form: %j", (url, shown) => {
     expect(refusalOf(url).message).toBe(
       `node must be one address: pass several as an array of strings, got "${shown}"`,
     );
   });
 
-  it.each(["redis://user:a,b@127.0.0.1:1", "unix:///tmp/a@b,c"])("are not seen in %j", (url) => {
+  it.each(["redis://user:a,b@127.0.0.1:1", "unix:///tmp/a@b,c"])("are not detected in %j", (url) => {
     expect(() => openRedlock([url])).not.toThrow();
   });
 });
 
-describe("an object that is refused", () => {
+describe("an invalid object", () => {
   const accepted = "a client of ioredis or node-redis, a URL string, ioredis options (host, port, path or sentinels)";
 
   it.each([
@@ -85,7 +85,7 @@ describe("an object that is refused", () => {
     [{}, "got an object with nothing in it"],
     [new Map(), "got an instance of Map"],
     [[[]], "got an array"],
-  ])("is named, and so is what is accepted: %j", (source, got) => {
+  ])("is refused with its own name and the accepted kinds: %j", (source, got) => {
     expect(refusalOf(source).message).toBe(`node must be ${accepted} or a LockNode, ${got}`);
   });
 });
@@ -102,7 +102,7 @@ class RedisClient {
   }
 }
 
-it("names a client of node_redis 3, and what to use", () => {
+it("a client of node_redis 3 is refused, with advice on another client", () => {
   const expected = "got a client of node_redis 3 or older: use node-redis 5 or later, or ioredis";
   expect(refusalOf(new RedisClient()).message).toMatch(new RegExp(`${expected}$`));
 });
@@ -128,7 +128,7 @@ describe("ioredis options that are refused", () => {
   });
 });
 
-it("is down, and says why, where its client cannot be duplicated", async () => {
+it("a node is down, and reports the reason, if its client cannot be duplicated", async () => {
   const client = {
     status: "wait",
     options: {},
@@ -153,7 +153,7 @@ function withoutNoise<Client extends { on(event: "error", listener: () => void):
   return client;
 }
 
-describe.each(Object.keys(sources))("a node that cannot be used, given as %s,", (name) => {
+describe.each(Object.keys(sources))("a node that cannot be used, passed as %s,", (name) => {
   async function told(url: string): Promise<readonly string[]> {
     const redlock = openRedlock([sources[name]?.(url) ?? ""], { nodeTimeout: 2_000 });
     const error = await errorOf(redlock.tryAcquire("told"));
@@ -164,11 +164,11 @@ describe.each(Object.keys(sources))("a node that cannot be used, given as %s,", 
     return [(error as Error).message, findings[0]?.message ?? "", inspection.nodes[0]?.error ?? ""];
   }
 
-  it("is told with its reason by acquire, check and inspect: nobody listens", async () => {
+  it("is reported with the reason by acquire, check and inspect: no server listens", async () => {
     for (const message of await told("redis://localhost:1")) expect(message).toContain("ECONNREFUSED");
   });
 
-  it("is told with its reason by acquire, check and inspect: a wrong password", async () => {
+  it("is reported with the reason by acquire, check and inspect: a wrong password", async () => {
     const [server] = await startNodes(1, { args: ["--requirepass", "secret"] });
     const url = `redis://:hunter2@127.0.0.1:${server?.port}`;
     for (const message of await told(url)) {
@@ -177,7 +177,7 @@ describe.each(Object.keys(sources))("a node that cannot be used, given as %s,", 
     }
   });
 
-  it("is told with its reason, and grants nothing in database 0: a database that it does not have", async () => {
+  it("is reported with the reason, and grants nothing in database 0: a database that does not exist", async () => {
     const [server] = await startNodes(1);
     for (const message of await told(`${server?.url}/77`)) expect(message).toContain("DB index is out of range");
     expect(await server?.call("DBSIZE")).toBe(0);
@@ -194,7 +194,7 @@ describe("a node in another database", () => {
     expect(await server?.call("DBSIZE")).toBe(0);
   });
 
-  it("is used again when a connection that was refused the database could select it", async () => {
+  it("is used again when a connection that was refused the database may select it", async () => {
     const [server] = await startNodes(1);
     await server?.call("ACL", "SETUSER", "default", "-select");
     const redlock = openRedlock([`${server?.url}/3`], { timeout: 10_000 });
@@ -212,64 +212,73 @@ describe("a client that selects a database", () => {
     "ioredis 5": (url) => new Redis5(url),
   };
 
-  it.each(Object.keys(clients))("is followed when it did so before, connected or not: %s", async (name) => {
-    const [server] = await startNodes(1);
-    for (const isConnected of [false, true]) {
+  it.each(Object.keys(clients))(
+    "is followed to a database that it selected earlier, connected or not: %s",
+    async (name) => {
+      const [server] = await startNodes(1);
+      for (const isConnected of [false, true]) {
+        const client = clients[name]?.(server?.url ?? "") as Redis;
+        onTestFinished(() => client.disconnect());
+        if (isConnected) await client.ping();
+        const selecting = client.select(3);
+        const redlock = openRedlock([client]);
+        await selecting;
+        const lock = await redlock.acquire("chosen");
+        expect(await client.get("chosen")).toBe(lock.token);
+        await lock.release();
+      }
+      expect(await server?.call("DBSIZE")).toBe(0);
+    },
+  );
+
+  it.each(Object.keys(clients))(
+    "makes the node unusable while it has selected another database later: %s",
+    async (name) => {
+      const [server] = await startNodes(1);
       const client = clients[name]?.(server?.url ?? "") as Redis;
       onTestFinished(() => client.disconnect());
-      if (isConnected) await client.ping();
+      const redlock = openRedlock([client], { timeout: 0 });
+      await (await redlock.acquire("before")).release();
       const selecting = client.select(3);
-      const redlock = openRedlock([client]);
-      await selecting;
-      const lock = await redlock.acquire("chosen");
-      expect(await client.get("chosen")).toBe(lock.token);
-      await lock.release();
-    }
-    expect(await server?.call("DBSIZE")).toBe(0);
-  });
-
-  it.each(Object.keys(clients))("ends the work with it when it does so later, until it is back: %s", async (name) => {
-    const [server] = await startNodes(1);
-    const client = clients[name]?.(server?.url ?? "") as Redis;
-    onTestFinished(() => client.disconnect());
-    const redlock = openRedlock([client], { timeout: 0 });
-    await (await redlock.acquire("before")).release();
-    const selecting = client.select(3);
-    expect(await errorOf(redlock.acquire("after"))).toMatchObject({
-      code: "QUORUM_UNREACHABLE",
-      message: expect.stringContaining("its client selected database 3, and this Redlock is in 0") as string,
-    });
-    await selecting;
-    await server?.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-    await client.ping();
-    expect(await errorOf(redlock.tryAcquire("after"))).toMatchObject({ code: "QUORUM_UNREACHABLE" });
-    await client.select(0);
-    await expect.poll(async () => (await redlock.tryAcquire("again").catch(() => null))?.isHeld()).toBe(true);
-  });
-
-  it.each(["node-redis 6", "node-redis 5"])("ends the work with it, before and later: %s", async (name) => {
-    const [server] = await startNodes(1);
-    const url = server?.url ?? "";
-    const client = (name === "node-redis 6" ? createClient({ url }) : createClient5({ url })) as ReturnType<
-      typeof createClient
-    >;
-    await client.connect();
-    onTestFinished(() => client.destroy());
-    const early = openRedlock([client], { timeout: 0 });
-    await (await early.acquire("before")).release();
-    await client.select(3);
-    const late = openRedlock([client], { timeout: 0 });
-    for (const redlock of [early, late]) {
       expect(await errorOf(redlock.acquire("after"))).toMatchObject({
         code: "QUORUM_UNREACHABLE",
         message: expect.stringContaining("its client selected database 3, and this Redlock is in 0") as string,
       });
-    }
-    await client.select(0);
-    for (const redlock of [early, late]) await (await redlock.acquire("again")).release();
-  });
+      await selecting;
+      await server?.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      await client.ping();
+      expect(await errorOf(redlock.tryAcquire("after"))).toMatchObject({ code: "QUORUM_UNREACHABLE" });
+      await client.select(0);
+      await expect.poll(async () => (await redlock.tryAcquire("again").catch(() => null))?.isHeld()).toBe(true);
+    },
+  );
 
-  it("is asked where it is, if it selected a database before: node-redis", async () => {
+  it.each(["node-redis 6", "node-redis 5"])(
+    "makes the node unusable if it selects another database, earlier or later: %s",
+    async (name) => {
+      const [server] = await startNodes(1);
+      const url = server?.url ?? "";
+      const client = (name === "node-redis 6" ? createClient({ url }) : createClient5({ url })) as ReturnType<
+        typeof createClient
+      >;
+      await client.connect();
+      onTestFinished(() => client.destroy());
+      const early = openRedlock([client], { timeout: 0 });
+      await (await early.acquire("before")).release();
+      await client.select(3);
+      const late = openRedlock([client], { timeout: 0 });
+      for (const redlock of [early, late]) {
+        expect(await errorOf(redlock.acquire("after"))).toMatchObject({
+          code: "QUORUM_UNREACHABLE",
+          message: expect.stringContaining("its client selected database 3, and this Redlock is in 0") as string,
+        });
+      }
+      await client.select(0);
+      for (const redlock of [early, late]) await (await redlock.acquire("again")).release();
+    },
+  );
+
+  it("is asked for its database, if it selected one earlier: node-redis", async () => {
     const [server] = await startNodes(1);
     const client = createClient({ url: server?.url ?? "" });
     await client.connect();
@@ -282,7 +291,7 @@ describe("a client that selects a database", () => {
   });
 });
 
-it("takes a URL object for its text", async () => {
+it("a URL object is treated as its text", async () => {
   const [server] = await startNodes(1);
   const redlock = openRedlock([new URL(`${server?.url}/3`)]);
   await redlock.acquire("url");
@@ -292,7 +301,7 @@ it("takes a URL object for its text", async () => {
   expect((error as Error).message).not.toContain("secret");
 });
 
-it("takes options that are given as undefined for left out", async () => {
+it("options that are passed as undefined are treated as left out", async () => {
   const [server] = await startNodes(1);
   const left = undefined as { readonly name?: string } | undefined;
   const redlock = openRedlock([

@@ -35,8 +35,8 @@ function machine(): {
   return self;
 }
 
-describe("what the machine was suspended for", () => {
-  it("is counted within 20 ms of running again, and never more than it was but for the resolution", () => {
+describe("the time for which the machine was suspended", () => {
+  it("is counted within 20 ms of running again, and never exceeds the real time by more than the resolution", () => {
     const step = fc.record({ runMs: fc.nat(100), sleepMs: fc.nat(100_000), frozenMs: fc.nat(50) });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 20 }), (steps) => {
@@ -72,7 +72,7 @@ describe("what the machine was suspended for", () => {
     expect(own.reads).toBe(10);
   });
 
-  it("is nothing for a process that was frozen while it read the uptime", () => {
+  it("is zero for a process that was frozen while it read the uptime", () => {
     const own = machine();
     own.counter.read(own.nowMs());
     own.run(RESOLUTION_MS);

@@ -26,8 +26,8 @@ async function startNode(): Promise<RedisServer> {
   return server;
 }
 
-describe.each(WRONG)("a node alone whose last number is %s", (last) => {
-  it("refuses a lone acquisition, until the number is mended", async () => {
+describe.each(WRONG)("a single node whose last number is %s", (last) => {
+  it("refuses a single acquisition, until the number is repaired", async () => {
     const server = await startNode();
     const redlock = openRedlock([server]);
     const before = await redlock.acquire("r");
@@ -39,7 +39,7 @@ describe.each(WRONG)("a node alone whose last number is %s", (last) => {
     expect((await redlock.acquire("r")).fencingToken).toBeGreaterThan(before.fencingToken);
   });
 
-  it("refuses each acquisition of a batch, and does what else it is asked for", async () => {
+  it("refuses each acquisition of a batch, and executes the other operations", async () => {
     const server = await startNode();
     const redlock = openRedlock([server]);
     const [held, extended] = [await redlock.acquire("held"), await redlock.acquire("extended", { ttl: 5_000 })];
@@ -63,7 +63,7 @@ describe.each(WRONG)("a node alone whose last number is %s", (last) => {
 });
 
 describe.each(WRONG)("one of several nodes whose register is %s", (register) => {
-  it.each([1, 2])("has no vote: of %i asked at once", async (count) => {
+  it.each([1, 2])("has no vote: %i acquisitions at once", async (count) => {
     const nodes = await startNodes(3);
     const redlock = openRedlock(nodes);
     const resources = ["a", "b"].slice(0, count);
@@ -81,7 +81,7 @@ describe.each(WRONG)("one of several nodes whose register is %s", (register) => 
 });
 
 it.each(["9007199254740992", "90071992547409930", "5", [0, 0, 2 ** 53]].map((reply) => ({ reply })))(
-  "a node that replies $reply has granted nothing, and is asked to release",
+  "a node that replies $reply has granted nothing, and receives a release",
   async ({ reply }) => {
     const node = new StubNode();
     node.answer = ([operation = ""]) => Promise.resolve(/^a/i.test(operation) ? reply : 1);
@@ -91,7 +91,7 @@ it.each(["9007199254740992", "90071992547409930", "5", [0, 0, 2 ** 53]].map((rep
   },
 );
 
-it("what a node cannot have given is not told it as the greatest number that it gave", () => {
+it("a number that a node cannot have issued is not sent to it as its greatest number", () => {
   const requests = new BatchRequests({
     isAlone: true,
     isCluster: false,

@@ -52,7 +52,7 @@ function listen(caller: AsyncLocalStorage<string>) {
   };
 }
 
-it("tells of each call in its caller's asynchronous context, with its result", async () => {
+it("publishes each call in its caller's asynchronous context, with its result", async () => {
   const caller = new AsyncLocalStorage<string>();
   await using redlock = new Redlock(server.url);
   using heard = listen(caller);
@@ -79,7 +79,7 @@ it("tells of each call in its caller's asynchronous context, with its result", a
   expect(used).toMatchObject({ resources: ["traced"], result: "done" });
 });
 
-it("keeps the callers apart that wait in one local line, and says who was refused", async () => {
+it("separates callers that wait in one local line, and names the refused caller", async () => {
   const caller = new AsyncLocalStorage<string>();
   await using redlock = new Redlock(server.url);
   const lock = await redlock.acquire("line");
@@ -120,7 +120,7 @@ async function allocatedByTracing(call: () => Promise<unknown>): Promise<number>
   return bytes(profile.head) / runs;
 }
 
-it("allocates nothing for a call that nobody traces", async () => {
+it("allocates nothing for a call without a subscriber", async () => {
   await using redlock = new Redlock(server.url);
   const pair = async (): Promise<unknown> => await (await redlock.acquire("untraced")).release();
   // A closure with its context has some 100 bytes in each look. What V8 notes of a function, it notes in some of them.

@@ -57,7 +57,7 @@ async function hang({ node, release }: Situation): Promise<() => void> {
 }
 
 describe("a node that hangs while it is connected", () => {
-  it("gets what was not sent to it in time when it answers again, each once", async () => {
+  it("receives the operations that were not sent in time when it answers again, each once", async () => {
     const given = situation();
     const answer = await hang(given);
     const names = Array.from({ length: 1_000 }, (_, index) => `late${index}`);
@@ -72,7 +72,7 @@ describe("a node that hangs while it is connected", () => {
     expect(sent(given.node, "L")).toEqual(names.map((name) => `L1 ${name}`));
   });
 
-  it("has a bounded number of operations kept for it, and no release dropped for waiters that leave", async () => {
+  it("has a limited number of pending operations, and loses no release because of waiters that leave", async () => {
     const given = situation();
     const answer = await hang(given);
     given.release("first");
@@ -86,7 +86,7 @@ describe("a node that hangs while it is connected", () => {
   });
 });
 
-it("has a bounded number of script calls kept for a node that fails, the newest of them", async () => {
+it("a failing node has a limited number of pending script calls, the newest ones", async () => {
   const { clock, node, engine } = situation();
   const closing = new AbortController();
   onTestFinished(() => closing.abort());
@@ -108,7 +108,7 @@ it("has a bounded number of script calls kept for a node that fails, the newest 
   expect(again.at(-1)).toBe("s11999");
 });
 
-it("asks a node again that refuses a release, not more often than a few times a second", async () => {
+it("a node that refuses a release receives it again, but only a few times a second", async () => {
   const { clock, node, release, engine } = situation();
   const readonly = [-1, "READONLY You can't write against a read only replica."];
   node.answer = (operations) => Promise.resolve(["1000000", 0, ...operations.map(() => readonly)]);

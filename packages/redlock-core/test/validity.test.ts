@@ -26,7 +26,7 @@ describe("driftMs", () => {
 });
 
 describe("leaseEnd and remainingMs", () => {
-  it("trust less than the lease, and less the longer the answer took", () => {
+  it("trust less than the lease, and the less the longer the answer took", () => {
     fc.assert(
       fc.property(ttl, factor, fc.nat(100_000), (ttlMs, driftFactor, tookMs) => {
         const end = leaseEnd(asked, ttlMs, driftFactor);
@@ -54,7 +54,7 @@ describe("leaseEnd and remainingMs", () => {
 });
 
 describe("elapsedMs", () => {
-  it("is what the clock that went furthest says, with what the machine was suspended for", () => {
+  it("is the time of the clock that advanced furthest, including the time of suspension", () => {
     fc.assert(
       fc.property(fc.nat(1e6), fc.nat(1e6), fc.integer({ min: -1e7, max: 1e7 }), (ranMs, sleptMs, wallMs) => {
         const now = {
@@ -69,7 +69,7 @@ describe("elapsedMs", () => {
 });
 
 describe("leaseStart", () => {
-  it("is when the lease was asked for", () => {
+  it("is the time at which the lease was requested", () => {
     fc.assert(
       fc.property(ttl, factor, (ttlMs, driftFactor) => {
         expect(leaseStart(leaseEnd(asked, ttlMs, driftFactor), ttlMs, driftFactor)).toEqual(asked);
@@ -82,7 +82,7 @@ describe("cappedEnd", () => {
   const ms = fc.integer({ min: -1_000_000, max: 1_000_000 });
   const instant = fc.record({ monotonicMs: ms, wallMs: ms, suspendedMs: fc.nat(1_000_000) });
 
-  it("leaves what is left of the lease, or of the cap if that is less, whatever the clocks say", () => {
+  it("leaves the rest of the lease, or of the cap if the cap is earlier, whatever the clocks say", () => {
     fc.assert(
       fc.property(instant, instant, fc.nat(1_000_000), instant, (end, granted, maxHoldMs, now) => {
         const leftMs = Math.min(remainingMs(end, now), maxHoldMs - elapsedMs(granted, now));
@@ -91,12 +91,12 @@ describe("cappedEnd", () => {
     );
   });
 
-  it("is the lease's own end where nothing caps it", () => {
+  it("is the lease's own end without a cap", () => {
     expect(cappedEnd(asked, asked, Number.POSITIVE_INFINITY)).toBe(asked);
   });
 });
 
-it("what is over has no time left, whatever the clocks say", () => {
+it("a lease in the past has no time left, whatever the clocks say", () => {
   expect(remainingMs(OVER, { monotonicMs: 0, wallMs: -1e15, suspendedMs: 0 })).toBe(Number.NEGATIVE_INFINITY);
 });
 
@@ -108,7 +108,7 @@ describe("laterEnd", () => {
     expect(laterEnd(leaseEnd(asked, 1_000, 0.01), extended)).toEqual(extended);
   });
 
-  it("sees a suspend after the wall clock was set back by an hour", () => {
+  it("accounts for a suspend after the wall clock was set back by an hour", () => {
     const end = laterEnd(leaseEnd(asked, 1_000, 0.01), extended);
     expect(remainingMs(end, { ...asked, monotonicMs: 1_100, wallMs: asked.wallMs - 3_600_000 + 60_000 })).toBeLessThan(
       0,
@@ -117,7 +117,7 @@ describe("laterEnd", () => {
 });
 
 describe("renewal", () => {
-  it("leaves room for at least three tries within one validity", () => {
+  it("leaves time for at least three tries within one validity", () => {
     fc.assert(
       fc.property(fc.integer({ min: 100, max: 86_400_000 }), (ttlMs) => {
         const third = BY_THIRDS.dueMs(0, ttlMs) + 2 * (BY_THIRDS.timeoutMs(ttlMs) + BY_THIRDS.retryMs(0, 0, ttlMs));
@@ -128,7 +128,7 @@ describe("renewal", () => {
 });
 
 describe("the next period", () => {
-  it("falls between three quarters of the period and all of it, at moments that all leases share", () => {
+  it("ends between three quarters of the period and the full period, at moments shared by all leases", () => {
     fc.assert(
       fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), fc.integer({ min: 4, max: 60_000 }), (now, period) => {
         const after = everyPeriod(period).dueMs(now, period) - now;

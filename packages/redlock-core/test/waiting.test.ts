@@ -28,7 +28,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await Promise.all(servers.map((server) => server.stop()));
   });
 
-  it("serves waiters of several clients in the order in which they came", async () => {
+  it("serves waiters of several clients in the order of their arrival", async () => {
     const clients = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     const holder = await clients[0]?.acquire("order", { ttl: 20_000 });
     const served: number[] = [];
@@ -50,7 +50,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect(served).toEqual(Array.from({ length: 12 }, (_, index) => index));
   });
 
-  it("hands over in a constant number of requests, however many wait", async () => {
+  it("hands the lock over in a constant number of requests, however many clients wait", async () => {
     const clients = [openRedlock(servers), openRedlock(servers)];
     const holder = await clients[0]?.acquire("cost", { ttl: 30_000 });
     const waiters = Array.from({ length: 40 }, async (_, index) => {
@@ -66,7 +66,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect(spent / 40).toBeLessThanOrEqual(3);
   });
 
-  it("sends nothing while it waits", async () => {
+  it("sends no requests during the wait", async () => {
     const clock = new ManualClock();
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers, { clock })];
     const lock = await holding.acquire("quiet", { ttl: 30_000 });
@@ -85,7 +85,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await (await next).release();
   });
 
-  it("wakes a waiter by the release, long before the lease would end", async () => {
+  it("wakes a waiter at the release, long before the lease would end", async () => {
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("woken", { ttl: 60_000 });
     const next = waiting.acquire("woken", { timeout: 30_000 });
@@ -94,7 +94,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("ends a wait at its timeout with the votes, and takes the waiter out", async () => {
+  it("ends a wait at its timeout with the votes, and removes the waiter", async () => {
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("timeout", { ttl: 30_000 });
     const error = await errorOf(waiting.acquire("timeout", { timeout: 300 }));
@@ -113,7 +113,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await lock.release();
   });
 
-  it("ends a wait at once when the caller cancels, and leaves neither key nor place", async () => {
+  it("ends a wait immediately when the caller cancels, and leaves neither key nor place in line", async () => {
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("cancelled", { ttl: 30_000 });
     const controller = new AbortController();
@@ -128,7 +128,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect(seen.nodes.map((node) => node.waiters)).toEqual(servers.map(() => 0));
   });
 
-  it("leaves no key behind when the caller cancels in the very moment of the grant", async () => {
+  it("leaves no key behind when the caller cancels at the very moment of the grant", async () => {
     const redlock = openRedlock(servers);
     for (let round = 0; round < 50; round += 1) {
       const controller = new AbortController();
@@ -143,7 +143,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await expect.poll(async () => (await redlock.inspect("moment")).verdict).toBe("free");
   });
 
-  it("ends every call at once when its caller cancels, and takes back what it gets before it closes", async () => {
+  it("ends every call immediately when its caller cancels, and releases late grants before it closes", async () => {
     const granted = (): Promise<unknown[]> =>
       Promise.all(
         servers.map((server) =>
@@ -174,7 +174,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     }
   });
 
-  it("does not let newcomers overtake a waiter, nor attempts that do not wait", async () => {
+  it("does not let newcomers or attempts without a wait overtake a waiter", async () => {
     const [holding, waiting, newcomer] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     for (let round = 0; round < 10; round += 1) {
       const lock = await holding.acquire("queue", { ttl: 20_000 });
@@ -206,7 +206,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect(events).toHaveLength(1);
   });
 
-  it("passes a frozen waiter by after the life of its reservation", async () => {
+  it("skips a frozen waiter when its reservation expires", async () => {
     const redlock = openRedlock(servers);
     const other = openRedlock(servers);
     const lock = await redlock.acquire("frozen", { ttl: 60_000 });
@@ -229,7 +229,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect((await behind).isHeld()).toBe(true);
   });
 
-  it("gives the turns back of waiters whose process lives, but which do not wait any more", async () => {
+  it("returns the turns of abandoned waiters whose process is alive", async () => {
     const [holding, waiting] = [openRedlock(servers), openRedlock(servers)];
     for (const redlock of [holding, waiting]) {
       await expect
@@ -249,7 +249,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("tells whoever stands in line without an acquisition of its turn, and reserves the lock for it", async () => {
+  it("notifies a waiter without an acquisition of its turn, and reserves the lock for it", async () => {
     const [holding, queued, claiming] = [openRedlock(servers), openRedlock(servers), openRedlock(servers)];
     const lock = await holding.acquire("turn", { ttl: 30_000 });
     const place = Date.now() * 1_000 - 5_000_000;
@@ -264,7 +264,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     await (await later).release();
   });
 
-  it("ends the wait for a turn when the caller cancels, and takes it out of the queue", async () => {
+  it("ends the wait for a turn when the caller cancels, and removes the waiter from the line", async () => {
     const redlock = openRedlock(servers);
     const lock = await redlock.acquire("no turn", { ttl: 30_000 });
     const controller = new AbortController();
@@ -279,7 +279,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
   });
 });
 
-describe("waiting on nodes of several clients, of which one cannot count who hears a message", () => {
+describe("waiting on nodes of several clients, one of which cannot count the receivers of a message", () => {
   /** ioredis, node-redis and, where there is one, GLIDE. */
   function openMixed(servers: readonly RedisServer[]): Redlock {
     const [first = "", second = "", third = ""] = servers.map(({ port }) => `redis://127.0.0.1:${port}`);
@@ -287,7 +287,7 @@ describe("waiting on nodes of several clients, of which one cannot count who hea
     return openRedlock([createClient({ url: first }), clients["GLIDE"]?.(second) ?? second, uncounting(last)]);
   }
 
-  it("skips a dead waiter on the others, and gives the lock to the one behind it", async () => {
+  it("skips a dead waiter on the other nodes, and grants the lock to the next waiter", async () => {
     const servers = await startNodes(3);
     const [holding, waiting, third] = [openMixed(servers), openMixed(servers), openMixed(servers)];
     for (const redlock of [holding, waiting, third]) await everyNodeAnswers(redlock);
@@ -338,7 +338,7 @@ describe("a waiter", () => {
     expect(served).toEqual([0, 1]);
   });
 
-  it("is not told that it is its turn while a quorum is held, though one node is free", async () => {
+  it("is not notified of its turn while a quorum is held, even if one node is free", async () => {
     const servers = await startNodes(3);
     const clock = new ManualClock();
     const [holding, queued] = [openRedlock(servers), openRedlock(servers, { clock })];
@@ -361,7 +361,7 @@ describe("a waiter", () => {
     await turn;
   });
 
-  it("is told that it is its turn though a node hangs", async () => {
+  it("is notified of its turn even if a node hangs", async () => {
     const servers = await startNodes(3);
     const [holding, queued] = [openRedlock(servers), openRedlock(servers, { nodeTimeout: 60_000 })];
     for (const redlock of [holding, queued]) await everyNodeAnswers(redlock);
@@ -375,7 +375,7 @@ describe("a waiter", () => {
     expect(await servers[0]?.call("GET", "hung")).toMatch(/^reserved:/);
   });
 
-  it("is told that the nodes failed, if they did, though it was never first", async () => {
+  it("rejects with QuorumUnreachableError if the nodes failed, even if it was never first", async () => {
     const redlock = openRedlock([{ path: "/nowhere/1" }, { path: "/nowhere/2" }, { path: "/nowhere/3" }]);
     const calls = [1, 2].map(() => errorOf(redlock.acquire("down", { timeout: 300 })));
     expect(await calls[0]).toBeInstanceOf(QuorumUnreachableError);
@@ -384,7 +384,7 @@ describe("a waiter", () => {
     expect((error as QuorumUnreachableError).votes).not.toHaveLength(0);
   });
 
-  it.each([1, 2])("is told that its own process has the lock: %i of them", async (count) => {
+  it.each([1, 2])("rejects with an error that names its own process as the holder: %i waiters", async (count) => {
     const redlock = openRedlock(await startNodes(1));
     const events: RedlockEvents["acquire"][] = [];
     await redlock.using("same", async () => {
@@ -403,7 +403,7 @@ describe("a waiter", () => {
     expect(events.map(({ outcome }) => outcome)).toEqual(Array.from({ length: count }, () => "held"));
   });
 
-  it("is told that its own process has the lock, also after that waited for another", async () => {
+  it("rejects with an error that names its own process, even if the holder waited for another process", async () => {
     const servers = await startNodes(1);
     const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
     const theirs = await other.acquire("handed over");
@@ -416,7 +416,7 @@ describe("a waiter", () => {
     expect(((await behind) as Error).message).toContain("is held by this process");
   });
 
-  it("is told that its own process has the resource, also after an attempt", async () => {
+  it("rejects with an error that names its own process, even after an attempt", async () => {
     const servers = await startNodes(1);
     const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
     await redlock.acquire("ours");
@@ -430,7 +430,7 @@ describe("a waiter", () => {
     expect(await messageOf(["theirs", "ours"])).toContain('"theirs" is held by another');
   });
 
-  it("tells once that it waits for a lock of its own process", async () => {
+  it("emits one wait event for a lock of its own process", async () => {
     const redlock = openRedlock(await startNodes(1));
     const waits: RedlockEvents["wait"][] = [];
     redlock.on("wait", (event) => waits.push(event));
@@ -448,7 +448,7 @@ describe("a waiter", () => {
   });
 
   it.each(["redlock", "0".repeat(40), "0".repeat(41)])(
-    "asks again and again while another library has the lock, with the value %s",
+    "polls repeatedly while another library holds the lock, with the value %s",
     async (value) => {
       const [server] = await startNodes(1);
       const redlock = openRedlock([server as RedisServer]);
@@ -460,7 +460,7 @@ describe("a waiter", () => {
     },
   );
 
-  it("is told that the lock is held, not that nodes failed, if its time was too short for the last answers", async () => {
+  it("rejects with LockHeldError, not for failed nodes, if its time was too short for the last answers", async () => {
     const [server] = await startNodes(1);
     const proxy = await startProxy({ path: server?.path ?? "" });
     onTestFinished(() => proxy[Symbol.asyncDispose]());
@@ -479,7 +479,7 @@ describe("a waiter", () => {
     ["ioredis", (url: string) => url],
     ["node-redis", (url: string) => createClient({ url })],
     ["node-redis 5", (url: string) => createClient5({ url }) as NodeSource],
-  ])("subscribes again some time after its SUBSCRIBE was cut off (%s)", async (_name, sourceOf) => {
+  ])("subscribes again some time after its SUBSCRIBE was interrupted (%s)", async (_name, sourceOf) => {
     const [server] = await startNodes(1);
     const proxy = await startSubscriberProxy(server?.path ?? "");
     let aheadMs = 0;
@@ -495,7 +495,7 @@ describe("a waiter", () => {
     await (await next).release();
   });
 
-  it("asks a node that refuses its subscription again some time later, not at every attempt", async () => {
+  it("repeats a refused subscription some time later, not at every attempt", async () => {
     const [server] = await startNodes(1);
     let aheadMs = 0;
     const clock = { ...systemClock, monotonicMs: (): number => systemClock.monotonicMs() + aheadMs };
@@ -514,7 +514,7 @@ describe("a waiter", () => {
     await (await next).release();
   });
 
-  it("has a node asked again that refuses its subscription, as nobody does who does not wait", async () => {
+  it("causes a refused subscription to be repeated, which does not happen without a waiter", async () => {
     const [server] = (await startNodes(1)) as [RedisServer];
     const clock = new ManualClock();
     const node = IoredisNode.connect(server.path, { nodeTimeoutMs: 10_000, clock: systemClock });

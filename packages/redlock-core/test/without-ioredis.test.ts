@@ -6,7 +6,7 @@ vi.mock("ioredis", () => {
   throw new Error("Cannot find package 'ioredis'");
 });
 
-it.each(["redis://127.0.0.1:1", { port: 1 }])("%j without ioredis says what to install", async (source) => {
+it.each(["redis://127.0.0.1:1", { port: 1 }])("%j without ioredis names the package to install", async (source) => {
   await using redlock = new Redlock(source);
   await expect(redlock.tryAcquire("r")).rejects.toThrow(QuorumUnreachableError);
   await expect(redlock.tryAcquire("r")).rejects.toThrow(
@@ -14,7 +14,7 @@ it.each(["redis://127.0.0.1:1", { port: 1 }])("%j without ioredis says what to i
   );
 });
 
-it("a client of node-redis needs no ioredis", async () => {
+it("a client of node-redis does not need ioredis", async () => {
   await using redlock = new Redlock(createClient({ url: "redis://127.0.0.1:1" }));
   await expect(redlock.tryAcquire("r")).rejects.toThrow("ECONNREFUSED");
 });
