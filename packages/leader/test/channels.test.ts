@@ -65,7 +65,7 @@ it("each event of a scheduler has its channel", () => {
   });
 });
 
-it("an event of an election that tells all there is to tell has its channel", () => {
+it("an event of an election that is emitted with all its fields has its channel", () => {
   const error = new Error("broken");
   const events = new Emitter<LeaderEvents>(LEADER_EVENTS);
   const messages = published(["drainTimeout", "nodeDown", "quarantined", "taskError", "error"]);

@@ -27,7 +27,7 @@ function skewed(): Skewed {
 
 describe("candidates", () => {
   it.each([60_000, -60_000])(
-    "stand in line in the order in which they came, though a clock is %i ms off",
+    "wait in line in the order of their arrival, even if a clock is %i ms off",
     async (offMs) => {
       await using nodes = await startNodes(1);
       const own = skewed();
@@ -57,7 +57,7 @@ describe("candidates", () => {
     },
   );
 
-  it("do not take the turn of one who came before, though their clock is behind", async () => {
+  it("do not take the turn of an earlier candidate, even if their clock is behind", async () => {
     await using nodes = await startNodes(1);
     const own = skewed();
     own.wallMs = -60_000;
@@ -99,7 +99,7 @@ describe("a term", () => {
     ["wallMs", "clock-jumped"],
     ["suspendedMs", "suspended"],
   ] as const)(
-    "is over at once when %s shows that its deadline has passed, before any timer has run: %s",
+    "ends immediately when %s shows that its deadline has passed, before any timer has run: %s",
     async (which, reason) => {
       const own = skewed();
       const { election, reasons } = candidate(`slept-${which}`, own);
@@ -129,7 +129,7 @@ describe("a term", () => {
     await election.stop();
   });
 
-  it("is not told of as ended when it was over before it was elected", async () => {
+  it("is not reported as ended if it had expired before the election was reported", async () => {
     const own = skewed();
     const redlock = nodes.redlock({ clock: own.clock });
     const election = new LeaderElection(redlock, { name: "late", ...LEASE });
@@ -142,7 +142,7 @@ describe("a term", () => {
     await election.stop();
   });
 
-  it("outlives a wall clock that is stepped back by an hour", async () => {
+  it("survives a wall clock that is set back by an hour", async () => {
     const own = skewed();
     const { election, reasons } = candidate("back", own);
     const term = await election.campaign();
@@ -155,7 +155,7 @@ describe("a term", () => {
     await election.stop();
   });
 
-  it("is lost by a wall clock that is stepped forward by an hour, and the next one is higher", async () => {
+  it("is lost when a wall clock is set forward by an hour, and the next term is higher", async () => {
     const own = skewed();
     const { election, reasons } = candidate("forward", own);
     const terms: number[] = [];
@@ -173,7 +173,7 @@ describe("a term", () => {
     await running;
   });
 
-  it("leaves the lock to run out under a task when a clock has jumped", async () => {
+  it("leaves the lock to expire under a running task when a clock has jumped", async () => {
     const own = skewed();
     const { election } = candidate("jumped", own);
     let end: () => void = () => undefined;
@@ -189,7 +189,7 @@ describe("a term", () => {
     await running;
   });
 
-  it("is over at its deadline when renewals only fail, though the lock would still be valid", async () => {
+  it("ends at its deadline if renewals only fail, even if the lock would still be valid", async () => {
     const own = skewed();
     const { election, reasons } = candidate("deadline", own);
     const term = await election.campaign();

@@ -9,7 +9,7 @@ import { connect, LEASE, MAX_TTL } from "./support/redis.ts";
 const lab = useLab();
 
 describe("an election whose Redlock is closed", () => {
-  it("ends the term at once, before the lock", async () => {
+  it("ends the term immediately, before the lock", async () => {
     const redlock = connect(lab.nodes.paths);
     const election = new LeaderElection(redlock, { name: "closed", ...LEASE });
     const reasons: TermEndReason[] = [];
@@ -28,7 +28,7 @@ describe("an election whose Redlock is closed", () => {
     await election.stop();
   });
 
-  it("leaves the lease to run out, since the task may still run", async () => {
+  it("leaves the lease to expire, since the task may still run", async () => {
     const redlock = connect(lab.nodes.paths);
     const election = new LeaderElection(redlock, { name: "closed-leaves", ...LEASE });
     let renewedMs = Number.POSITIVE_INFINITY;
@@ -50,7 +50,7 @@ describe("an election whose Redlock is closed", () => {
     await election.stop();
   });
 
-  it("gives up a lock that it has not begun to lead with", async () => {
+  it("releases a lock with which it has not begun to lead", async () => {
     const crashed = lab.candidate("closed-early");
     await crashed.campaign();
     await lab.nodes.redlock().forceRelease("leader:closed-early");
@@ -67,7 +67,7 @@ describe("an election whose Redlock is closed", () => {
     await election.stop();
   });
 
-  it("ends a campaign that waits for what cannot come", async () => {
+  it("ends a campaign that can no longer succeed", async () => {
     const redlock = connect(lab.nodes.paths);
     const failing = new LeaderElection(redlock, {
       name: "closed-a",
@@ -104,7 +104,7 @@ describe("an election whose Redlock is closed", () => {
     await Promise.all([failing, refused, busy].map((election) => election.stop()));
   });
 
-  it("ends what it observes, and reports no error of that", async () => {
+  it("stops its observation without reporting an error", async () => {
     const redlock = connect(lab.nodes.paths);
     await using election = new LeaderElection(redlock, { name: "observed", ...LEASE, leaseDuration: MAX_TTL });
     const errors: unknown[] = [];

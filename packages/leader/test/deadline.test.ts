@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { reasonOfDeadline } from "../src/rules/deadline.ts";
 
 describe("deadline", () => {
-  it("calls a loss that only a suspend, or only a wall clock that was set, explains by that name", () => {
+  it("names a suspend or a wall clock that was set as the reason, if only that explains the loss", () => {
     const from = { monotonicMs: 0, wallMs: 0, suspendedMs: 0 };
     const reasonAt = (monotonicMs: number, wallMs: number, suspendedMs: number): string =>
       reasonOfDeadline(from, 1_000, { monotonicMs, wallMs, suspendedMs });

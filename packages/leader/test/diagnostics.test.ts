@@ -46,7 +46,7 @@ describe("an election", () => {
     return election;
   }
 
-  it("tells at once and once that its nodes are in quarantine", async () => {
+  it("reports immediately and once that its nodes are in quarantine", async () => {
     nodes = await startNodes(3);
     const election = candidate(nodes.redlock({ ttl: 2_500, maxTtl: 2_500, quarantine: true }));
     const told: LeaderEvents["quarantined"][] = [];
@@ -64,7 +64,7 @@ describe("an election", () => {
     ]);
   });
 
-  it("tells at once and once that a node refuses its password, and keeps the reason for whoever gave up", async () => {
+  it("reports immediately and once that a node refuses its password, and keeps the reason for a campaign that gave up", async () => {
     nodes = await startNodes(1);
     const [server] = nodes.servers;
     await server?.call("CONFIG", "SET", "requirepass", "right");
@@ -87,7 +87,7 @@ describe("an election", () => {
     await redlock.close();
   });
 
-  it("tells of a node that was down before it campaigned, and again when it goes down again", async () => {
+  it("reports a node that was down before it campaigned, and again when the node goes down again", async () => {
     nodes = await startNodes(1);
     const [server] = nodes.servers;
     const redlock = nodes.redlock();
@@ -111,7 +111,7 @@ describe("an election", () => {
     await running;
   });
 
-  it("logs an end that was asked for at info", async () => {
+  it("logs a requested end at level info", async () => {
     nodes = await startNodes(1);
     const election = candidate(nodes.redlock());
     const term = await election.campaign();
@@ -139,7 +139,7 @@ describe("an election", () => {
     expect(lines).toEqual(["elected leader", "leadership ended"]);
   });
 
-  it("tells an error listener that rejects of each error once, and warns of its own errors", async () => {
+  it("passes each error once to an error listener that rejects, and warns of the listener's own errors", async () => {
     nodes = await startNodes(1);
     const election = candidate(nodes.redlock());
     const warnings: string[] = [];

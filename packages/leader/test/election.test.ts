@@ -31,7 +31,7 @@ describe("an election", () => {
     expect(await first.leader()).toMatchObject({ id: "b", term: secondTerm.term });
   });
 
-  it("gives undefined from tryCampaign while another leads", async () => {
+  it("returns undefined from tryCampaign while another candidate leads", async () => {
     await using first = new LeaderElection(lab.nodes.redlock(), { name: "try", ...LEASE });
     await using second = new LeaderElection(lab.nodes.redlock(), { name: "try", ...LEASE });
     const term = await first.tryCampaign();
@@ -43,7 +43,7 @@ describe("an election", () => {
     expect(next?.isCurrent()).toBe(true);
   });
 
-  it("elects candidates that share a Redlock one after another, in the order of their coming", async () => {
+  it("elects candidates that share a Redlock one after another, in the order of their arrival", async () => {
     const redlock = lab.nodes.redlock();
     const all = ["a", "b", "c"].map((id) => new LeaderElection(redlock, { name: "shared", id, ...LEASE }));
     const order: string[] = [];
@@ -138,17 +138,20 @@ describe("an election", () => {
     await expect(election.campaign()).rejects.toThrow(ElectionStoppedError);
   });
 
-  it.each(["tryCampaign", "campaign"] as const)("ends %s by its signal, also for the error of a lock", async (call) => {
-    const name = `held-${call}`;
-    await using leader = await lab.candidate(name).campaign();
-    const reason = await errorOf(lab.nodes.redlock().acquire(`leader:${name}`, { timeout: 0 }));
-    expect(reason).toMatchObject({ code: "LOCK_HELD" });
-    const controller = new AbortController();
-    const ended = errorOf(lab.candidate(name)[call]({ signal: controller.signal }));
-    controller.abort(reason);
-    expect(await ended).toBe(reason);
-    expect(leader.isCurrent()).toBe(true);
-  });
+  it.each(["tryCampaign", "campaign"] as const)(
+    "ends %s by its signal, even if the signal's reason is an error of a lock",
+    async (call) => {
+      const name = `held-${call}`;
+      await using leader = await lab.candidate(name).campaign();
+      const reason = await errorOf(lab.nodes.redlock().acquire(`leader:${name}`, { timeout: 0 }));
+      expect(reason).toMatchObject({ code: "LOCK_HELD" });
+      const controller = new AbortController();
+      const ended = errorOf(lab.candidate(name)[call]({ signal: controller.signal }));
+      controller.abort(reason);
+      expect(await ended).toBe(reason);
+      expect(leader.isCurrent()).toBe(true);
+    },
+  );
 
   it("is not busy after a call that was refused for its options", async () => {
     const election = lab.candidate("refused");
@@ -204,11 +207,11 @@ describe("an election", () => {
     expect(drainTimeouts).toBe(0);
   });
 
-  it("refuses a name that no lock can have", () => {
+  it("refuses a name that is not a valid name of a lock", () => {
     expect(() => lab.candidate("{a}:fence")).toThrow(/ must not be .*got "leader:\{a\}:fence"/);
   });
 
-  it("refuses a listener for an event that there is not", () => {
+  it("refuses a listener for an unknown event", () => {
     const election = lab.candidate("typo");
     expect(() => election.on("typo" as "error", () => undefined)).toThrow(
       /^event must be "elected", "ended", .* or "error", got "typo"$/,
@@ -216,7 +219,7 @@ describe("an election", () => {
     expect(() => new LeaderScheduler({ election }).on("ticks" as "tick", () => undefined)).toThrow(RangeError);
   });
 
-  it("survives listeners that throw, and async ones that reject", async () => {
+  it("survives listeners that throw, and asynchronous listeners that reject", async () => {
     const election = lab.candidate("listeners");
     const errors: unknown[] = [];
     const thrown = new Error("listener");

@@ -88,7 +88,7 @@ describe.concurrent("failover of processes", () => {
     expect(next?.term).toBeGreaterThan(firstTerm);
   });
 
-  it("hands over on SIGTERM before its lease has ended, after the task has", async ({ expect }) => {
+  it("hands over on SIGTERM before its lease has expired, after the task has ended", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", { leaseDuration: 3_000, renewDeadline: 2_500, retryPeriod: 1_000 });
     const firstTerm = await elected(a);
@@ -100,7 +100,7 @@ describe.concurrent("failover of processes", () => {
     expect(await elected(b)).toBeGreaterThan(firstTerm);
   });
 
-  it("runs no guarded call of a frozen leader after it has thawed", async ({ expect }) => {
+  it("runs no guarded call of a frozen leader after the leader has thawed", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a");
     const firstTerm = await elected(a);
@@ -116,7 +116,7 @@ describe.concurrent("failover of processes", () => {
     expect(["renew-deadline", "taken"]).toContain(a.all("ended")[0]?.reason);
   });
 
-  it("loses the term of a blocked event loop, and knows it before the next callback", async ({ expect }) => {
+  it("loses the term of a blocked event loop, and detects the loss before the next callback", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a");
     const firstTerm = await elected(a);
@@ -129,7 +129,7 @@ describe.concurrent("failover of processes", () => {
     expect(a.all("worked").filter((call) => call.term === firstTerm && call.at >= unblocked.at)).toEqual([]);
   });
 
-  it("keeps terms apart whose candidates have the same id", async ({ expect }) => {
+  it("separates the terms of candidates that have the same ID", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("same");
     const firstTerm = await elected(a);

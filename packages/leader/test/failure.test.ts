@@ -24,7 +24,7 @@ describe("an error of the renewal thread", () => {
     expect((error.cause as Error | undefined)?.message).toBe((thrown.cause as Error | undefined)?.message);
   });
 
-  it("is what it was when it is of no class of ours", () => {
+  it("is passed on unchanged if it is not of a class of this package", () => {
     const strange = Object.assign(new TypeError("no such option"), { fn: () => undefined });
     const error = errorOf(structuredClone(failureOf(strange)));
     expect([error.constructor, error.message]).toEqual([TypeError, "no such option"]);

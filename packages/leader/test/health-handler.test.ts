@@ -41,7 +41,7 @@ describe("healthHandler", () => {
     expect(await ask("/livez")).toMatchObject(stopped);
   });
 
-  it("is neither while a task runs on without its lease", async () => {
+  it("is neither live nor ready while a task runs on without its lease", async () => {
     const election = lab.candidate("overrun");
     const ask = await served({ elections: [election] });
     let end = (): void => undefined;
@@ -71,7 +71,7 @@ describe("healthHandler", () => {
     expect(await ask("/readyz", "HEAD")).toEqual({ status: 200, body: "" });
   });
 
-  it("answers nothing else", async () => {
+  it("answers no other path", async () => {
     const ask = await served({});
     expect(await ask("/")).toMatchObject({ status: 404 });
     expect(await ask("/livez", "POST")).toMatchObject({ status: 405 });

@@ -8,7 +8,7 @@ import { type Nodes, startNodes } from "./support/redis.ts";
 
 const record = (term: number): TermRecord => ({ term, id: `id${term}`, instance: `i${term}`, sinceMs: 1 });
 
-describe("beside the lock", () => {
+describe("the record next to the lock", () => {
   let nodes: Nodes;
   let redlock: Redlock;
   beforeAll(async () => {
@@ -31,7 +31,7 @@ describe("beside the lock", () => {
       token: `token${term}`,
       ended: more.ended ?? false,
     });
-  it("refuses the record of an older term", async () => {
+  it("is not replaced by the record of an older term", async () => {
     const ledger = ledgerOf("older");
     expect(await write(ledger, 20)).toMatchObject({ outcome: "written" });
     expect(await write(ledger, 19)).toMatchObject({ outcome: "stale" });
@@ -39,7 +39,7 @@ describe("beside the lock", () => {
     expect(view).toMatchObject({ term: 20, terms: [{ term: 20 }] });
   });
 
-  it("knows whose the lock is from the grant on, as long as the lease; one that is refused changes nothing", async () => {
+  it("names the holder from the grant until the lease expires, and a refused attempt changes nothing", async () => {
     const ledger = ledgerOf("grant");
     const claim = (id: string): string => claimOf({ id, instance: `${id}#1`, value: "here" });
     const take = (id: string): Promise<Lock> =>
@@ -58,7 +58,7 @@ describe("beside the lock", () => {
     expect((await ledger.read(0))[0]).toMatchObject({ term: 0, terms: [] });
   });
 
-  it("keeps a clean end that a late renewal would undo, and a value that an older write would", async () => {
+  it("keeps a clean end despite a late renewal, and a value despite an older write", async () => {
     const ledger = ledgerOf("ended");
     await write(ledger, 5, { revision: 2 });
     await write(ledger, 5, { revision: 1, ended: true });
@@ -67,7 +67,7 @@ describe("beside the lock", () => {
     expect(view).toMatchObject({ term: 5, revision: 2, ended: true });
   });
 
-  it("remembers the last thousand terms, exactly and in order", async () => {
+  it("contains the last thousand terms, exactly and in order", async () => {
     const ledger = ledgerOf("history");
     const first = 2 ** 53 - 2_000;
     for (let term = first; term < first + 1_010; term += 1) await write(ledger, term);
@@ -79,7 +79,7 @@ describe("beside the lock", () => {
     expect(later?.terms.map((each) => each.term)).toEqual([first + 1_008, first + 1_009]);
   });
 
-  it("lets every key expire", async () => {
+  it("has an expiry on every key", async () => {
     const ledger = ledgerOf("expiry");
     await write(ledger, 1);
     await ledger.requestResign(1, 1_000);

@@ -36,7 +36,7 @@ describe("a failure without a listener", () => {
     return { scheduler, count: () => count };
   }
 
-  it("is a warning, once, when a handler throws at each tick", async () => {
+  it("is reported by one warning when a handler throws at each tick", async () => {
     const lab = new VirtualLab();
     const { count } = failing(lab);
     await lab.poll(count).toBeGreaterThan(3);
@@ -46,7 +46,7 @@ describe("a failure without a listener", () => {
     expect(warnings[0]?.options.detail).toMatch(/Error: no database\n.*listeners\.test/s);
   });
 
-  it("is no warning where a listener is attached, and is one after the listener was removed", async () => {
+  it("causes no warning while a listener is attached, and one after the listener was removed", async () => {
     const lab = new VirtualLab();
     const { scheduler, count } = failing(lab);
     const removals = [scheduler.on("tickError", () => undefined), scheduler.on("tickError", () => undefined)];
@@ -60,7 +60,7 @@ describe("a failure without a listener", () => {
     await lab.poll(() => unheard().length).toBe(1);
   });
 
-  it("is no warning where somebody subscribes to the channel", async () => {
+  it("causes no warning if a subscriber listens to the channel", async () => {
     const onMessage = (): void => undefined;
     subscribe("x.leader.tickError", onMessage);
     onTestFinished(() => void unsubscribe("x.leader.tickError", onMessage));
@@ -95,7 +95,7 @@ describe("a failure without a listener", () => {
     );
   });
 
-  it("is a warning when a listener of another event throws", async () => {
+  it("is reported by a warning when a listener of another event throws", async () => {
     const lab = new VirtualLab();
     const election = lab.candidate("jobs");
     election.on("elected", () => {

@@ -25,7 +25,7 @@ describe.each([1, 5])("a coordinator on %i nodes", (count) => {
     }
   });
 
-  it("keeps the claim when the run has ended and its replica has gone", async () => {
+  it("keeps the claim when the run has ended and its replica is gone", async () => {
     const first = replica();
     expect(await coordinator(first).shouldRun("kept", LEASE_MS)).toBe(true);
     await first.close();
@@ -66,14 +66,14 @@ describe.each([1, 5])("a coordinator on %i nodes", (count) => {
   });
 });
 
-it("runs nothing without a quorum, and says why", async () => {
+it("runs no task without a quorum, and rejects with the reason", async () => {
   await using nodes = await startNodes(3);
   const locks = nodes.redlock({ maxTtl: 60_000 });
   for (const server of nodes.servers.slice(1)) await server.stop();
   await expect(coordinator(locks).shouldRun(TICK, LEASE_MS)).rejects.toThrow(QuorumUnreachableError);
 });
 
-it("refuses what cannot be a claim", async () => {
+it("refuses invalid claims", async () => {
   await using nodes = await startNodes(1);
   const locks = nodes.redlock({ ttl: 10_000, maxTtl: 10_000 });
   expect(() => coordinator(locks, { claimFor: 10_001 })).toThrow(
@@ -88,7 +88,7 @@ it("refuses what cannot be a claim", async () => {
   await expect(shouldRun(TICK, 0)).rejects.toThrow(RangeError);
 });
 
-it("makes claims that nobody loses: they end in their time", async () => {
+it("makes claims that are never reported as lost, because they end at their time", async () => {
   const lab = new VirtualLab();
   const locks = lab.redlock();
   const told: unknown[] = [];

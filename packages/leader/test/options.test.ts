@@ -69,7 +69,7 @@ describe("options", () => {
     expect(call).toThrow(`did you mean "${known}"?`);
   });
 
-  it("treats options that are undefined as those that are left out", async () => {
+  it("that are undefined count as left out", async () => {
     const options: LeaderElectionOptions = {
       name: "undefined",
       id: undefined,
@@ -127,7 +127,7 @@ describe("options", () => {
   });
 
   it.each([["redis://:secret@host"], [undefined], [null], [{}], [[]], [Redlock]])(
-    "of an election without a Redlock are not looked at",
+    "of an election without a Redlock are not checked",
     (given) => {
       const make = (): LeaderElection => new LeaderElection(as(given as object), { name: "x" });
       expect(make).toThrow(TypeError);

@@ -37,7 +37,7 @@ async function start(count: number): Promise<Scene> {
 }
 
 // Each waits for leases, quarantines and patience, on nodes of its own.
-describe.concurrent("outages of lock nodes", () => {
+describe.concurrent("an election during an outage of lock nodes", () => {
   it("loses the term at its deadline when Redis is down for longer, and is elected again afterwards", async ({
     expect,
   }) => {
@@ -61,7 +61,7 @@ describe.concurrent("outages of lock nodes", () => {
     await running;
   });
 
-  it("says that it cannot reach its nodes, and campaigns on", async ({ expect }) => {
+  it("reports that it cannot reach its nodes, and continues to campaign", async ({ expect }) => {
     await using scene = await start(1);
     const { nodes } = scene;
     await nodes.servers[0]?.kill();
@@ -77,7 +77,7 @@ describe.concurrent("outages of lock nodes", () => {
     await running;
   });
 
-  it("does not notice a minority of nodes that are down or hang", async ({ expect }) => {
+  it("is not affected by a minority of nodes that are down or hang", async ({ expect }) => {
     await using scene = await start(5);
     const { nodes } = scene;
     const election = scene.candidate("a", LONG, nodes.redlock({ ttl: LONG.leaseDuration, maxTtl: LONG.leaseDuration }));
@@ -104,7 +104,7 @@ describe.concurrent("outages of lock nodes", () => {
     nodes.servers[1]?.thaw();
   });
 
-  it("hands over although a minority of nodes hangs", async ({ expect }) => {
+  it("hands over even if a minority of nodes hangs", async ({ expect }) => {
     await using scene = await start(3);
     const { nodes } = scene;
     const first = scene.candidate("a");
@@ -148,7 +148,9 @@ describe.concurrent("outages of lock nodes", () => {
     }
   });
 
-  it("ends a term when an operator forces the lock free, and elects the next in order", async ({ expect }) => {
+  it("ends a term when an operator releases the lock by force, and elects the next candidate in order", async ({
+    expect,
+  }) => {
     await using scene = await start(3);
     const { nodes } = scene;
     const order: string[] = [];
@@ -175,7 +177,7 @@ describe.concurrent("outages of lock nodes", () => {
     await Promise.all([firstRuns, secondRuns]);
   });
 
-  it("never has two leaders when the key is deleted by hand", async ({ expect }) => {
+  it("never has two leaders when the key is deleted manually", async ({ expect }) => {
     await using scene = await start(1);
     const { nodes } = scene;
     const first = scene.candidate("a");
@@ -204,7 +206,9 @@ describe.concurrent("outages of lock nodes", () => {
     await Promise.all([firstRuns, secondRuns]);
   });
 
-  it("shows an observer every term once and in order, also those that it could not see", async ({ expect }) => {
+  it("reports every term to an observer once and in order, including terms that the observer could not see", async ({
+    expect,
+  }) => {
     await using scene = await start(1);
     const { nodes } = scene;
     const server = nodes.servers[0];

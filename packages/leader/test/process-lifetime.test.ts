@@ -5,7 +5,7 @@ import { pause, untilAborted } from "./support/lab.ts";
 import { connect, LEASE, startNodes } from "./support/redis.ts";
 
 it.concurrent.for(["main", "worker"])(
-  "a process lives while it waits and until its calls have answered, and not longer, with renewal on %s",
+  "a process stays alive while it waits for its calls and no longer, with renewal on %s",
   async (renewal, { expect }) => {
     await using nodes = await startNodes(1);
     const [path = ""] = nodes.paths;
@@ -30,7 +30,7 @@ it.concurrent.for(["main", "worker"])(
   },
 );
 
-it.concurrent("a process that only observes lives as long as it does", async ({ expect }) => {
+it.concurrent("a process that only observes stays alive for as long as it observes", async ({ expect }) => {
   await using nodes = await startNodes(1);
   const [path = ""] = nodes.paths;
   await using election = new LeaderElection(nodes.redlock(), { name: "once", ...LEASE });
@@ -45,7 +45,7 @@ it.concurrent("a process that only observes lives as long as it does", async ({ 
   expect(await child.exited).toMatchObject({ code: 0 });
 });
 
-it.concurrent("a process that only asks for many schedules is told of them", async ({ expect }) => {
+it.concurrent("a process that only requests many schedules receives them", async ({ expect }) => {
   await using nodes = await startNodes(1);
   const [path = ""] = nodes.paths;
   await using child = spawnChild(new URL("children/lists-only.ts", import.meta.url), { args: [path] });
@@ -53,7 +53,9 @@ it.concurrent("a process that only asks for many schedules is told of them", asy
   expect(child.output).toContain("listed 500");
 });
 
-it.concurrent("a process that leads a scheduler in a term of its own lives as long as that", async ({ expect }) => {
+it.concurrent("a process whose scheduler leads in a custom term stays alive for as long as the term", async ({
+  expect,
+}) => {
   await using nodes = await startNodes(1);
   const [path = ""] = nodes.paths;
   await using child = spawnChild(new URL("children/ticks-only.ts", import.meta.url), { args: [path] });
@@ -61,14 +63,16 @@ it.concurrent("a process that leads a scheduler in a term of its own lives as lo
   expect(child.output).toContain("ticked 2");
 });
 
-it.concurrent("a handler that never ends keeps no process alive whose election is stopped", async ({ expect }) => {
+it.concurrent("a handler that never ends does not keep a process alive whose election is stopped", async ({
+  expect,
+}) => {
   await using nodes = await startNodes(1);
   const [path = ""] = nodes.paths;
   await using child = spawnChild(new URL("children/stuck-tick.ts", import.meta.url), { args: [path] });
   expect(await child.exited).toMatchObject({ code: 0 });
 });
 
-it("fifty elections of a process are led by one each, and leave no timer or socket behind", async () => {
+it("fifty elections of a process have one leader each, and leave no timer or socket behind", async () => {
   await using nodes = await startNodes(1);
   const check = watchForLeaks();
   const redlocks = [connect(nodes.paths), connect(nodes.paths)];

@@ -23,7 +23,7 @@ function leads(term: number, pttlMs = 900): NodeView {
 }
 
 describe("record", () => {
-  it("sees a leader exactly where a quorum has its token", () => {
+  it("names a leader exactly if a quorum has its token", () => {
     fc.assert(
       fc.property(fc.array(fc.boolean(), { minLength: 3, maxLength: 5 }), (masks) => {
         const quorum = Math.floor(masks.length / 2) + 1;
@@ -33,13 +33,13 @@ describe("record", () => {
     );
   });
 
-  it("does not take the record of an older term for the leader of a newer lock", () => {
+  it("of an older term does not name the leader of a newer lock", () => {
     const taken = { ...leads(5), lockValue: "token6" };
     expect(heldNow([taken, taken, taken], 2)).toBeUndefined();
     expect(isHeldBy([taken, taken, taken], "token6", 2)).toBe(true);
   });
 
-  it("knows a leader by the grants of a quorum, before there is a record", () => {
+  it("names a leader by the grants of a quorum before the leader has written it", () => {
     const record = { term: 6, id: "a", instance: "a#1", sinceMs: 1 };
     fc.assert(
       fc.property(fc.array(fc.constantFrom("granted", "leads", "none"), { minLength: 1, maxLength: 5 }), (nodes) => {
@@ -56,7 +56,7 @@ describe("record", () => {
     );
   });
 
-  it("believes what a grant says of its holder only as long as the lock is that holder's", () => {
+  it("uses the holder's note of a grant only while that holder has the lock", () => {
     const claim = claimOf({ id: "a b", instance: "a#1", value: "one\ntwo" });
     const reply = (lockValue: string): unknown => [
       lockValue,
@@ -71,11 +71,11 @@ describe("record", () => {
     expect(parseView(reply("")).claim).toBeUndefined();
   });
 
-  it("gives the lease that a quorum still has", () => {
+  it("contains the remaining lease of a quorum", () => {
     expect(heldNow([leads(5, 900), leads(5, 500), leads(5, 100)], 2)?.expiresInMs).toBe(500);
   });
 
-  it("merges what the nodes remember of terms, once each and in order", () => {
+  it("merges the terms that the nodes remember, each once and in order", () => {
     const record = (term: number): NodeView["terms"][number] => ({ term, id: "a", instance: "a#1", sinceMs: term });
     fc.assert(
       fc.property(
@@ -92,7 +92,7 @@ describe("record", () => {
     );
   });
 
-  it("knows a clean end from a crash", () => {
+  it("distinguishes a clean end from a crash", () => {
     const clean = { ...leads(5), ended: true };
     expect(endedCleanly([view({}), view({})], 6)).toBe(true);
     expect(endedCleanly([clean, view({})], 6)).toBe(true);
@@ -100,7 +100,7 @@ describe("record", () => {
     expect(endedCleanly([clean, leads(7)], 8)).toBe(false);
   });
 
-  it("survives a record that somebody else has written", () => {
+  it("is treated as missing if it is invalid", () => {
     const reply = ["tok", 100, ["3", "0", "tok", "{not json", "0"], ["null", '{"term":"x"}'], "tok 3 nonsense"];
     expect(parseView(reply)).toMatchObject({ record: undefined, claim: undefined, terms: [] });
     expect(() => parseView("PONG")).toThrow(TypeError);

@@ -55,7 +55,7 @@ async function startScene(): Promise<Scene> {
 
 // Each waits for leases, on a node of its own.
 describe.concurrent("renewal from a worker thread", () => {
-  it("tells at once and once that its nodes are in quarantine", async ({ expect }) => {
+  it("reports immediately and once that its nodes are in quarantine", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", 60_000, { quarantine: true });
     await a.next("ready");
@@ -80,7 +80,7 @@ describe.concurrent("renewal from a worker thread", () => {
     expect((await b.next("elected")).term).toBeGreaterThan(term);
   });
 
-  it("lets the lease go when the event loop is blocked for longer than maxBlock", async ({ expect }) => {
+  it("lets the lease expire when the event loop is blocked for longer than maxBlock", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", 1_000);
     const { term } = await a.next("elected");
@@ -111,7 +111,7 @@ describe.concurrent("renewal from a worker thread", () => {
     await b.next("elected");
   });
 
-  it("leaves the lease to run out when a task outlasts stop()", async ({ expect }) => {
+  it("leaves the lease to expire when a task outlasts stop()", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", 60_000, { isStubborn: true });
     await a.next("elected");
@@ -127,7 +127,7 @@ describe.concurrent("renewal from a worker thread", () => {
     expect(beside).toEqual([]);
   });
 
-  it("ends term and run at once when the election's own Redlock is closed, and lets the lease run out", async ({
+  it("ends term and run immediately when the election's own Redlock is closed, and leaves the lease to expire", async ({
     expect,
   }) => {
     await using scene = await startScene();
@@ -159,7 +159,7 @@ describe.concurrent("renewal from a worker thread", () => {
     expect(await a.next("renewFailed")).toMatchObject({ isUnreachable: true, code: "QUORUM_UNREACHABLE" });
   });
 
-  it("stops, and leaves the lease to run out, when the thread itself hangs", async ({ expect }) => {
+  it("stops, and leaves the lease to expire, when the thread itself hangs", async ({ expect }) => {
     await using scene = await startScene();
     const a = scene.start("a", 60_000);
     await a.next("elected");
@@ -172,7 +172,7 @@ describe.concurrent("renewal from a worker thread", () => {
     expect((await b.next("elected")).at).toBeGreaterThanOrEqual(leasedMs);
   });
 
-  it("reports a module that cannot be loaded and goes on trying", async ({ expect }) => {
+  it("reports a module that cannot be loaded, and continues to try", async ({ expect }) => {
     await using scene = await startScene();
     const renewal = { worker: { redlock: new URL("support/no-such-module.js", import.meta.url), maxBlock: 1_000 } };
     await using election = new LeaderElection(scene.nodes.redlock(), { name: "broken", ...LEASE, renewal });
@@ -185,7 +185,7 @@ describe.concurrent("renewal from a worker thread", () => {
     await expect(waiting).rejects.toMatchObject({ code: "ELECTION_STOPPED" });
   });
 
-  it("says of a module that makes no Redlock what is wrong with it", async ({ expect }) => {
+  it("reports what is wrong with a module that creates no Redlock", async ({ expect }) => {
     await using scene = await startScene();
     const wrongs = {
       "export default () => ({ acquire() {} })": "whose default export made an object",
@@ -205,7 +205,7 @@ describe.concurrent("renewal from a worker thread", () => {
     await Promise.all(told);
   });
 
-  it("shares a reading of the clocks that is never later than the one it was given", ({ expect }) => {
+  it("shares a reading of the clocks that is never later than the original reading", ({ expect }) => {
     const shared = new SharedState();
     shared.start = { monotonicMs: 1.9999, wallMs: 1_764_000_000_000.25, suspendedMs: 12_340 };
     const read = new SharedState(shared.memory).start;

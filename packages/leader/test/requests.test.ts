@@ -118,7 +118,7 @@ describe("a term", () => {
     return { term, log, renew, lose, policy: () => renewals, hear: (news: string) => hear(news) };
   }
 
-  it("renews its lock once per period, also after a failure", () => {
+  it("renews its lock once per period, even after a failure", () => {
     const { policy } = held();
     expect([policy()?.dueMs(800, 1_500), policy()?.retryMs(800, 900, 1_500)]).toEqual([1_000, 1_000]);
   });
@@ -127,20 +127,20 @@ describe("a term", () => {
     ["taken", "taken", ["leave"]],
     ["forced", "forced", ["leave"]],
     ["expired", undefined, ["renewFailed"]],
-  ] as const)("takes a lock that is %s as %s: an expiry is the deadline's business", (lost, reason, told) => {
+  ] as const)("treats a lock that is %s as %s, because an expiry is handled by the deadline", (lost, reason, told) => {
     const { term, log, lose } = held();
     lose(lost);
     expect([term.reason, term.isCurrent(), log]).toEqual([reason, reason === undefined, told]);
   });
 
-  it("leaves its lock to run out before it is released, and is told nothing more", async () => {
+  it("leaves its lock before releasing it, and receives no further notification", async () => {
     const { term, log, lose } = held();
     await term.finish();
     lose("expired");
     expect([log, term.reason]).toEqual([["leave", "release"], "resigned"]);
   });
 
-  it("sends its last mark with the release, and listens only between the task's begin and its end", async () => {
+  it("sends its last record with the release, and listens only between the start and the end of the task", async () => {
     let resolve: () => void = () => undefined;
     const marked = new Promise<void>((done) => {
       resolve = done;
@@ -161,7 +161,7 @@ describe("a term", () => {
     await finished;
   });
 
-  it("waits for its last mark where the release goes over another connection", async () => {
+  it("waits for its last record if the release uses another connection", async () => {
     let resolve: () => void = () => undefined;
     let isEnding = false;
     const marked = new Promise<void>((done) => {
@@ -182,7 +182,7 @@ describe("a term", () => {
     expect(log.filter((each) => !each.endsWith("listen"))).toEqual(["record", "leave", "ended", "release"]);
   });
 
-  it("repeats its record once per lease, and at once when it is asked to resign", async () => {
+  it("repeats its record once per lease, and immediately when it is asked to resign", async () => {
     const { term, log, renew, hear } = held();
     const written = (): number => log.filter((each) => each === "record").length;
     term.enter(new AbortController().signal);
@@ -199,7 +199,7 @@ describe("a term", () => {
     await term.finish();
   });
 
-  it("repeats its record with the next renewal when that was refused, or asked for while it was under way", async () => {
+  it("repeats its record with the next renewal if the write was refused, or requested during another write", async () => {
     let answer: Promise<void> = Promise.resolve();
     const { term, log, renew, hear } = held({ write: () => answer });
     const written = (): number => log.filter((each) => each === "record").length;
@@ -259,7 +259,7 @@ describe("a candidate", () => {
     return { clock, asked, acquiring, refuse };
   }
 
-  it("asks anew seldom while nodes answer", async () => {
+  it("repeats its attempt seldom while nodes answer", async () => {
     const { clock, asked, acquiring, refuse } = waiting();
     await turn();
     for (let seconds = 0; seconds < 60; seconds += 1) {
@@ -271,7 +271,7 @@ describe("a candidate", () => {
     expect(await acquiring).toMatchObject({ message: "over" });
   });
 
-  it("says after four leases, 10 s at least, that no quorum answers, by one last attempt", async () => {
+  it("reports after four leases, and at least 10 s, that no quorum answers, by one last attempt", async () => {
     const { clock, asked, acquiring, refuse } = waiting();
     await turn();
     clock.ms += 100_000;
@@ -288,7 +288,7 @@ describe("a candidate", () => {
   });
 });
 
-it("all observers of a process that look in one turn of the event loop send one request, and later ones another", async () => {
+it("all observers of a process that look in one turn of the event loop share one request, and later observers another", async () => {
   let runs = 0;
   const redlock = {
     quorum: 1,

@@ -12,7 +12,7 @@ function after(events: readonly ElectionEvent[], from: ElectionState = IDLE): El
   return events.reduce(nextState, from);
 }
 
-describe("election state", () => {
+describe("the state of an election", () => {
   it("goes from a campaign through a term back to idle", () => {
     const names = ["campaign", "won", "led", "drain", "ended"] as const;
     const events: ElectionEvent[] = names.map((type) =>
@@ -22,7 +22,7 @@ describe("election state", () => {
     expect(seen).toEqual(["follower", "candidate", "leader", "draining", "idle"]);
   });
 
-  it("leads only with a lock that was won in the same campaign", () => {
+  it("becomes leader only with a lock that was acquired in the same campaign", () => {
     fc.assert(
       fc.property(fc.array(event), (events) => {
         const state = after(events);

@@ -61,7 +61,7 @@ describe("run()", () => {
     expect([calls, once.state, await once.leader()]).toEqual([2, "idle", null]);
   });
 
-  it("begins no other term while a task outlives its own", async () => {
+  it("begins no other term while a task outlives its own term", async () => {
     const election = lab.candidate("overrun");
     const events: string[] = [];
     election.on("ended", ({ reason }) => events.push(`ended: ${reason}`));
@@ -92,7 +92,7 @@ describe("run()", () => {
     await lab.clock.until(runs);
   });
 
-  it("lets another lead only when the lease has ended, if the task ignores its signal", async () => {
+  it("lets another candidate lead only when the lease has expired, if the task ignores its signal", async () => {
     const stubborn = lab.candidate("stubborn");
     const next = lab.candidate("stubborn");
     const events: string[] = [];
@@ -112,7 +112,7 @@ describe("run()", () => {
     end();
   });
 
-  it("keeps the lock of a task that outlasts stop() until its lease ends, though the Redlock is closed", async () => {
+  it("keeps the lock of a task that outlasts stop() until its lease expires, even if the Redlock is closed", async () => {
     const redlock = lab.redlock();
     const stubborn = new LeaderElection(redlock, { name: "closed-under", ...LEASE });
     const next = lab.candidate("closed-under");
@@ -134,7 +134,7 @@ describe("run()", () => {
     end();
   });
 
-  it("begins no task again that ignores a request to resign, though its term has ended", async () => {
+  it("does not restart a task that ignores a request to resign, even if its term has ended", async () => {
     const election = lab.candidate("ignores", { cooldown: { initial: 0 } });
     let begun = 0;
     let end: () => void = () => undefined;
@@ -159,7 +159,7 @@ describe("run()", () => {
     await lab.clock.until(runs);
   });
 
-  it("begins the next run's task only when that of the run before has ended", async () => {
+  it("starts the next run's task only when the task of the previous run has ended", async () => {
     const election = lab.candidate("two-runs");
     const controller = new AbortController();
     const ends: (() => void)[] = [];
@@ -183,7 +183,7 @@ describe("run()", () => {
     ends[1]?.();
   });
 
-  it("stops a run that waits for the task of the run before", async () => {
+  it("stops a run that waits for the task of the previous run", async () => {
     const election = lab.candidate("two-runs-stopped");
     const controller = new AbortController();
     let end: () => void = () => undefined;
@@ -201,7 +201,7 @@ describe("run()", () => {
     end();
   });
 
-  it("leads again after a task that ended late, but before its lease", async () => {
+  it("leads again after a task that ended late, but before its lease expired", async () => {
     const election = lab.candidate("late", { cooldown: { initial: 0 } });
     const terms: LeaderTerm[] = [];
     const runs = election.run(
@@ -227,7 +227,7 @@ describe("run()", () => {
     await lab.clock.until(runs);
   });
 
-  it("keeps the lock of a task that resigned until it has ended", async () => {
+  it("keeps the lock of a task that resigned until the task has ended", async () => {
     const election = lab.candidate("resigns", { cooldown: { initial: 10_000 } });
     const next = lab.candidate("resigns");
     const held: boolean[] = [];
@@ -281,7 +281,7 @@ describe("run()", () => {
     await lab.clock.until(Promise.all([runs, nextRuns]));
   });
 
-  it("hands over when a task that stops its election has ended", async () => {
+  it("hands over when a task that stops its own election has ended", async () => {
     const election = lab.candidate("stops-itself");
     const next = lab.candidate("stops-itself");
     const events: string[] = [];
@@ -292,7 +292,7 @@ describe("run()", () => {
     expect([term.isCurrent(), events]).toEqual([true, ["stopping"]]);
   });
 
-  it("begins no task in a term that was asked to end before", async () => {
+  it("starts no task in a term that was asked to end before", async () => {
     const election = lab.candidate("before");
     let begun = 0;
     election.on("elected", () => void election.stop());
@@ -300,7 +300,7 @@ describe("run()", () => {
     expect([begun, election.state, await lab.candidate("before").leader()]).toEqual([0, "stopped", null]);
   });
 
-  it("cuts the time to drain when stop() asks for less", async () => {
+  it("shortens the time to drain when stop() asks for less", async () => {
     const election = lab.candidate("shorter");
     const events: string[] = [];
     election.on("drainTimeout", () => events.push("drainTimeout"));
@@ -318,7 +318,7 @@ describe("run()", () => {
     end();
   });
 
-  it("tells of an overrun in a restarted task, too", async () => {
+  it("reports an overrun of a restarted task", async () => {
     const election = lab.candidate("restarted-overrun", { cooldown: { initial: 0 } });
     const events: string[] = [];
     election.on("overrun", ({ overrunMs }) => events.push(overrunMs === 0 ? "overrun" : "overran"));
@@ -362,7 +362,7 @@ describe("run()", () => {
     expect(election.state).toBe("idle");
   });
 
-  it("begins a run when the task of the run before has ended and its lease is over", async () => {
+  it("starts a run when the task of the previous run has ended and its lease has expired", async () => {
     const election = lab.candidate("outlasting");
     const first = new AbortController();
     let end: () => void = () => undefined;

@@ -52,7 +52,7 @@ function longLeased(clock: Clock, name: string, options: Partial<LeaderElectionO
 }
 
 describe("an election", () => {
-  it("refuses what is done under a term once it is over", async () => {
+  it("refuses calls of a term once the term is over", async () => {
     const election = lab.candidate("over");
     const term = await lab.clock.until(election.campaign());
     expect(() => term.assertCurrent()).not.toThrow();
@@ -71,7 +71,7 @@ describe("an election", () => {
     await lab.clock.until(term.resign());
   });
 
-  it("shows what a leader proclaims to observers", async () => {
+  it("reports a leader's proclaimed value to observers", async () => {
     const election = lab.candidate("value", { value: "one" });
     const observer = lab.candidate("value");
     const values: (string | undefined)[] = [];
@@ -106,7 +106,7 @@ describe("an election", () => {
     expect(await operator.requestResign()).toBe(false);
   });
 
-  it("hands the leadership to the one that is eligible, past those that have waited longer", async () => {
+  it("hands the leadership to the eligible candidate, past candidates that have waited longer", async () => {
     let preferred: string | null = null;
     const all = ["one", "two", "three"].map((id) =>
       lab.candidate("preferring", {
@@ -130,7 +130,7 @@ describe("an election", () => {
     await lab.clock.until(Promise.all(runs));
   });
 
-  it("ends a term when its process is no longer eligible, and seeks none before it is again", async () => {
+  it("ends a term when its process is no longer eligible, and campaigns again only when it is", async () => {
     let isEligible = true;
     const election = lab.candidate("eligible", { eligible: () => isEligible });
     const reasons: TermEndReason[] = [];
@@ -147,7 +147,7 @@ describe("an election", () => {
     await lab.clock.until(running);
   });
 
-  it("begins a term after lockDelay when the one before did not end cleanly, and at once when it did", async () => {
+  it("begins a term after lockDelay if the previous term did not end cleanly, and immediately if it did", async () => {
     const options = { lockDelay: 2_500 };
     const first = lab.candidate("delay", options);
     const second = lab.candidate("delay", options);
@@ -165,7 +165,7 @@ describe("an election", () => {
     expect(thirdTerm.isCurrent()).toBe(true);
   });
 
-  it("waits out lockDelay though another winner stopped while it did", async () => {
+  it("waits out lockDelay even if another winner stopped during the delay", async () => {
     const crashed = lab.candidate("delay-kept");
     await lab.clock.until(crashed.campaign());
     await lab.clock.until(lab.redlock().forceRelease("leader:delay-kept"));
@@ -188,7 +188,7 @@ describe("an election", () => {
     expect(term.isCurrent()).toBe(true);
   });
 
-  it("gives the lock up when its term is over before it led: nobody has worked under it", async () => {
+  it("releases the lock if its term is over before it led, because no task has run under it", async () => {
     const crashed = lab.candidate("never-led");
     await lab.clock.until(crashed.campaign());
     await lab.clock.until(lab.redlock().forceRelease("leader:never-led"));
@@ -212,7 +212,7 @@ describe("an election", () => {
     await lab.clock.until(term.resign());
   });
 
-  it("gives the lock up that was granted too late for its term", async () => {
+  it("releases a lock that was granted too late for its term", async () => {
     const own = jumping(lab.clock);
     const election = longLeased(own.clock, "late");
     election.redlock.on("acquire", () => {
@@ -222,7 +222,7 @@ describe("an election", () => {
     expect((await lab.clock.until(lab.redlock().inspect("leader:late"))).verdict).toBe("free");
   });
 
-  it("keeps the lock when its term is over before its owner has resigned, who may work under it", async () => {
+  it("keeps the lock if its term is over before its owner has resigned, because the owner may still work", async () => {
     const own = jumping(lab.clock);
     const election = longLeased(own.clock, "owned");
     const term = await lab.clock.until(election.campaign());
@@ -247,7 +247,7 @@ describe("an election", () => {
     expect(again?.isCurrent()).toBe(true);
   });
 
-  it("outlives a renewal that repaired one node while another hung: the next one begins a period after it", async () => {
+  it("survives a renewal that repaired one node while another hung, because the next begins a period later", async () => {
     const clock = new VirtualClock();
     const nodes = memoryNodes(3, { clock });
     const redlock = new Redlock(nodes, { clock, ttl: 15_000, nodeTimeout: 3_000, quarantine: false });

@@ -8,7 +8,7 @@ const resolve = (options: Partial<LeaderElectionOptions>): ReturnType<typeof res
   resolveOptions({ name: "x", ...options }, FACTS);
 
 describe("durations", () => {
-  it("are Kubernetes' by default", () => {
+  it("default to those of Kubernetes", () => {
     expect(resolve({})).toMatchObject({
       leaseDuration: 15_000,
       renewDeadline: 10_000,
@@ -18,7 +18,7 @@ describe("durations", () => {
     });
   });
 
-  it("always leave the clocks their drift and the renewals two tries, or are refused", () => {
+  it("always leave time for clock drift and two renewals, or are refused", () => {
     const ms = fc.integer({ min: 100, max: 60_000 });
     fc.assert(
       fc.property(ms, ms, ms, (leaseDuration, renewDeadline, retryPeriod) => {
@@ -76,7 +76,7 @@ describe("cooldown", () => {
     expect(hasRecovered(cooldown, 60_000)).toBe(true);
   });
 
-  it("is spread by no more than its share", () => {
+  it("varies by no more than its jitter", () => {
     fc.assert(
       fc.property(
         fc.nat(),

@@ -150,7 +150,7 @@ describe.concurrent("a scheduler under faults", () => {
     },
   );
 
-  it("runs a tick again that its leader began and did not finish, under the same id", async ({ expect }) => {
+  it("runs a tick again that its leader started and did not finish, with the same ID", async ({ expect }) => {
     await using scene = await startScene();
     const first = scene.start(400);
     const slow = (event: Run["event"]): Run | undefined =>

@@ -22,7 +22,7 @@ import { type Nodes, startNodes } from "../support/redis.ts";
 const LEASE = { leaseDuration: 5_000, renewDeadline: 4_000, retryPeriod: 500 } as const;
 const HOUR_MS = 3_600_000;
 
-describe("lines of a history", () => {
+describe("the lines of a history", () => {
   const began = (scheduledAtMs: number, facts: Partial<Happening> = {}): Happening => ({
     outcome: "running",
     scheduledAtMs,
@@ -35,19 +35,19 @@ describe("lines of a history", () => {
   const lines = (...happenings: readonly Happening[]): string =>
     happenings.map((each) => `${keyOf(each)} ${lineOf(each, 99)}`).join("");
 
-  it("make one record of the beginning and the end of a tick, also if a node has only the beginning", () => {
+  it("combine the start and the end of a tick into one record, even if a node has only the start", () => {
     const ended = began(1_000, { outcome: "run", tookMs: 20 });
     for (const texts of [[lines(ended, began(1_000))], [lines(began(1_000)), lines(ended)], [lines(ended), ""]]) {
       expect(pastOf(texts)).toEqual({ nextMs: 99, happenings: [ended] });
     }
   });
 
-  it("keep apart the attempts of a tick, and what was triggered at its time", () => {
+  it("separate the attempts of a tick, and requests that were triggered at its time", () => {
     const all = [began(1_000), began(1_000, { attempt: 2 }), began(1_000, { suffix: "x1" })];
     expect(pastOf([lines(...all)]).happenings).toHaveLength(3);
   });
 
-  it("say something of whatever a handler rejects with", () => {
+  it("contain a text for every value that a handler rejects with", () => {
     expect([new RangeError("no"), "no", undefined, Object.create(null)].map(errorText)).toEqual([
       "RangeError: no",
       "no",
@@ -56,12 +56,12 @@ describe("lines of a history", () => {
     ]);
   });
 
-  it("are ordered by when the handler was called, the newest first, over all nodes", () => {
+  it("are ordered by the time at which the handler was called, the newest first, over all nodes", () => {
     const [one, two, three] = [began(1_000, { lateMs: 5_000 }), began(3_000), began(4_000)];
     expect(pastOf([lines(three, one), lines(one, two)]).happenings).toEqual([one, three, two]);
   });
 
-  it("say that a tick runs only in the term of the present leader", () => {
+  it("report a tick as running only in the term of the present leader", () => {
     expect(recordOf("s", began(1_000), 7).outcome).toBe("running");
     // Whoever looked for the leader did so before that began.
     expect(recordOf("s", began(1_000), 6).outcome).toBe("running");
@@ -70,7 +70,7 @@ describe("lines of a history", () => {
     expect(recordOf("s", began(1_000, { outcome: "failed" }), 8).outcome).toBe("failed");
   });
 
-  it("give back what they were made of", () => {
+  it("are decoded into the original records", () => {
     const all: readonly Happening[] = [
       began(4_000),
       began(3_000, { outcome: "failed", tookMs: 0, error: 'no "b"\n', suffix: "a1" }),
@@ -80,7 +80,7 @@ describe("lines of a history", () => {
     expect(pastOf([lines(...all)]).happenings).toEqual(all);
   });
 
-  it("keep what was skipped or missed before and after a tick, and the last of several in a row", () => {
+  it("keep skipped and missed ticks before and after a tick, and the last of several in a row", () => {
     const skipped = (scheduledAtMs: number): Happening => ({
       outcome: "skipped",
       scheduledAtMs,
@@ -94,12 +94,12 @@ describe("lines of a history", () => {
     expect(pastOf([lines(...all), lines(skipped(6_500), ...all.slice(1))]).happenings).toEqual(all);
   });
 
-  it("give back the tick's id", () => {
+  it("contain the ID of the tick", () => {
     expect(recordOf("a-b", began(0, { suffix: "x1" }), 7).id).toBe("a-b@19700101T000000.000Z-x1");
     expect(recordOf("a-b", began(0), 7).id).toBe("a-b@19700101T000000.000Z");
   });
 
-  it("are found by name in a reply about all schedules", () => {
+  it("are found by name in a reply that covers all schedules", () => {
     expect([...newestIn('"a\\nb"\n1 {}\n"c"\n2 {}\n')]).toEqual([
       ["a\nb", "1 {}"],
       ["c", "2 {}"],
@@ -108,8 +108,8 @@ describe("lines of a history", () => {
   });
 });
 
-describe("a recorder", () => {
-  it("keeps what was skipped before and after a tick apart, also within a second", async () => {
+describe("a recorder of history", () => {
+  it("separates skipped ticks before and after a tick, even within a second", async () => {
     const clock = new ManualClock();
     const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
     const written: HistoryLine[] = [];
@@ -157,8 +157,8 @@ describe("a recorder", () => {
   });
 });
 
-describe("a recorder of nodes that are away", () => {
-  it("tells it once until they are back", async () => {
+describe("a recorder whose nodes are away", () => {
+  it("reports this once until they are back", async () => {
     const clock = new ManualClock();
     const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
     const told: unknown[] = [];
@@ -218,7 +218,7 @@ describe("the history of a scheduler", () => {
   const outcomes = async (scheduler: LeaderScheduler): Promise<readonly string[]> =>
     (await scheduler.history("s")).map(({ outcome }) => outcome);
 
-  it("tells from any process what became of ticks, how late, how long and why, the newest first", async () => {
+  it("reports the outcome, delay, duration and reason of each tick in any process, the newest first", async () => {
     let fails = false;
     const scheduler = seldom(replica("told", "a"), () => {
       if (fails) throw new RangeError("x".repeat(1_000));
@@ -246,7 +246,7 @@ describe("the history of a scheduler", () => {
     expect(await listed(100)).toEqual([failed, ran]);
   });
 
-  it("lists the histories of more schedules than one request reads, each with its own", async () => {
+  it("lists the histories of more schedules than one request reads, each under its own name", async () => {
     const scheduler = replica("many", "a");
     const names = Array.from({ length: 250 }, (_, at) => `s${at}`);
     for (const name of names) scheduler.every(name, 365 * 24 * HOUR_MS, () => undefined);
@@ -260,7 +260,7 @@ describe("the history of a scheduler", () => {
     expect(told).toEqual(names.map((_, at) => (at === 0 ? [] : [1_000 + at])));
   });
 
-  it("says that a tick runs, and that it is unfinished once another leads", async () => {
+  it("reports a tick as running, and as unfinished once another leader leads", async () => {
     let end = (): void => undefined;
     const first = seldom(
       replica("gone", "a", { drainTimeout: 0 }),
@@ -279,7 +279,7 @@ describe("the history of a scheduler", () => {
     await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["run", "run"]);
   });
 
-  it("keeps so many ticks of a schedule, and one line of those that are skipped alike", async () => {
+  it("keeps a limited number of ticks of a schedule, and one line for equal skips in a row", async () => {
     const scheduler = seldom(replica("kept", "a", { history: 2 }), () => undefined);
     scheduler.every("busy", 20, ({ signal }) => new Promise((resolve) => signal.addEventListener("abort", resolve)));
     scheduler.start();
@@ -312,7 +312,7 @@ describe("the history of a scheduler", () => {
     expect(await scheduler.history("s")).toEqual([]);
   });
 
-  it("lists, pauses and triggers in a process that lacks the schedules, but not what nobody knows", async () => {
+  it("lists, pauses and triggers schedules that the process lacks, but not unknown ones", async () => {
     const scheduler = replica("operated", "a");
     let count = 0;
     scheduler.every("s", 100, () => (count += 1));

@@ -9,7 +9,7 @@ const field = fc
 const line = fc.string({ maxLength: 6 }).filter((text) => !text.includes(":"));
 
 describe("the fields of a register", () => {
-  it("come out of one text as they went in, whatever schedules are called", () => {
+  it("are encoded into one text and decoded unchanged, whatever the names of schedules", () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(field, line)), (fields) => {
         expect([...linesIn(fields.flat().join("::"))]).toEqual(fields);
@@ -17,7 +17,7 @@ describe("the fields of a register", () => {
     );
   });
 
-  it("are those that can be told apart in a text that nobody of us wrote", () => {
+  it("are read as far as possible from a text that this package did not write", () => {
     fc.assert(
       fc.property(fc.string({ unit: fc.constantFrom("a", ":", " ") }), (text) => {
         expect([...linesIn(text)].length).toBeLessThanOrEqual(text.length);

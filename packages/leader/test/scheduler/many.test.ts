@@ -82,7 +82,7 @@ function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readon
 }
 
 describe("many schedules", () => {
-  it("take less than 1.3 kB each, of a leader too", async () => {
+  it("take less than 1.3 kB each, even in a leader", async () => {
     await using nodes = await startNodes(1);
     await using child = spawnChild(new URL("../children/many-schedules.ts", import.meta.url), {
       args: [...nodes.paths],
@@ -97,7 +97,7 @@ describe("many schedules", () => {
   });
 
   it.each(["are loaded", "are all due", "are more than there is time for", "are far behind one of each millisecond"])(
-    "are all worked on, in slices, when they %s",
+    "are all processed, in slices, when they %s",
     async (which) => {
       const worked = new WorkClock();
       const nowMs = BEGIN_MS;
@@ -133,7 +133,7 @@ describe("many schedules", () => {
     },
   );
 
-  it("cost one write for each five hundred that are due together, however often they are due", async () => {
+  it("cost one write for each five hundred that are due together, however frequent they are", async () => {
     const clock = new ManualClock();
     const begun: number[] = [];
     const options = resolveScheduleOptions({}, "UTC");

@@ -15,7 +15,7 @@ function planTicks(input: PlanInput): Plan {
 }
 
 describe("planInSteps", () => {
-  it("runs each tick at most once and forgets none, however often it is asked", () => {
+  it("runs each tick at most once and forgets none, however often it is called", () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 50, max: 5_000 }),
@@ -44,7 +44,7 @@ describe("planInSteps", () => {
     );
   });
 
-  it("never runs what is older than the window, nor more than the cap", () => {
+  it("never runs ticks older than the window, nor more ticks than the cap", () => {
     fc.assert(
       fc.property(
         catchup,
@@ -122,7 +122,7 @@ describe("calendars", () => {
     return ticks;
   };
 
-  it("fire a fixed time once on the day that skips it in spring", () => {
+  it("run a fixed time once on the day in spring that skips the time", () => {
     expect(ticksOf("2026-03-28T00:00:00Z", 3)).toEqual([
       "2026-03-28T01:30:00.000Z",
       "2026-03-29T01:00:00.000Z",
@@ -130,12 +130,12 @@ describe("calendars", () => {
     ]);
   });
 
-  it("fire a fixed time once on the day that has it twice in autumn", () => {
+  it("run a fixed time once on the day in autumn that repeats the time", () => {
     const ticks = ticksOf("2026-10-24T00:00:00Z", 3);
     expect(ticks.map((tick) => tick.slice(0, 10))).toEqual(["2026-10-24", "2026-10-25", "2026-10-26"]);
   });
 
-  it("find a monthly tick, further away than the longest timer", () => {
+  it("find a monthly tick that is further away than the longest timer", () => {
     const monthly = cronCalendar("0 0 1 * *", "UTC");
     const from = Date.parse("2026-01-01T00:00:00Z");
     expect(monthly.next(from)).toBe(Date.parse("2026-02-01T00:00:00Z"));
@@ -155,13 +155,13 @@ describe("calendars", () => {
   });
 
   it.each(["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "0 0 29 2 *", "* * * * * *"])(
-    "know %s",
+    "accept %s",
     (expression) => {
       expect(cronCalendar(expression, "UTC").next(0)).toBeGreaterThan(0);
     },
   );
 
-  it("keep the phase of an interval from process to process", () => {
+  it("keep the phase of an interval across processes", () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 1e9 }),
@@ -177,12 +177,12 @@ describe("calendars", () => {
     );
   });
 
-  it("have no tick that no Date can name", () => {
+  it("have no tick later than the last Date", () => {
     const calendar = everyCalendar(Number.MAX_SAFE_INTEGER, 0);
     expect([calendar.next(0), everyCalendar(8.64e15, 0).next(0)]).toEqual([null, 8.64e15]);
   });
 
-  it("refuse a calendar of the user's that stands still", () => {
+  it("refuse a custom calendar that does not advance", () => {
     for (const bad of [(after: Date) => after, () => new Date(Number.NaN), () => undefined as unknown as Date]) {
       expect(() => ownCalendar("mine", bad).next(5)).toThrow(/next tick of "mine" must be null or a Date later than/);
     }

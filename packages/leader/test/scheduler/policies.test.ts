@@ -107,7 +107,7 @@ describe("schedules", () => {
     return { ...own, election, first, skipped, options };
   }
 
-  it("leave ticks out while one runs, with overlap skip", async () => {
+  it("skip ticks while one runs, with overlap skip", async () => {
     const own = scheduler("skip");
     const { handler, ticks, release } = slow();
     const skipped: string[] = [];
@@ -121,7 +121,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("keep one waiting, with overlap bufferOne", async () => {
+  it("keep one tick waiting, with overlap bufferOne", async () => {
     const own = scheduler("buffer");
     const { handler, ticks, release, most } = slow();
     let skipped = 0;
@@ -139,7 +139,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("ask the running one to end, with overlap cancelOther", async () => {
+  it("abort the running tick, with overlap cancelOther", async () => {
     const own = scheduler("cancel");
     const { handler, ticks, aborted, most } = slow();
     own.every("s", 150, handler, { overlap: "cancelOther" });
@@ -149,7 +149,7 @@ describe("schedules", () => {
     expect(aborted[0]).toMatchObject({ name: "AbortError", message: 'a later tick of "s" is due' });
   });
 
-  it("leave out a tick that waits for a place when a later one is due, with overlap cancelOther", async () => {
+  it("skip a tick that waits for a slot when a later tick is due, with overlap cancelOther", async () => {
     const own = scheduler("waiting", { concurrency: 1 });
     const hog = slow();
     const { handler, ticks } = slow();
@@ -166,7 +166,7 @@ describe("schedules", () => {
     expect(ticks[0]?.scheduledAt.getTime()).toBeGreaterThan(waitedMs ?? 0);
   });
 
-  it("run side by side, with overlap allowAll, as many as there are places", async () => {
+  it("run side by side up to the concurrency, with overlap allowAll", async () => {
     const own = scheduler("places", { concurrency: 3 });
     const { handler, ticks, most, release } = slow();
     let missed = 0;
@@ -187,7 +187,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("run none of the ticks that wait when they are paused", async () => {
+  it("run none of the waiting ticks when they are paused", async () => {
     const own = scheduler("paused");
     const { handler, ticks, release } = slow();
     const skipped = skips(own);
@@ -204,7 +204,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("abort a tick after its maxRunTime, and report what it rejects with", async () => {
+  it("abort a tick after its maxRunTime, and report the error that it rejects with", async () => {
     const own = scheduler("max-run-time");
     const errors: unknown[] = [];
     own.on("tickError", ({ error }) => errors.push(error));
@@ -222,7 +222,7 @@ describe("schedules", () => {
     expect(errors[0]).toMatchObject({ name: "TimeoutError" });
   });
 
-  it("go on when a handler throws, and start and end when they should", async () => {
+  it("continue when a handler throws, and start and end at startAt and endAt", async () => {
     const own = scheduler("bounds");
     const from = Math.ceil(Date.now() / 100) * 100 + 500;
     const ticks: Tick[] = [];
@@ -243,7 +243,7 @@ describe("schedules", () => {
     expect((await own.list())[0]).toMatchObject({ next: null, last: new Date(from + 300) });
   });
 
-  it("end with stop() in a term that is somebody else's, which goes on", async () => {
+  it("end with stop() in a custom term, which continues", async () => {
     const election = new LeaderElection(patient(), { name: "beside", ...LONG_LEASE });
     const [own, other] = [new LeaderScheduler({ election }), new LeaderScheduler({ election, keyPrefix: "other" })];
     let [ticks, others] = [0, 0];
@@ -263,7 +263,7 @@ describe("schedules", () => {
     await running;
   });
 
-  it("are one scheduler's in a term, unless each has a keyPrefix of its own, until that has ended", async () => {
+  it("are led by one scheduler in a term until it has ended, unless each scheduler has its own keyPrefix", async () => {
     const election = new LeaderElection(patient(), { name: "two", ...LONG_LEASE });
     const ran = new Set<LeaderScheduler>();
     const own = (keyPrefix?: string): LeaderScheduler => {
@@ -287,7 +287,7 @@ describe("schedules", () => {
     await election.stop();
   });
 
-  it("begin no tick that waits once they are stopped", async () => {
+  it("start no waiting tick once they are stopped", async () => {
     const own = scheduler("stop");
     const { handler, ticks } = slow();
     const skipped = skips(own);
@@ -299,7 +299,7 @@ describe("schedules", () => {
     expect(skipped["term-over"]).toEqual([(ticks[0]?.scheduledAt.getTime() ?? 0) + 100]);
   });
 
-  it("leave an at-least-once tick that waits to the next leader, also in a term that goes on after stop()", async () => {
+  it("leave a waiting at-least-once tick to the next leader, even in a term that continues after stop()", async () => {
     const name = "left";
     const { election, first, skipped, options, handler, ticks, release } = buffering(name);
     const running = election.run(async (term) => {
@@ -324,7 +324,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("leave what was triggered and waits to the next leader", async () => {
+  it("leave a waiting trigger to the next leader", async () => {
     const name = "triggered";
     const { handler, ticks, release } = slow();
     const first = scheduler(name);
@@ -348,7 +348,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("run once for each trigger, also of replicas whose Redlocks draw the same each time", async () => {
+  it("run once for each trigger, even if the Redlocks of replicas draw the same random numbers", async () => {
     const random = { ...systemRandom, fraction: () => 0 };
     const [one, two] = [1, 2].map(() =>
       scheduler("constant", {}, new LeaderElection(patient({ random }), { name: "constant", ...LONG_LEASE })),
@@ -364,7 +364,7 @@ describe("schedules", () => {
     await expect.poll(() => ticks).toBe(2);
   });
 
-  it("count no attempt for a tick that waits when the nodes are silent until the term is lost", async () => {
+  it("count no attempt for a waiting tick if the nodes are silent until the term is lost", async () => {
     const name = "silent";
     const own = scheduler(name, {}, new LeaderElection(nodes.redlock(), { name, ...LEASE }));
     const { handler, ticks, release } = slow();
@@ -386,7 +386,7 @@ describe("schedules", () => {
       .toBe(1);
   });
 
-  it("leave a waiting tick also through a scheduler that takes over in the same term and is given schedules only then", async () => {
+  it("leave a waiting tick through a scheduler that takes over in the same term and receives schedules later", async () => {
     const name = "reload";
     const { election, first, skipped, ticks, release } = buffering(name);
     const second = new LeaderScheduler({ election });
@@ -420,7 +420,7 @@ describe("schedules", () => {
     await running;
   });
 
-  it("hold up no other when their calendar breaks", async () => {
+  it("delay no other schedule when their calendar throws", async () => {
     const own = scheduler("broken");
     let ticks = 0;
     let asked = 0;
@@ -456,7 +456,7 @@ describe("schedules", () => {
     ]);
   });
 
-  it("are not started beside another run of the election", async () => {
+  it("are not started next to another run of the election", async () => {
     const election = new LeaderElection(patient(), { name: "twice", ...LONG_LEASE });
     const running = election.run(() => undefined);
     const own = new LeaderScheduler({ election });
@@ -501,7 +501,7 @@ describe("schedules", () => {
     expect(ticks.filter((each) => each === "a").length - before).toBeLessThanOrEqual(1);
   });
 
-  it("begin no tick that waits once they are removed", async () => {
+  it("start no waiting tick once they are removed", async () => {
     const own = scheduler("remove");
     const { handler, ticks, release } = slow();
     const skipped = skips(own);
@@ -516,7 +516,7 @@ describe("schedules", () => {
     expect(ticks.length).toBe(1);
   });
 
-  it("know what still runs when they are added again", async () => {
+  it("take account of running ticks when they are added again", async () => {
     const own = scheduler("again");
     const { handler, ticks, release, most } = slow();
     const skipped = skips(own);
@@ -537,7 +537,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("are restored on nodes that lost their data in turn, also rare ones and those that the leader lacks", async () => {
+  it("are restored on nodes that lost their data in turn, including rare schedules and those the leader lacks", async () => {
     const key = "{leader:foreign}:register";
     // Nodes are looked at every few seconds.
     const redlock = patient({ clock: clockOf(5) });
@@ -585,7 +585,7 @@ describe("schedules", () => {
     }
   });
 
-  it("are all run each second, a thousand of them", async () => {
+  it("all run each second, a thousand of them", async () => {
     const own = scheduler("thousand", {}, new LeaderElection(patient(), { name: "thousand", ...LONG_LEASE }));
     const ticks = new Map<number, number>();
     const begun = new Set<string>();

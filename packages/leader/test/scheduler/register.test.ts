@@ -44,7 +44,7 @@ describe("a register", () => {
   const forget = async (store: Store, nodes: Nodes, at: number): Promise<unknown> =>
     await nodes.servers[at]?.call("DEL", store.ledger.key("register"));
 
-  it("is adopted by the next term with all that was confirmed, and takes nothing of the older one any more", async () => {
+  it("is adopted by the next term with all confirmed changes, and accepts no further step of the older term", async () => {
     const store = fresh();
     const [old, next] = [registerOf(store, 5), registerOf(store, 6)];
     expect(await take(old)).toBe(true);
@@ -61,7 +61,7 @@ describe("a register", () => {
     for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at)).toMatchObject({ a: "2", ":term": "6" });
   });
 
-  it("takes over a step that two of four nodes have, as one that all have: whole, or not at all", async () => {
+  it("adopts a step that two of four nodes have completely or not at all", async () => {
     for (const [first, second] of [
       [0, 1],
       [2, 3],
@@ -86,7 +86,7 @@ describe("a register", () => {
     }
   });
 
-  it("is repeated as it is until a quorum has it, and read by the next term though its writer never knew", async () => {
+  it("is repeated unchanged until a quorum has it, even if the writer received no confirmation", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await take(register);
@@ -101,7 +101,7 @@ describe("a register", () => {
     for (const at of [0, 1, 2]) await expect.poll(() => hash(store, three, at)).toMatchObject({ s: "2", ":step": "2" });
   });
 
-  it("is given whole to a node that lost it, or has another state of it, and by no term that is over", async () => {
+  it("is written in full to a node that lost it or differs, but not by a term that is over", async () => {
     const store = fresh();
     let isCurrent = true;
     const register = registerOf(store, 5, [], () => isCurrent);
@@ -121,7 +121,7 @@ describe("a register", () => {
     expect(await fields(store, three, 0)).toEqual(state);
   });
 
-  it("does not take what was sent whole to an earlier process or another state, nor what is older", async () => {
+  it("refuses a full write for an earlier process or another version, and an older one", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await take(register);
@@ -147,7 +147,7 @@ describe("a register", () => {
     expect([await fields(store, three, 0), await fields(store, three, 1)]).toEqual([{ s: "1" }, { s: "2" }]);
   });
 
-  it("is not read from nodes that may have forgotten while others may know: then it is, and that is told", async () => {
+  it("is not read from nodes that may have forgotten while others may know, until a timeout that is reported", async () => {
     let aheadMs = 0;
     const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
     const store = fresh(three, clock);
@@ -173,7 +173,7 @@ describe("a register", () => {
     expect(doubts).toHaveLength(1);
   });
 
-  it("counts a node that restarted with its data as one that may have forgotten, until a leader gives it", async () => {
+  it("counts a node that restarted with its data as one that may have forgotten, until a leader rewrites it", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await take(register);
@@ -193,7 +193,7 @@ describe("a register", () => {
     expect(await whole()).toEqual([true, true, true]);
   });
 
-  it("takes orders over, and off the mailboxes when a quorum has them, though they come again", async () => {
+  it("adopts orders, and removes them from the mailboxes once a quorum has them, even if they return", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await store.order("p:s", "7 1 0", 3);
@@ -211,7 +211,7 @@ describe("a register", () => {
     await expect.poll(() => hash(store, three, 0, "mailbox")).toEqual({});
   });
 
-  it("leaves an order in the mailboxes while no step has it", async () => {
+  it("leaves an order in the mailboxes while no step contains it", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await take(register);
@@ -226,7 +226,7 @@ describe("a register", () => {
     expect(register.orders).toEqual([["p:s", "7 1 0"]]);
   });
 
-  it("leaves an order in the mailboxes while only its first step, of which no quorum is known, has it", async () => {
+  it("leaves an order in the mailboxes while only a first step without a known quorum contains it", async () => {
     const store = fresh();
     const old = registerOf(store, 5);
     await take(old);
@@ -241,7 +241,7 @@ describe("a register", () => {
     await expect.poll(() => hash(store, three, 0, "mailbox")).toEqual({});
   });
 
-  it("takes no order for an older one, and drops one that is to leave no trace", async () => {
+  it("replaces no order with an older one, and drops one that should leave no trace", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await store.order("t:x", "1 0 s", 3);
@@ -254,7 +254,7 @@ describe("a register", () => {
     expect(await store.order("p:s", "8 0 9", 3)).toEqual(["8 0 9", "8 0 9", "8 0 9"]);
   });
 
-  it("mistakes no late step of an earlier scheduler of its term for its own", async () => {
+  it("does not mistake a late step of an earlier scheduler in its term for its own", async () => {
     const store = fresh();
     const first = registerOf(store, 5);
     await take(first);
@@ -268,7 +268,7 @@ describe("a register", () => {
     for (const at of [0, 1, 2]) expect(await fields(store, three, at)).toEqual({ s: "own" });
   });
 
-  it("is looked at by others without a promise, and expires when nobody leads for long", async () => {
+  it("is readable without a promise, and expires when no leader exists for a long time", async () => {
     const store = fresh();
     const register = registerOf(store, 5);
     await store.order("p:s", "7 1 0", 3);

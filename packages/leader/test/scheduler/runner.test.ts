@@ -81,11 +81,11 @@ describe("a runner", () => {
 
   const end = (tick: string): void => ends.get(tick)?.();
 
-  describe("of a schedule that is paused", () => {
+  describe("of a paused schedule", () => {
     const trigger = { id: "r", name: "a", atMs: 0 };
     const isScheduled = (each: ClaimedTick): boolean => each.trigger === undefined;
 
-    it("drops the ticks that wait, and runs those that were triggered", async () => {
+    it("drops the waiting ticks, and runs the triggered ones", async () => {
       const own = runner();
       const a = schedule("a");
       own.launch(claimed(a, 1), "run");
@@ -100,7 +100,7 @@ describe("a runner", () => {
       await own.idle();
     });
 
-    it("drops a tick that waits for a slot, and begins what waits for that", async () => {
+    it("drops a tick that waits for a slot, and starts the tick that waits behind it", async () => {
       const own = runner(1);
       const [a, b] = [schedule("a"), schedule("b")];
       own.launch(claimed(a, 1), "run");
@@ -113,7 +113,7 @@ describe("a runner", () => {
       await own.idle();
     });
 
-    it("begins nothing more where who hears of a tick that is dropped ends the term", async () => {
+    it("starts no further tick if a listener of the dropped tick ends the term", async () => {
       const own = runner();
       const a = schedule("a");
       own.launch(claimed(a, 1), "run");
@@ -126,7 +126,7 @@ describe("a runner", () => {
       expect(log).toEqual(["a1 begun", "a2 skipped: paused", "a3 left"]);
     });
 
-    it("has a tick that is dropped recorded, if it would run again otherwise", () => {
+    it("records a dropped tick that would otherwise run again", () => {
       const own = runner();
       const a = schedule("a");
       own.launch(claimed(a, 1), "run");
@@ -136,8 +136,8 @@ describe("a runner", () => {
     });
   });
 
-  describe("that is to end", () => {
-    it("begins nothing that waits, for others or for a slot", async () => {
+  describe("that has been ended", () => {
+    it("starts no tick that waits for others or for a slot", async () => {
       const own = runner(1);
       const [a, b] = [schedule("a"), schedule("b")];
       own.launch(claimed(a, 1), "run");
@@ -150,7 +150,7 @@ describe("a runner", () => {
       expect(log).toEqual(["a1 begun", "a2 skipped: term-over", "b1 skipped: term-over", "b2 skipped: term-over"]);
     });
 
-    it("neither skips nor records what the next leader will run", async () => {
+    it("neither skips nor records ticks that the next leader will run", async () => {
       const own = runner();
       const a = schedule("a");
       const least = { delivery: "at-least-once" } as const;
@@ -163,7 +163,7 @@ describe("a runner", () => {
       expect(log).toEqual(["a1 begun", "a2 left", "b1 left", "a1 finished"]);
     });
 
-    it("begins a tick whose claim is answered late, if it can at once", async () => {
+    it("starts a tick whose claim is answered late, if the tick can start immediately", async () => {
       const own = runner(2);
       const [a, b, c] = [schedule("a"), schedule("b"), schedule("c")];
       own.launch(claimed(a, 1), "run");
@@ -178,7 +178,7 @@ describe("a runner", () => {
     });
   });
 
-  it("gives the run of a tick that waits to the one that replaces it", async () => {
+  it("gives the slot of a waiting tick to the tick that replaces it", async () => {
     const own = runner(1);
     const [a, b, c] = [schedule("a"), schedule("b"), schedule("c")];
     own.launch(claimed(a, 1), "run");
@@ -204,7 +204,7 @@ describe("a runner", () => {
     ]);
   });
 
-  it("calls no handler after a listener that was told of the tick took longer than the term", async () => {
+  it("calls no handler after a listener of the tick took longer than the term", async () => {
     const own = runner();
     events.on("tick", () => (isCurrent = false));
     own.launch(claimed(schedule("a"), 1), "run");
@@ -213,7 +213,7 @@ describe("a runner", () => {
     expect(log).toEqual(["a1 skipped: term-over", "b1 left"]);
   });
 
-  it("skips what waits of a schedule that was removed, when it would begin at the latest", async () => {
+  it("skips the waiting ticks of a removed schedule, at the latest when they would start", async () => {
     const own = runner();
     const a = schedule("a");
     own.launch(claimed(a, 1), "run");
@@ -225,7 +225,7 @@ describe("a runner", () => {
     expect(log).toEqual(["a1 begun", "a2 skipped: removed", "a3 skipped: removed"]);
   });
 
-  it("knows what runs by name, and forgets a name of which nothing does", async () => {
+  it("returns the runs of a name, and forgets a name without runs", async () => {
     const own = runner();
     const a = schedule("a");
     own.launch(claimed(a, 1), "run");

@@ -46,7 +46,7 @@ describe("LeaderScheduler", () => {
     await expect.poll(() => ticks.length, { timeout: 20_000 }).toBeGreaterThanOrEqual(count);
   }
 
-  it("runs each tick on one of two replicas, and goes on after a hand-over", async () => {
+  it("runs each tick on one of two replicas, and continues after a hand-over", async () => {
     await using a = replica("handover", "a");
     await using b = replica("handover", "b");
     const ticks: { by: string; tick: Tick }[] = [];
@@ -69,7 +69,7 @@ describe("LeaderScheduler", () => {
     expect(new Set(ticks.map(({ by }) => by)).size).toBe(2);
   });
 
-  it("catches up what passed while nobody led", async () => {
+  it("catches up on ticks that passed without a leader", async () => {
     const ticks: Tick[] = [];
     const options: ScheduleOptions = { catchup: "all", catchupWindow: 60_000 };
     {
@@ -89,7 +89,7 @@ describe("LeaderScheduler", () => {
     expect(ticks[before]?.lastRunAt?.getTime()).toBe(times[before - 1]);
   });
 
-  it("stops in one drainTimeout when a handler goes on", async () => {
+  it("stops in one drainTimeout even if a handler does not end", async () => {
     await using stubborn = replica("stubborn", "a", 1_000);
     const ends: (() => void)[] = [];
     stubborn.scheduler.every("fast", 100, () => new Promise<void>((resolve) => void ends.push(resolve)));
@@ -118,7 +118,7 @@ describe("LeaderScheduler", () => {
       return { ...own, end: () => ends[0]?.() };
     }
 
-    it("counts where it is shorter than the scheduler's", async () => {
+    it("applies if it is shorter than the scheduler's", async () => {
       await using patient = await stubborn("patient", 600_000);
       let timeouts = 0;
       patient.election.on("drainTimeout", () => (timeouts += 1));
@@ -132,7 +132,7 @@ describe("LeaderScheduler", () => {
       await stopped;
     });
 
-    it("counts where it is longer than the scheduler's", async () => {
+    it("applies if it is longer than the scheduler's", async () => {
       await using hasty = await stubborn("hasty", 50);
       const events: string[] = [];
       for (const name of ["drainTimeout", "ended"] as const) hasty.election.on(name, () => events.push(name));
@@ -145,7 +145,7 @@ describe("LeaderScheduler", () => {
       expect([events, await hasty.election.leader()]).toEqual([["ended"], null]);
     });
 
-    it("may be shortened by a later call, and not prolonged", async () => {
+    it("may be shortened by a later call, but not prolonged", async () => {
       await using own = await stubborn("shortened", 600_000);
       const first = own.scheduler.stop({ drainTimeout: 300_000 });
       const second = own.scheduler.stop({ drainTimeout: 50 });
@@ -154,7 +154,7 @@ describe("LeaderScheduler", () => {
       own.end();
     });
 
-    it("does not count for what the election runs afterwards", async () => {
+    it("does not apply to tasks that the election runs afterwards", async () => {
       await using own = await stubborn("afterwards", 600_000);
       await own.scheduler.stop({ drainTimeout: 50 });
       own.end();
@@ -194,7 +194,7 @@ describe("LeaderScheduler", () => {
     expect(gap / 200 - 1).toBeLessThanOrEqual(missed);
   });
 
-  it("pauses, resumes and triggers from another process than the leader's", async () => {
+  it("pauses, resumes and triggers from a process that does not lead", async () => {
     await using leader = replica("orders", "a");
     await using operator = replica("orders", "b");
     const ticks: Tick[] = [];
@@ -218,7 +218,7 @@ describe("LeaderScheduler", () => {
   });
 
   describe("a request to run a schedule now", () => {
-    it("waits for a leader that has it, and is reported once by one that has not", async () => {
+    it("waits for a leader that has the schedule, and is reported once by a leader without it", async () => {
       await using old = replica("deploy", "a");
       await using own = replica("deploy", "b");
       const ran: string[] = [];
@@ -241,7 +241,7 @@ describe("LeaderScheduler", () => {
         await expect.poll(() => server.call("HLEN", "{leader:deploy}:mailbox")).toBe(0);
     });
 
-    it("is not run again by a later leader to which a node shows it again", async () => {
+    it("is not run again by a later leader when a node returns the request again", async () => {
       const field = async (server: RedisServer | undefined, name: string): Promise<string[]> =>
         (await server?.call("HGETALL", `{leader:missed}:${name}`)) as string[];
       const [lost, , away] = nodes.servers;
@@ -287,7 +287,7 @@ describe("LeaderScheduler", () => {
     });
   });
 
-  describe("ticks that passed while nobody led", () => {
+  describe("ticks that passed without a leader", () => {
     const ahead = (): number => systemClock.wallMs() + 30_000;
     const options: ScheduleOptions = { catchup: "all", maxCatchup: 1_000 };
 
@@ -335,7 +335,7 @@ describe("LeaderScheduler", () => {
       expect((ticks[before]?.scheduledAt.getTime() ?? 0) - (ticks[before - 1]?.scheduledAt.getTime() ?? 0)).toBe(200);
     });
 
-    it("hold up no schedule that was resumed by a replica whose clock is an hour ahead", async () => {
+    it("do not delay a schedule that was resumed by a replica whose clock is an hour ahead", async () => {
       const ticks: Tick[] = [];
       await using operator = replica("hour", "a", undefined, () => systemClock.wallMs() + 3_600_000);
       await using leader = replica("hour", "b");
@@ -360,7 +360,7 @@ describe("LeaderScheduler", () => {
         }),
       );
 
-    it("wins over all earlier ones, also from a replica whose clock is an hour behind", async () => {
+    it("replaces all earlier orders, even from a replica whose clock is an hour behind", async () => {
       await using leader = replica("behind", "a");
       await using operator = replica("behind", "b", undefined, () => systemClock.wallMs() - 3_600_000);
       const ticks: Tick[] = [];
@@ -380,7 +380,7 @@ describe("LeaderScheduler", () => {
       expect((await stored("behind"))[0]).toMatch(/^\d+ 0 /);
     });
 
-    it.each([0, 1, 2])("wins over one that is newer by its clock and only on node %i", async (index) => {
+    it.each([0, 1, 2])("replaces an order that is newer by its clock and only on node %i", async (index) => {
       await using operator = replica(`minority-${index}`, "a");
       operator.scheduler.every("fast", 100, () => undefined);
       await nodes.servers[index]?.call("HSET", `{leader:minority-${index}}:mailbox`, "p:fast", "9000000000000 1 0");
@@ -392,7 +392,7 @@ describe("LeaderScheduler", () => {
     });
 
     it.each([0, 1, 2])(
-      "to resume loses no tick to node %i, which has missed it, and reaches that later",
+      "to resume loses no tick because of node %i, which has missed the order, and reaches the node later",
       async (index) => {
         const name = `missed-${index}`;
         await using leader = replica(name, "a");
@@ -417,7 +417,7 @@ describe("LeaderScheduler", () => {
       },
     );
 
-    it("leaves one outcome on all nodes when two are given at once by clocks that agree", async () => {
+    it("has one outcome on all nodes when two orders are sent at the same time by equal clocks", async () => {
       await using a = replica("tie", "a", undefined, () => 1_000);
       await using b = replica("tie", "b", undefined, () => 1_000);
       for (const { scheduler } of [a, b]) scheduler.every("fast", 100, () => undefined);
@@ -428,7 +428,7 @@ describe("LeaderScheduler", () => {
     });
   });
 
-  it("refuses bad expressions, zones, names and options at once", async () => {
+  it("refuses invalid expressions, zones, names and options immediately", async () => {
     await using one = replica("bad", "a");
     const { scheduler } = one;
     const nothing: TickHandler = () => undefined;

@@ -113,7 +113,7 @@ describe("a session", () => {
     await passAll(running);
   }
 
-  it("does not call the handler of a tick whose claim was answered after the term was over", async () => {
+  it("does not call the handler of a tick if its claim is answered after the term is over", async () => {
     const store = memoryStore();
     store.before = () => {
       if (store.writes.length > 0) isCurrent = false;
@@ -123,7 +123,7 @@ describe("a session", () => {
     expect([ticks, log]).toEqual([[], ["skipped: term-over"]]);
   });
 
-  it("neither claims a tick nor takes a request once it is to end", async () => {
+  it("neither claims a tick nor accepts a request once it has to end", async () => {
     const store = memoryStore();
     store.before = async () => {
       if (store.writes.length > 0) return;
@@ -136,7 +136,7 @@ describe("a session", () => {
     expect([store.writes.length, [...store.mail.keys()]]).toEqual([1, ["t:r"]]);
   });
 
-  it("writes nothing when it is to end before it has read the register", async () => {
+  it("writes nothing if it has to end before it has read the register", async () => {
     const store = memoryStore([upToNow()]);
     const read = store.promise.bind(store);
     store.promise = async (term) => {
@@ -148,7 +148,7 @@ describe("a session", () => {
     expect(store.writes).toEqual([]);
   });
 
-  it("gives a trigger back that waits when the session ends", async () => {
+  it("returns a waiting trigger when it ends", async () => {
     const store = memoryStore([upToNow()]);
     const line = `${clock.wallMs()} 0 s`;
     const own = session(store, {}, ({ signal }) => new Promise<void>((resolve) => onAbort(signal, () => resolve())));
@@ -162,7 +162,7 @@ describe("a session", () => {
     expect([store.fields.get("t:r"), ticks.length]).toEqual([line, 1]);
   });
 
-  it("leaves out a tick that falls due in the step which takes a trigger of its schedule", async () => {
+  it("skips a tick that falls due in the step that accepts a trigger of the same schedule", async () => {
     const store = memoryStore([upToNow()]);
     let running = 0;
     let most = 0;
@@ -186,14 +186,14 @@ describe("a session", () => {
     expect([most, log]).toEqual([1, ["skipped: overlap"]]);
   });
 
-  it("runs what an earlier session has given back", async () => {
+  it("runs a trigger that an earlier session has returned", async () => {
     const store = memoryStore([["t:r", `${clock.wallMs()} 0 s`]]);
     await runAWhile(session(store));
     expect(ticks.filter(({ id }) => id.endsWith("-r"))).toHaveLength(1);
     expect(store.fields.get("t:r")).toMatch(/^\d+ 1 s$/);
   });
 
-  it("tells of a request as removed whose schedule is removed while it is taken", async () => {
+  it("reports a request as removed if its schedule is removed while the request is accepted", async () => {
     const store = memoryStore([upToNow()]);
     const own = session(store);
     store.mail.set("t:r", `${clock.wallMs()} 0 s`);
@@ -210,7 +210,7 @@ describe("a session", () => {
     expect(ticks).toEqual([]);
   });
 
-  it("takes a request off a node that shows it again, and runs it once", async () => {
+  it("removes a request that a node returns again, and runs it once", async () => {
     const line = `${clock.wallMs()} 0 s`;
     const store = memoryStore();
     store.mail.set("t:r", line);
@@ -225,7 +225,7 @@ describe("a session", () => {
     expect(ticks.filter(({ id }) => id.endsWith("-r"))).toHaveLength(1);
   });
 
-  it("forgets requests that it began when they are so old that they would be dropped", async () => {
+  it("forgets its requests once they are old enough to be dropped", async () => {
     const oldMs = clock.wallMs() - 25 * 3_600_000 - 60_000;
     const younger = `t:younger`;
     const store = memoryStore([
@@ -236,7 +236,7 @@ describe("a session", () => {
     expect([store.fields.has("t:older"), store.fields.has(younger)]).toEqual([false, true]);
   });
 
-  it("claims a tick again that too few nodes answered for, and runs it once", async () => {
+  it("claims a tick again if too few nodes answered, and runs it once", async () => {
     const store = memoryStore();
     const asked: string[] = [];
     store.before = ({ fields }) => {
@@ -254,7 +254,7 @@ describe("a session", () => {
     expect(log.filter((line) => line.startsWith("Error"))).toEqual(["Error: silent"]);
   });
 
-  it("tells each message of an outage once, and again in the next outage, whatever the numbers and order in it", async () => {
+  it("reports each message of an outage once, and again in the next outage, whatever its numbers and order", async () => {
     const store = memoryStore([upToNow()]);
     const messages = ["1 ms: a: x; b: y", "2 ms: b: y; a: x", "3 ms: b: y", "4 ms: a: x; b: y", "", "5 ms: a: x; b: y"];
     let tries = 0;
@@ -271,7 +271,7 @@ describe("a session", () => {
     ]);
   });
 
-  it("tells once that it cannot look for orders, though the steps beside that succeed", async () => {
+  it("reports once that it cannot read orders, even if its steps succeed", async () => {
     const store = memoryStore([upToNow()]);
     let polls = 0;
     store.poll = () => {
@@ -289,7 +289,7 @@ describe("a session", () => {
     expect(log.filter((line) => line.startsWith("Error"))).toEqual(["Error: no orders"]);
   });
 
-  it("runs an earlier leader's unfinished tick, though too few nodes answered when it was first taken over", async () => {
+  it("runs an earlier leader's unfinished tick, even if too few nodes answered at first", async () => {
     const store = memoryStore([["r:s@2000", "1"]]);
     let tries = 0;
     store.before = () => {
@@ -317,7 +317,7 @@ describe("a session", () => {
     expect(ranAt(1_000)).toHaveLength(1);
   });
 
-  it("runs nothing more once a newer term was seen, though its own has not ended yet", async () => {
+  it("runs no more ticks once it has seen a newer term, even if its own has not ended yet", async () => {
     const store = memoryStore();
     let asked = 0;
     store.before = () => {
@@ -332,7 +332,7 @@ describe("a session", () => {
     await passAll(running);
   });
 
-  it("leaves out no tick that falls due while the last of those that are caught up runs", async () => {
+  it("skips no tick that falls due while the last catch-up tick runs", async () => {
     const lastMs = (Math.floor(clock.wallMs() / PERIOD_MS) - 3) * PERIOD_MS;
     const ends: (() => void)[] = [];
     const store = memoryStore([["s", `${lastMs} ${lastMs} 0`]]);
@@ -357,7 +357,7 @@ describe("a session", () => {
     expect(log.filter((line) => line === "skipped: overlap")).toEqual([]);
   });
 
-  it("waits for its handlers and records what they have finished before it ends", async () => {
+  it("waits for its handlers and records the finished ticks before it ends", async () => {
     const order: string[] = [];
     const store = memoryStore();
     let end: () => void = () => undefined;
@@ -385,7 +385,7 @@ describe("a session", () => {
     expect([...store.fields.keys()]).toEqual(["s"]);
   });
 
-  it("records what has ended until that succeeds, once more when the term ends first, and does not reject", async () => {
+  it("records finished ticks until it succeeds, tries once more if the term ends first, and does not reject", async () => {
     let end: () => void = () => undefined;
     for (const failures of [2, 3]) {
       controller = new AbortController();
@@ -414,7 +414,7 @@ describe("a session", () => {
     }
   });
 
-  it("does not record a tick as finished whose handler ended after the term, or gave up because of its end", async () => {
+  it("does not record a tick as finished if its handler ended after the term, or because of its end", async () => {
     const store = memoryStore();
     const handler = (tick: Tick): Promise<void> =>
       new Promise((_, reject) => {
@@ -427,7 +427,7 @@ describe("a session", () => {
     expect([...store.fields].filter(([field]) => field.startsWith("r:")).map(([, line]) => line)).toEqual(["1"]);
   });
 
-  describe("when an order to pause comes with the answer to a claim", () => {
+  describe("when the answer to a claim contains an order to pause", () => {
     const least = { delivery: "at-least-once", catchup: "all" } as const;
 
     it("neither runs the tick nor leaves a note of it", async () => {
@@ -443,7 +443,7 @@ describe("a session", () => {
       expect([ticks, new Set(log)]).toEqual([[], new Set(["skipped: paused"])]);
     });
 
-    it("runs no tick from before the end of the pause that it hears of then", async () => {
+    it("runs no tick from before the end of a pause that is reported with the answer", async () => {
       const store = memoryStore([upToNow()]);
       let resumedMs = Number.POSITIVE_INFINITY;
       store.before = async ({ fields }) => {
@@ -472,7 +472,7 @@ describe("a session", () => {
     expect([ticks, log[0]]).toEqual([[], "skipped: paused"]);
   });
 
-  it("counts no attempt for a tick that it leaves to the next leader without having begun it", async () => {
+  it("counts no attempt for a tick that it leaves to the next leader without having started it", async () => {
     const notes = ["r:s@1000", "r:s@2000", "r:s@3000"];
     const store = memoryStore(notes.map((note) => [note, "3"]));
     const running = session(
@@ -487,7 +487,7 @@ describe("a session", () => {
     expect(notes.map((note) => store.fields.get(note))).toEqual(["4", "3", "3"]);
   });
 
-  it("runs a tick again that an earlier leader began, and gives it up after maxAttempts", async () => {
+  it("runs a tick again that an earlier leader started, and abandons it after maxAttempts", async () => {
     for (const [line, expected] of [
       ["4", { attempts: [5], log: [] }],
       ["5", { attempts: [], log: ["skipped: attempts"] }],
@@ -504,7 +504,7 @@ describe("a session", () => {
     }
   });
 
-  it("does not run a tick again that it runs itself, when its schedule is added again", async () => {
+  it("does not run its own running tick again when the schedule is added again", async () => {
     const store = memoryStore();
     const own = session(store, { delivery: "at-least-once" }, () => new Promise(() => undefined));
     const running = own.run();

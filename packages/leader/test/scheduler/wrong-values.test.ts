@@ -61,7 +61,7 @@ describe("a scheduler", () => {
     ["r:bills@1000", "NaN", /"r:bills@1000" of the register/],
     ["t:x", "now 0 bills", /"t:x" of the register/],
     ["p:bills", `${TOO_GREAT} 1 0`, /"p:bills" of the register/],
-  ])("runs its ticks though the register has %s = %s, and reports the value", async (field, value, message) => {
+  ])("runs its ticks even if the register has %s = %s, and reports the value", async (field, value, message) => {
     const lab = new Lab();
     await lab.write("HSET", "register", field, value);
     const { errors, ticks } = lab.start();
@@ -86,7 +86,7 @@ describe("a scheduler", () => {
     ]);
   });
 
-  it("can be paused and resumed though the order before has a version that is not exact", async () => {
+  it("can be paused and resumed even if the previous order has an inexact version", async () => {
     const lab = new Lab();
     await lab.write("HSET", "mailbox", "p:bills", `${TOO_GREAT} 0 0`);
     const { scheduler, ticks } = lab.start();
@@ -126,7 +126,7 @@ describe("a scheduler", () => {
     [300_000, "this process's clock is 300000 ms ahead of the clocks of the lock nodes: ticks run early"],
     [-300_000, "this process's clock is 300000 ms behind the clocks of the lock nodes: ticks run late"],
   ])(
-    "reports that its clock is %i ms ahead, and the next leader that ticks were run early",
+    "reports that its clock is %i ms ahead, and the next leader reports that ticks ran early",
     async (aheadMs, message) => {
       const clock = new VirtualClock();
       const nodes = memoryNodes(1, { clock });
@@ -175,7 +175,7 @@ describe("a scheduler", () => {
     },
   );
 
-  it("lists the history around a line that is damaged", async () => {
+  it("lists the history around a damaged line", async () => {
     const lab = new Lab();
     const { scheduler, ticks } = lab.start();
     await lab.clock.advance(4_000);
@@ -191,16 +191,13 @@ describe("a scheduler", () => {
 });
 
 describe("an election", () => {
-  it.each([["term"], ["revision"]])(
-    "leads though the record on the nodes has a %s that is not exact",
-    async (field) => {
-      const lab = new Lab();
-      await lab.write("HSET", "leader", field, TOO_GREAT);
-      const election = lab.candidate("jobs");
-      const term = await lab.clock.until(election.campaign());
-      await lab.clock.advance(HOUR_MS / 360);
-      expect(term.isCurrent()).toBe(true);
-      expect((await lab.clock.until(election.leader()))?.term).toBe(term.term);
-    },
-  );
+  it.each([["term"], ["revision"]])("leads even if the record on the nodes has an inexact %s", async (field) => {
+    const lab = new Lab();
+    await lab.write("HSET", "leader", field, TOO_GREAT);
+    const election = lab.candidate("jobs");
+    const term = await lab.clock.until(election.campaign());
+    await lab.clock.advance(HOUR_MS / 360);
+    expect(term.isCurrent()).toBe(true);
+    expect((await lab.clock.until(election.leader()))?.term).toBe(term.term);
+  });
 });
