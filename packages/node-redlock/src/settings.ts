@@ -61,7 +61,6 @@ export function refuseScripts(scripts: CustomScripts): void {
   SCRIPTS.resolve(scripts, "scripts");
 }
 
-/** Checks an object of settings. */
 export const OBJECT: Check<object> = shaped<object>(
   "an object",
   (given) => Object.prototype.toString.call(given) === "[object Object]",

@@ -13,8 +13,8 @@ import type { Client, EngineSettings, Settings } from "./types.ts";
 type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
 /**
- * Default duration of the core's locks. Without `maxTtl` a lock may be longer than any option of the core allows: the
- * core only checks this default.
+ * The core's default `ttl`, which must not exceed `maxTtl`. The durations of calls are checked by `checkDuration`
+ * instead of the core, so that a lock without `maxTtl` may be longer than the core allows.
  */
 const DEFAULT_TTL_MS = 30_000;
 

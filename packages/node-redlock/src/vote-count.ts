@@ -51,7 +51,7 @@ export class VoteCount {
     return this.#refusals;
   }
 
-  /** Resolves when every client has voted, except slow clients. */
+  /** Resolves when every client that is not slow has voted, at the latest after `GRACE_MS`. */
   async settled(): Promise<void> {
     if (this.#isSettled) return;
     const { clock } = this.#shared.protocol;

@@ -27,7 +27,10 @@ export interface Clock {
    * Delays are cut to 2^31-1 ms, so callers must read the clock again when `run` is called.
    */
   schedule(afterMs: number, run: () => void, options?: { readonly keepAlive?: boolean }): () => void;
-  /** Calls `run` in the current turn of the event loop, after all promise continuations that are due. */
+  /**
+   * Calls `run` at the end of the current turn of the event loop. If called in a promise continuation, `run` follows
+   * all continuations that are due.
+   */
   defer(run: () => void): void;
 }
 

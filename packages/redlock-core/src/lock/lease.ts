@@ -192,8 +192,8 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
   }
 
   /**
-   * Releases the lock for `Redlock.close()`. The release is sent at the end of the turn, after everything that the
-   * holder does synchronously when its signal aborts.
+   * Releases the lock for `Redlock.close()`, then aborts its signal. This package's own release is not sent before the
+   * end of the turn, after everything that the holder does synchronously when the signal aborts.
    */
   close(): Promise<boolean> {
     if (this.remaining() <= 0) return this.release();

@@ -1,6 +1,5 @@
 /** Serializes requests for ioredis in less time than ioredis needs. */
 
-/** A request of ioredis. */
 interface Command {
   toWritable(): string | Buffer;
 }

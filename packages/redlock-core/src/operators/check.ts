@@ -93,7 +93,7 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
     }),
   );
   return [
-    ...unansweredNodes(replies),
+    ...failedNodes(replies),
     ...withoutRights(engine, replies, rights),
     ...sameServer(facts),
     ...facts.flatMap((node) => nodeFindings(engine, node)),
@@ -170,10 +170,10 @@ function factsOf(
 }
 
 /**
- * Finds the nodes that gave no answer. The severity is `error` if the other nodes are fewer than a quorum, because the
- * silent nodes probably refuse locks in the same way.
+ * Finds the nodes that gave no answer, or answered with an error. The severity is `error` if the other nodes are fewer
+ * than a quorum, because the failed nodes probably refuse locks in the same way.
  */
-function unansweredNodes(replies: readonly NodeReply[]): readonly Finding[] {
+function failedNodes(replies: readonly NodeReply[]): readonly Finding[] {
   const failed = replies.flatMap((reply) => (reply.ok ? [] : [failureOf(reply)]));
   const severity = replies.length - failed.length < quorumOf(replies.length) ? "error" : "warning";
   const finding = (code: FindingCode, what: string): readonly Finding[] => {

@@ -5,7 +5,6 @@ import type { Request } from "./request.ts";
 
 export const NO_NUMBER: string = digits(0);
 
-/** One operation of a request. */
 export type BatchOperation = Readonly<Pick<Request, "kind" | "target" | "text">>;
 
 interface BatchSender {

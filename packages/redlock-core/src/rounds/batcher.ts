@@ -57,7 +57,6 @@ const YES: Reply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0
 
 export class Batcher {
   readonly node: LockNode;
-  /** Index of the node among the nodes. */
   readonly index: number;
   readonly watch: NodeWatch;
   readonly numbers: GrantNumbers = new GrantNumbers();

@@ -92,7 +92,6 @@ export class Round implements Receiver, Timed {
     return (this.#request.sentTo & (1 << node)) !== 0;
   }
 
-  /** Sends the request to the nodes. */
   ask(nowMs: number): void {
     if (this.#asked === 0) return;
     const { batchers, options, deadlines, clock } = this.#engine;

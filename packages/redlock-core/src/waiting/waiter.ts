@@ -172,7 +172,8 @@ function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly
         onAnswer: (node, answer) => {
           if (round.isSentTo(node)) waiter.enrolledOn |= 1 << node;
           const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
-          // -1: the resource is free, or reserved for the first in line. The hint decides, not the clock.
+          // -1: unknown, because the key has no expiry or the node did not answer. -2: the key was missing; the node
+          // now reserves the lock for the first in line.
           freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
           open -= 1;
           if (answer.kind === "reply") replies += 1;

@@ -1,7 +1,6 @@
 /** Pure: reads the URL of a node, and removes the secrets from URLs that are shown. */
 import { kindOf } from "../../kit/schema/show.ts";
 
-/** Options of `new Redis(options)`. */
 export interface IoredisConnectOptions {
   readonly host?: string | undefined;
   readonly port?: number | undefined;
