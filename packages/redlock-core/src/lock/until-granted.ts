@@ -27,7 +27,7 @@ export type Attempted<Granted, Refused> =
 export interface Acquirer<Granted, Refused extends { readonly kind: "refused" }, Held> {
   /** Waits for its turn in this process. Undefined if the attempt can be made immediately. */
   untilReady(deadline: CallDeadline): Promise<void> | undefined;
-  /** Makes one attempt, and calls `onResult` once. `leftMs`: remaining time of the call, Infinity for a timeout of 0. */
+  /** Makes one attempt, and calls `onResult` once. `leftMs`: remaining time; Infinity for a timeout of 0. */
   attempt(now: Instant, leftMs: number, onResult: (result: Attempted<Granted, Refused>) => void): void;
   /** Returns the result of the call for a grant. */
   hold(grant: Granted): Held | Promise<Held>;

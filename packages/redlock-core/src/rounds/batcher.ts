@@ -133,11 +133,11 @@ export class Batcher {
   untilAnswered(): Promise<void> {
     return new Promise((resolve) => {
       this.#onAnswered = resolve;
-      this.#tellAnswered();
+      this.#notifyIfIdle();
     });
   }
 
-  #tellAnswered(): void {
+  #notifyIfIdle(): void {
     const isWaiting = this.node.state === "ready" && this.#hasToSend;
     if (this.#inFlightSinceMs.length === 0 && !isWaiting) this.#onAnswered?.();
   }
@@ -288,7 +288,7 @@ export class Batcher {
     else if (Array.isArray(reply) && reply.length === batch.length + 2) this.#replied(batch, reply);
     else this.#fail(batch, new Error(`${this.node.name}: unexpected reply ${show(reply)}`));
     this.#scheduleFlush();
-    this.#tellAnswered();
+    this.#notifyIfIdle();
   }
 
   /** Settles a batch whose operations all succeeded. A node alone replies the last number of its consecutive grants. */
