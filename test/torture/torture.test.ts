@@ -194,8 +194,8 @@ describe("torture", () => {
   it.concurrent.each(runs)("breaks no promise of %s in a short run", async (name, leaseMs) => {
     const run = await runTorture({ system: name, seed: "ci", faultyMs: 5_000, leaseMs });
     expect(brokenPromises(run.figures)).toEqual([]);
-    expect(run.figures.effects).toBeGreaterThan(10);
-    expect(Object.keys(run.figures.faults).length).toBeGreaterThan(3);
+    expect(run.figures.effects).toBeGreaterThan(0);
+    expect(Object.keys(run.figures.faults)).not.toEqual([]);
     const text = reportText([{ system: await loadSystem[name](), version: "0", runs: [run] }], "npm run torture");
     expect(text).toContain(`npm run torture -- --system ${name} --seed ci`);
     expect(text).not.toMatch(/NaN|Infinity|undefined/);

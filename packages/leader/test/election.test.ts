@@ -208,7 +208,7 @@ describe("an election", () => {
   });
 
   it("refuses a name that is not a valid name of a lock", () => {
-    expect(() => lab.candidate("{a}:fence")).toThrow(/ must not be .*got "leader:\{a\}:fence"/);
+    expect(() => lab.candidate("{a}:fence")).toThrow(/ must not end like a side key .*got "leader:\{a\}:fence"/);
   });
 
   it("refuses a listener for an unknown event", () => {

@@ -8,7 +8,7 @@ interface Transfer {
   readonly signal: AbortSignal;
 }
 
-/** Your code: it pays one after the other, and stops when the lock is lost. */
+/** Your code: makes the payments one after the other, and stops when the lock is lost. */
 async function payOut(
   redlock: Redlock,
   payments: string[],
@@ -28,7 +28,7 @@ test("a payout that loses its lock transfers nothing more", async () => {
   const check = clock.checkLocks();
   const paid: string[] = [];
 
-  // Your stand-in for the bank: six seconds a transfer, which the signal cuts short.
+  // Replaces the bank: a transfer takes six seconds, unless the signal aborts.
   const transfer = async (payment: string, { fence, signal }: Transfer) => {
     await clock.sleep(6_000, { signal });
     check.acted("account:42", fence); // a violation, if the lock had ended by now
