@@ -201,7 +201,9 @@ describe("with plain code and other queues", () => {
       lab.worker();
       await finished(queue, 4);
       const [failed] = await queue.getFailed();
-      expect(failed?.failedReason).toMatch(/^job 1: its key cannot name a lock: key of a resource must not (be|end like)/);
+      expect(failed?.failedReason).toMatch(
+        /^job 1: its key cannot name a lock: key of a resource must not (be|end like)/,
+      );
       expect(failed?.stacktrace?.[0]).toMatch(/^JobKeyError/);
       expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([3, 1]);
       expect(lab.ran.map(({ key }) => key)).toEqual(["a", "a", "a"]);
