@@ -56,7 +56,7 @@ describe("the name of a client", () => {
     let count = 0;
     const node = (answer: () => Promise<unknown>): unknown => ({
       node: { name: "stub", state: "ready", eval: answer },
-      heard: () => undefined,
+      watch: { heard: () => undefined, suspect: () => undefined },
     });
     const known = node(() => {
       count += 1;
