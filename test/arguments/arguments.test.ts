@@ -200,7 +200,7 @@ const isPlain: Legal = (value) => value === undefined || Object.prototype.toStri
 
 const places = Object.entries(TABLE).flatMap(([name, entry]) => placesIn(name, entry));
 
-it("knows every exported function, constructor and method", () => {
+it("the list contains every exported function, constructor and method", () => {
   const known = new Set([...Object.keys(TABLE), ...Object.keys(NOT_CALLED)]);
   const unknown = Object.entries(MODULES).flatMap(([module, exported]) =>
     Object.entries(exported)
@@ -233,7 +233,9 @@ function methodsOf(object: object): readonly string[] {
 }
 
 describe("a wrong argument", () => {
-  it("is refused by name whatever its kind: nothing is sent, and no secret shown", { timeout: 120_000 }, async () => {
+  it("is refused by name whatever its kind, without sending a command or showing a secret", {
+    timeout: 120_000,
+  }, async () => {
     const before = await sentBefore();
     const faults: string[] = [];
     for (const place of places) {
@@ -247,7 +249,7 @@ describe("a wrong argument", () => {
     expect(await sent()).toEqual(before);
   });
 
-  it("is refused by name when it is random, too", { timeout: 120_000 }, async () => {
+  it("is refused by name even if it is random", { timeout: 120_000 }, async () => {
     const before = await sentBefore();
     const property = fc.asyncProperty(fc.constantFrom(...places), anything, async (place, make) => {
       const value = make();

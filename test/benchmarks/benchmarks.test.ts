@@ -17,7 +17,7 @@ import { historyOf, type Ran } from "./workers/history.ts";
 import { loadNames, measureWorkers } from "./workers/workers.ts";
 
 describe("the benchmarks", () => {
-  it("measure pairs of the floor and of ours, and report them", async () => {
+  it("measure pairs of the floor and of this project, and report them", async () => {
     const throughput = await measureThroughput({ rounds: 1, durationMs: 30, warmUpMs: 10, callers: [1, 100] }, [
       "ioredis",
       "our script, together",
@@ -48,7 +48,7 @@ describe("the benchmarks", () => {
     expect([...charts.keys()]).toContain("pairs-1-nodes-1-callers.svg");
   });
 
-  it("weigh what a lock leaves in memory, and a held one weighs something", async () => {
+  it("measure the memory that a lock leaves behind, and the memory of a held lock", async () => {
     const memory = await measureMemory({ rounds: 1, locks: 500 }, ["ours"]);
     expect(memory.map(({ driver, locks }) => ({ driver, locks }))).toEqual([{ driver: "ours", locks: 500 }]);
     expect(memory[0]?.pendingBytes.median).toBeGreaterThan(100);
@@ -57,7 +57,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", memory }).markdown).toContain("## Memory of a lock");
   });
 
-  it("see no overlap of the floor and of ours among contending processes", async () => {
+  it("find no overlap among contending processes, of the floor or of this project", async () => {
     const rows = await measureHandOver({ rounds: 1, durationMs: 100 }, ["a line alone", "ours"]);
     expect(rows.map(({ label, nodes, overlaps, errors }) => ({ label, nodes, overlaps, errors }))).toEqual([
       { label: "a line alone (floor)", nodes: 1, overlaps: 0, errors: 0 },
@@ -66,7 +66,7 @@ describe("the benchmarks", () => {
     ]);
   });
 
-  it("see no overlap and no job out of order of ours and of the floor among workers", async () => {
+  it("find no overlap and no job out of order among workers, of the floor or of this project", async () => {
     const systems = ["ExclusiveWorker", "BullMQ, ends together, the key alone"] as const;
     const rows = await measureWorkers({ rounds: 1, jobs: 200, limitMs: 20_000 }, systems);
     const seen = rows.map(({ doneShare, overlaps, orderViolations }) => ({ doneShare, overlaps, orderViolations }));
@@ -77,7 +77,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", workers: rows }).markdown).toContain("100 keys, two processes");
   });
 
-  it("see overlaps, and jobs that began after a later one, also between processes", () => {
+  it("detect overlaps, and jobs that started after a later job, even between processes", () => {
     const ran: readonly Ran[] = [
       ["a", 1, 10, 20],
       ["a", 0, 15, 25],
@@ -94,7 +94,9 @@ describe("the benchmarks", () => {
     });
   });
 
-  it("see every failover, and never two leaders, of the floor and of ours", { timeout: 120_000 }, async () => {
+  it("detect every failover, and never two leaders, of the floor and of this project", {
+    timeout: 120_000,
+  }, async () => {
     const leaders = await measureLeaders(
       {
         nodeCounts: [1],
@@ -130,7 +132,7 @@ describe("the benchmarks", () => {
     expect([...charts.keys()]).toEqual(["leaders-idle.svg", "leaders-resigned.svg", "leaders-crashed.svg"]);
   });
 
-  it("measure a divided queue, busy and idle", async () => {
+  it("measure a queue in partitions, busy and idle", async () => {
     const layouts = [{ servers: 2, partitions: 4 }];
     const partitions = await measurePartitions({ rounds: 1, jobs: 200, idleMs: 500, layouts });
     expect(partitions.map(({ servers, partitions: count }) => [servers, count])).toEqual([[2, 4]]);
@@ -141,7 +143,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", partitions }).markdown).toContain("## A queue in partitions");
   });
 
-  it("weigh keys that have jobs in line, and start these", async () => {
+  it("measure the memory of keys that have jobs in line, and start these jobs", async () => {
     const keys = await measureKeys({ rounds: 1, keyCounts: [20, 60], backlog: 2, starts: 100 });
     expect(keys.map(({ keys: count }) => count)).toEqual([20, 60]);
     for (const row of keys) {
@@ -168,7 +170,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", fairness }).markdown).toContain("## A hot tenant beside quiet ones");
   });
 
-  it("count what many elections of one process cost", async () => {
+  it("measure the cost of many elections in one process", async () => {
     const durations = { leaseMs: 2_000, retryPeriodMs: 280 };
     const settings = { nodeCounts: [1], rounds: 1, elections: 50, durations, idleMs: 1_000 };
     const elections = await measureMany(settings, ["ours"]);
@@ -188,30 +190,30 @@ describe("a figure", () => {
   const worse = (before: Figure, after: Figure): readonly boolean[] =>
     compare([before], [after]).map(({ isWorse }) => isWorse);
 
-  it("is worse when it lost more than the spread of either run", () => {
+  it("is worse if it fell by more than the spread of either run", () => {
     expect(worse(recorded, now(recorded, 2.7))).toEqual([true]);
     expect(worse(recorded, now(recorded, 2.85))).toEqual([false]);
     expect(worse(recorded, now(recorded, 2.7, 0.4))).toEqual([false]);
     expect(worse(recorded, now(recorded, 3.5))).toEqual([false]);
   });
 
-  it("is worse when it has grown, though it should be small", () => {
+  it("is worse if it rose although it should be small", () => {
     expect(worse(cost, now(cost, 10.4))).toEqual([false]);
     expect(worse(cost, now(cost, 10.6))).toEqual([true]);
     expect(worse(cost, now(cost, 5))).toEqual([false]);
   });
 
-  it("is compared with the record of its own name only", () => {
+  it("is compared only with the record of the same name", () => {
     expect(compare([recorded], [cost])).toEqual([]);
   });
 
-  it("takes the place of the recorded one of its name, and leaves the others", () => {
+  it("replaces the recorded figure of the same name, and keeps the others", () => {
     const again = now(recorded, 5);
     expect(updated([recorded, cost], [again])).toEqual([again, cost]);
     expect(updated([cost], [again])).toEqual([cost, again]);
   });
 
-  it("is taken of ours, not of the peers", () => {
+  it("is taken from this project, not from its peers", () => {
     const row = {
       locks: 1,
       pendingBytes: { median: 2, low: 2, high: 2 },
@@ -230,23 +232,23 @@ describe("a figure", () => {
 });
 
 describe("the statistics", () => {
-  it("interpolate quantiles, and know the median", () => {
+  it("interpolate quantiles and the median", () => {
     expect(quantile([4, 1, 3, 2], 0.5)).toBe(2.5);
     expect(quantile([1, 2, 3], 1)).toBe(3);
     expect(median([])).toBeNaN();
   });
 
-  it("compare within rounds: a machine that slows down changes no ratio", () => {
+  it("compare within rounds, so that a machine that slows down changes no ratio", () => {
     expect(medianRatio([20, 10, 2], [10, 5, 1])).toBe(2);
     expect(medianRatio([20, 10], [10, 0])).toBe(2);
   });
 
-  it("call equal shares fair, and one who has everything unfair", () => {
+  it("rate equal shares as fair, and a single winner as unfair", () => {
     expect(fairness([5, 5, 5, 5])).toBe(1);
     expect(fairness([20, 0, 0, 0])).toBe(0.25);
   });
 
-  it("count terms that began while another one lasted, whatever order they come in", () => {
+  it("count terms that began while another term lasted, in any order", () => {
     const terms = [
       { fromMs: 10, toMs: 20 },
       { fromMs: 0, toMs: 10 },
@@ -258,13 +260,13 @@ describe("the statistics", () => {
     expect(countTwoLeaders(terms)).toBe(2);
   });
 
-  it("begin each round with another", () => {
+  it("begin each round with a different candidate", () => {
     expect(rotated(["a", "b", "c"], 4)).toEqual(["b", "c", "a"]);
     expect(rotated([], 1)).toEqual([]);
   });
 });
 
-it("a chart escapes its labels and draws nothing for what is missing", () => {
+it("a chart escapes its labels, and draws nothing for missing values", () => {
   const svg = barChart(
     "a < b",
     [

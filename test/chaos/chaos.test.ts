@@ -21,13 +21,13 @@ function held(
 
 const job = (key: string, seq: number, atMs: number): Entry => told("worker 1", { type: "job", key, seq, atMs });
 
-describe("chaos checker", () => {
-  it("has nothing against holds one after the other", () => {
+describe("the chaos checker", () => {
+  it("accepts holders one after the other", () => {
     const history = [...held("a", "h1", 1, 0, 10), ...held("b", "h2", 2, 11, 20)];
     expect(checkHistory(history).problems).toEqual([]);
   });
 
-  it("finds two holders at a time, also when a third is in between", () => {
+  it("finds two holders at a time, even with a third in between", () => {
     const history = [...held("a", "h1", 1, 0, 30), ...held("b", "h2", 2, 5, 6), ...held("c", "h3", 3, 20, 25)];
     expect(checkHistory(history).problems).toEqual([
       expect.stringContaining("exclusion: a (1) and b (2) both had ledger for 1.0 ms"),
@@ -35,7 +35,7 @@ describe("chaos checker", () => {
     ]);
   });
 
-  it("finds two leaders at one instant, whatever else is held by others", () => {
+  it("finds two leaders at one instant, whatever other locks are held", () => {
     const [billing, mail] = ["leader:billing", "leader:mail"];
     const history = [
       ...held("a", "h1", 1, 0, 10, billing),
@@ -45,12 +45,12 @@ describe("chaos checker", () => {
     expect(checkHistory(history).problems).toEqual(["exclusion: a (1) and b (2) both had leader:billing for 1.0 ms"]);
   });
 
-  it("finds a fencing token that is not above the one before", () => {
+  it("finds a fencing token that is not greater than the previous one", () => {
     const history = [...held("a", "h1", 7, 0, 10), ...held("b", "h2", 7, 11, 20)];
     expect(checkHistory(history).problems).toEqual(["token order: b (7) had ledger after a (7)"]);
   });
 
-  it("finds a refused write of a holder that was valid, and only of such a one", () => {
+  it("finds a refused write of a holder whose lock was valid, and of no other holder", () => {
     const write = {
       kind: "write",
       who: "a",
@@ -64,7 +64,7 @@ describe("chaos checker", () => {
     expect(checkHistory([...history, { ...write, atMs: 5 }]).problems).toHaveLength(1);
   });
 
-  it("finds a job that was added and not completed", () => {
+  it("finds a job that was added but not completed", () => {
     const history: Entry[] = [
       { kind: "added", key: "k", seq: 0 },
       { kind: "added", key: "k", seq: 1 },
@@ -73,18 +73,18 @@ describe("chaos checker", () => {
     expect(checkHistory(history).problems).toEqual(["lost job: k-1 was added and never completed"]);
   });
 
-  it("finds jobs of a key that begin out of order, but lets a job run again", () => {
+  it("finds jobs of a key that start out of order, but allows a job to run again", () => {
     const history = [job("k", 0, 1), job("k", 1, 2), job("k", 0, 3), job("k", 3, 4), job("k", 2, 5), job("m", 0, 6)];
     expect(checkHistory(history).problems).toEqual(["order: k-2 began after k-3"]);
   });
 
-  it("passes on what a process complained about", () => {
+  it("passes on the complaints of a process", () => {
     const history = [told("worker 1", { type: "trouble", message: "unhandled rejection: no" })];
     expect(checkHistory(history).problems).toEqual(["worker 1: unhandled rejection: no"]);
   });
 });
 
-describe("chaos", () => {
+describe("a chaos run", () => {
   it("keeps every promise while processes, servers and the network fail", { timeout: 240_000 }, async () => {
     const history = await runChaos({ seed: process.env["CHAOS_SEED"] ?? "ci", faultyMs: 40_000 });
     const verdict = checkHistory(history);

@@ -118,7 +118,7 @@ function disorderOf(entries: readonly Numbered[]): number {
 
 const numbersOf = (entries: readonly Numbered[]): number[] => entries.map(({ n }) => n).toSorted((a, b) => a - b);
 
-describe.skipIf(isWithoutPostgres())("effects of processes", () => {
+describe.skipIf(isWithoutPostgres())("effects across processes", () => {
   let postgres: PostgresServer;
   let redis: RedisServer;
   beforeAll(async () => {

@@ -52,7 +52,7 @@ describe.skipIf(isWithoutPostgres())(`effects with ${ROWS} inbox rows`, () => {
     return (rows[0] as (typeof rows)[number])["QUERY PLAN"][0].Plan;
   }
 
-  it("finds every row of once by an index", async () => {
+  it("find every row of once by an index", async () => {
     const scanned = new Set<string>();
     const verbs: string[] = [];
     const database: Database = {
@@ -90,7 +90,7 @@ describe.skipIf(isWithoutPostgres())(`effects with ${ROWS} inbox rows`, () => {
     expect([...scanned]).toEqual([]);
   });
 
-  it("is cleaned up in statements of a bounded size, even beside an old snapshot", async () => {
+  it("are removed by statements of a limited size, even next to an old snapshot", async () => {
     const reader = await pool.connect();
     await reader.query("BEGIN ISOLATION LEVEL REPEATABLE READ");
     await reader.query("SELECT 1 FROM effects_inbox LIMIT 1");

@@ -332,11 +332,11 @@ describe.each(stores)("the recipe for %s", (_name, locks, open, numRuns = RUNS) 
   });
   afterAll(() => opened.close());
 
-  it("refuses the older holder that writes before the newer one does", async () => {
+  it("refuses the older holder even if it writes before the newer one", async () => {
     expect(await faultsOf(opened.store, overlap)).toEqual([]);
   });
 
-  it("loses no update and refuses nobody else, in any order", async () => {
+  it("loses no update and refuses no other holder, in any order", async () => {
     const property = fc.asyncProperty(schedules(locks), async (schedule) => {
       expect(await faultsOf(opened.store, schedule)).toEqual([]);
     });
@@ -375,7 +375,7 @@ class PageHolder {
   }
 }
 
-it("ends as the page's table should, with the page's own lines for Redis", async () => {
+it("the guide's lines for Redis end as its table says", async () => {
   await resetRedis(new Map([["stock:42", 100]]));
   const first = new PageHolder(33, 1);
   await expect.poll(() => first.isFrozen).toBe(true);
@@ -388,7 +388,7 @@ it("ends as the page's table should, with the page's own lines for Redis", async
   expect(await redis.get("stock:42")).toBe("98");
 });
 
-it("claims an object also when somebody writes between its read and its write", async () => {
+it("the recipe for an object store claims an object even if another process writes between its read and its write", async () => {
   const { claim } = await objectRecipe();
   const { url, objects, stop } = await startConditionalStore();
   const item = (quantity: number): Buffer => Buffer.from(JSON.stringify({ quantity, fence: 0 }));
@@ -409,19 +409,19 @@ it("claims an object also when somebody writes between its read and its write", 
   }
 });
 
-it("shows in other documents what is tested here", () => {
+it("other documents show the tested recipes", () => {
   for (const file of ["packages/redlock-core/README.md", "packages/leader/README.md", "packages/workers/README.md"]) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), "utf8");
     for (const [statement] of text.matchAll(/\bUPDATE \w+ SET [^`\n]*/g)) expect(page).toContain(statement);
   }
 });
 
-describe("a check on the write alone", () => {
-  it("loses the update of the page's table", async () => {
+describe("a check on the write only", () => {
+  it("loses the update of the guide's table", async () => {
     expect(await faultsOf(checkedOnWrite, overlap)).toContain("lost update");
   });
 
-  it("is found out by random orders, too", async () => {
+  it("is also exposed by random orders", async () => {
     const property = fc.asyncProperty(schedules(one), async (schedule) => {
       expect(await faultsOf(checkedOnWrite, schedule)).not.toContain("lost update");
     });

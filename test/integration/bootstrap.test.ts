@@ -42,7 +42,7 @@ function calls(): string[] {
   }
 }
 
-it.each(["18.20.0", "20.18.3"])("refuses Node %s, which the packages do not run on", (version) => {
+it.each(["18.20.0", "20.18.3"])("refuses Node %s, on which the packages do not run", (version) => {
   const older = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } });`;
   const script = `${older} (await import(${JSON.stringify(bootstrap)})).ensureInstalled();`;
   const { status, stderr } = spawnSync(process.execPath, ["--input-type=module", "--eval", script], {
@@ -62,13 +62,13 @@ it("prints the help of `npm start` with nothing installed, and starts no program
   expect(stdout).toMatch(/^npm start -- \[options\]/);
 });
 
-it("installs nothing when a server is there", () => {
+it("installs nothing if a server exists", () => {
   stub("valkey-server");
   stub("apt-get");
   expect(ensureRedis({ user: 0 })).toEqual({ status: 0, lines: [], calls: [] });
 });
 
-it("installs with apt-get as root, and says so", () => {
+it("installs with apt-get as root, and reports this", () => {
   stub("apt-get", installsRedis());
   const { status, lines, calls } = ensureRedis({ user: 0 });
   expect(status).toBe(0);
@@ -79,7 +79,7 @@ it("installs with apt-get as root, and says so", () => {
   ]);
 });
 
-it("uses sudo, without a question when there is no terminal, only where it is needed", () => {
+it("uses sudo only if it is needed, and without a question if there is no terminal", () => {
   stub("apt-get", installsRedis());
   stub("sudo", sudo);
   const { status, lines, calls } = ensureRedis({ user: 1000 });
@@ -94,7 +94,7 @@ it("never uses sudo for brew", () => {
   expect(ensureRedis({ user: 1000 })).toMatchObject({ status: 0, calls: ["brew install redis"] });
 });
 
-it("tries valkey where there is no redis package", () => {
+it("tries valkey if there is no redis package", () => {
   stub(
     "dnf",
     `case "$*" in *valkey*) printf '' > "${folder}/valkey-server"; /bin/chmod +x "${folder}/valkey-server";; *) exit 1;; esac`,
@@ -105,7 +105,7 @@ it("tries valkey where there is no redis package", () => {
   });
 });
 
-it("installs valkey with its Lua, where that is a package of its own", () => {
+it("installs valkey with its Lua if Lua is a separate package", () => {
   stub(
     "apk",
     `case "$*" in *valkey*) printf '' > "${folder}/valkey-server"; /bin/chmod +x "${folder}/valkey-server";; *) exit 1;; esac`,
@@ -113,7 +113,7 @@ it("installs valkey with its Lua, where that is a package of its own", () => {
   expect(ensureRedis({ user: 0 })).toMatchObject({ status: 0, calls: ["apk add redis", "apk add valkey valkey-lua"] });
 });
 
-it("ends with one line that says what to install when the package manager fails", () => {
+it("ends with one line of advice if the package manager fails", () => {
   stub("apt-get", "echo 'no network' >&2; exit 100");
   const { status, lines } = ensureRedis({ user: 0 });
   expect(status).toBe(1);
@@ -123,7 +123,7 @@ it("ends with one line that says what to install when the package manager fails"
   );
 });
 
-it("ends with one line when root is needed and there is no sudo, or no package manager is known", () => {
+it("ends with one line if root is needed without sudo, or if no package manager is known", () => {
   expect(ensureRedis({ user: 0 })).toMatchObject({
     status: 1,
     lines: [expect.stringMatching(/^no redis-server on the PATH: install/)],
@@ -136,7 +136,7 @@ it("ends with one line when root is needed and there is no sudo, or no package m
   });
 });
 
-it("neither replaces the server that REDIS_SERVER names nor installs another when there is none", () => {
+it("neither replaces the server that REDIS_SERVER names nor installs another if that server is missing", () => {
   stub("apt-get", installsRedis());
   const missing = ensureRedis({ user: 0, server: "valkey-server" });
   expect(missing).toEqual({

@@ -130,7 +130,7 @@ const rows = [...page.matchAll(/^\| `(x\.\w+[.:]\w+)` *\|[^|]*\|([^|]*)\|$/gm)].
   return [name, Array.from(fields, ([, field = ""]) => field)] as const;
 });
 
-it("the page has each channel with the fields of its messages", () => {
+it("the page lists each channel with the fields of its messages", () => {
   const known = [
     ...written("x.redlock.", redlock),
     ...written("x.redlock:", redlockTraces),
@@ -145,7 +145,7 @@ it("the page has each channel with the fields of its messages", () => {
   expect(Object.fromEntries(rows)).toEqual(Object.fromEntries(known));
 });
 
-it("there are no other channels in the sources", () => {
+it("the sources have no other channels", () => {
   const files = readdirSync(`${root}packages`).flatMap((name) =>
     readdirSync(`${root}packages/${name}/src`, { recursive: true, encoding: "utf8" })
       .filter((file) => file.endsWith(".ts"))

@@ -13,7 +13,7 @@ function npmTest(...selection: string[]): { status: number | null; last: string 
   return { status, last: stdout.trimEnd().split("\n").at(-1) };
 }
 
-it("npm test ends with the numbers of vitest, and code 0 when all passed", { timeout: 120_000 }, () => {
+it("npm test ends with the numbers of vitest, and with code 0 if all tests passed", { timeout: 120_000 }, () => {
   expect(npmTest("test/support/test/redis-binary.test.ts")).toEqual({ status: 0, last: "3 passed, 0 failed" });
 });
 
@@ -21,7 +21,7 @@ it("npm test counts a run without tests as failed, and ends with code 1", { time
   expect(npmTest("no-such-file")).toEqual({ status: 1, last: "0 passed, 1 failed" });
 });
 
-it("the CI script runs the README's test command, and forgives no flaky test", () => {
+it("the CI script runs the README's test command, and tolerates no flaky test", () => {
   expect(readFileSync(new URL("../../.ci/run", import.meta.url), "utf8")).toMatch(/^exec npm test\b.* -- --strict\b/m);
   expect(readFileSync(new URL("../../README.md", import.meta.url), "utf8")).toMatch(/^npm test$/m);
 });

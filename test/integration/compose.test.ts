@@ -55,7 +55,7 @@ async function withServers(
   }
 }
 
-it("starts only Redis servers that accept their options, and refuse rather than evict", async () => {
+it("starts only Redis servers that accept their options, and that refuse writes rather than evict keys", async () => {
   const names = Object.keys(services).filter((name) => services[name]?.command?.startsWith("redis-server") === true);
   expect(names.toSorted()).toEqual([...MEMBERS, ...LOCK_NODES, "queue"].toSorted());
   await withServers(names, async (servers) => {
@@ -68,7 +68,7 @@ it("starts only Redis servers that accept their options, and refuse rather than 
   for (const name of LOCK_NODES) expect(wordsOf(name).join(" ")).toContain("--appendfsync always");
 });
 
-it("waits for servers that exist, and opens ports to this machine only", () => {
+it("waits for existing servers, and opens ports only to this machine", () => {
   for (const { depends_on = {}, ports = [], command = "", healthcheck } of Object.values(services)) {
     const needed = Array.isArray(depends_on) ? (depends_on as readonly string[]) : Object.keys(depends_on);
     expect(needed.filter((name) => !(name in services))).toEqual([]);
@@ -77,7 +77,7 @@ it("waits for servers that exist, and opens ports to this machine only", () => {
   }
 });
 
-it("gives a service on this machine all lock nodes and the queue, and a browser the pages", () => {
+it("passes all lock nodes and the queue to a service on this machine, and the pages to a browser", () => {
   const portsOf = (name: string): readonly string[] => services[name]?.ports ?? [];
   expect(LOCK_NODES.map(portsOf)).toEqual(LOCK_NODES.map((_, at) => [`127.0.0.1:${6381 + at}:6379`]));
   expect(portsOf("queue")).toEqual(["127.0.0.1:6380:6379"]);
@@ -90,7 +90,7 @@ it("gives a service on this machine all lock nodes and the queue, and a browser 
   expect(new Set(settings.filter((each) => each !== undefined)).size).toBe(1);
 });
 
-it("builds an image of the development's Node, which installs again only for other manifests", () => {
+it("builds an image with the Node of development, which installs again only if a manifest changed", () => {
   const lines = read("examples/departure-boards/Dockerfile").split("\n");
   const from = lines.filter((line) => line.startsWith("FROM ") && line.includes("node:"));
   expect(from).toEqual([`FROM node:${read(".nvmrc").trim()}-slim AS base`]);
@@ -111,7 +111,7 @@ it("builds an image of the development's Node, which installs again only for oth
   expect(last).toContain("USER node");
 });
 
-it("joins six servers to the Cluster of the guide, once: three masters with a replica each", async () => {
+it("joins six servers to the Cluster of the guide once, as three masters with a replica each", async () => {
   const [, profile = "", service = ""] =
     /docker compose --profile (\S+) up (\S+?)`/.exec(read("docs/workers/partitions.md")) ?? [];
   const ofProfile = Object.keys(services).filter((name) => services[name]?.profiles?.includes(profile));

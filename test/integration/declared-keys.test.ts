@@ -108,7 +108,7 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
   });
 
   it.each([false, true])(
-    "locks are granted, waited for, extended and taken away (quarantine: %s)",
+    "locks are granted, waited for, extended and released by force (quarantine: %s)",
     async (quarantine) => {
       const options = { quarantine, ttl: 3_000, maxTtl: 3_000 };
       const [a, b, c] = [openRedlock(options), openRedlock(options), openRedlock(options)];
@@ -166,7 +166,7 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
     expect(await refusals()).toEqual([]);
   });
 
-  it("elections and their schedulers lead, hand over, and take orders", async () => {
+  it("elections and their schedulers lead, hand over, and carry out orders", async () => {
     const elections = [openRedlock(), openRedlock()].map(
       (redlock, id) => new LeaderElection(redlock, { name: "boss", id: `${id}`, cooldown: { initial: 10 } }),
     );

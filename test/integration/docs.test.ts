@@ -54,14 +54,14 @@ function isBroken(link: string, from: string): boolean {
   return anchor !== undefined && target.endsWith(".md") && !anchorsOf(target).includes(anchor);
 }
 
-it.each(documents)("links in %s lead somewhere", (file) => {
+it.each(documents)("links in %s lead to existing targets", (file) => {
   expect(linksOf(file).filter((link) => isBroken(link, file))).toEqual([]);
   expect(unknownReferences(file)).toEqual([]);
 });
 
 const readmes = ["README.md", ...packages.map((name) => `packages/${name}/README.md`)];
 
-it.each(readmes)("%s can be read in one sitting: 150 lines at most", (file) => {
+it.each(readmes)("%s can be read in one sitting, with at most 150 lines", (file) => {
   expect(readFileSync(join(root, file), "utf8").trimEnd().split("\n").length).toBeLessThanOrEqual(150);
 });
 
@@ -110,7 +110,7 @@ function isTracked(path: string): boolean {
   return tracked.some((file) => file === path || file.endsWith(`/${path}`));
 }
 
-it("names no file, in a comment or a document, that is not in the repository", () => {
+it("comments and documents name only files of the repository", () => {
   const dangling = tracked
     .filter((file) => /\.(md|ts|mjs)$/.test(file))
     .flatMap((file) => {
@@ -120,7 +120,7 @@ it("names no file, in a comment or a document, that is not in the repository", (
   expect(dangling).toEqual([]);
 });
 
-it.each(packages)("@x/%s has a README of its own, listed for the package", (name) => {
+it.each(packages)("@x/%s has its own README, which the package lists", (name) => {
   const folder = join(root, "packages", name);
   const { files } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { files: string[] };
   expect(files).toContain("README.md");
@@ -128,7 +128,7 @@ it.each(packages)("@x/%s has a README of its own, listed for the package", (name
 });
 
 /** Text about a package for agents: what begins the file says when to read it. */
-it.each(packages)("@x/%s has a skill that says when to use it, and is packed", (name) => {
+it.each(packages)("@x/%s has a packed skill that says when to use it", (name) => {
   const folder = join(root, "packages", name);
   const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
   const fields = new Map(front.split("\n").map((line) => [line.split(":")[0], line.slice(line.indexOf(":") + 2)]));
@@ -145,7 +145,7 @@ function namesIn(text: string): ReadonlySet<string> {
   return new Set(codes.map((code) => code.replace(/\(.*$/, "")));
 }
 
-it("the skill of @x/otel names metrics that there are", () => {
+it("the skill of @x/otel names only existing metrics", () => {
   const skill = readFileSync(join(root, "packages/otel/SKILL.md"), "utf8");
   const metrics = [...namesIn(skill)].filter((name) => name.startsWith("x."));
   const sources = tracked

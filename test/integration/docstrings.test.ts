@@ -79,7 +79,7 @@ it("no line of a comment is longer than the formatter's lines", () => {
   expect(long.map(({ place, text }) => `${place} (${text.length} columns): ${text}`)).toEqual([]);
 });
 
-it("every docstring opens with what it tells, not with a preposition", () => {
+it("every docstring opens with its subject, not with a preposition", () => {
   const docstrings = comments.filter(([first]) => first?.text.trimStart().startsWith("/**"));
   expect(docstrings.length).toBeGreaterThan(2_000);
   const fragments = docstrings

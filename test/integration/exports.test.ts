@@ -32,7 +32,7 @@ function exportsOf(entry: string): readonly string[] {
   );
 }
 
-it("no name is exported by two packages, or for users and for siblings", () => {
+it("no name is exported by two packages, or both for users and for sibling packages", () => {
   const names = ENTRIES.flatMap(exportsOf);
   expect(names.length).toBeGreaterThan(100);
   expect(names.filter((name, at) => names.indexOf(name) !== at)).toEqual([]);

@@ -256,7 +256,7 @@ it("from BullMQ Pro: at most three calls of a tenant at a time", async () => {
   expect(most()).toBeLessThanOrEqual(3);
 });
 
-it("from client-go: one controller reconciles, until it is told to stop", async () => {
+it("from client-go: one controller reconciles until it is asked to stop", async () => {
   const process = new Process();
   const terms: { signal: AbortSignal; fence: number }[] = [];
   const over = play("problems/from-client-go", 0, {
@@ -274,7 +274,7 @@ it("from client-go: one controller reconciles, until it is told to stop", async 
   expect(terms[0]?.fence).toBeGreaterThan(0);
 });
 
-it("from groupmq: the jobs of a project run one at a time, also those that fail and are tried again", async () => {
+it("from groupmq: the jobs of a project run one at a time, including jobs that fail and are retried", async () => {
   const { work, ran, most } = recorder<{ projectId: string; name: string }>(({ projectId }) => projectId);
   await play("problems/from-groupmq", 0, { store: work });
   await openQueue("events").addBulk(many(10, (i) => ({ projectId: "7", name: String(i) })));
@@ -283,7 +283,7 @@ it("from groupmq: the jobs of a project run one at a time, also those that fail 
   expect(ran.map(({ name }) => name)).toEqual(["page view", ...Array.from({ length: 10 }, (_, i) => String(i))]);
 });
 
-it("from moveToDelayed: the job comes again later; and the worker that needs none of it", async () => {
+it("from moveToDelayed: the job runs again later", async () => {
   const paid: object[] = [];
   const pay = async (data: object): Promise<void> => void paid.push(data);
   let tries = 0;
@@ -305,7 +305,7 @@ it("from moveToDelayed: the worker that needs none of it", async () => {
 it.each([
   [0, 1],
   [1, 3],
-])("one tenant starves the others: not here (snippet %i, at most %i of a tenant)", async (index, limit) => {
+])("one tenant starves the others: not here (snippet %i, at most %i jobs of a tenant)", async (index, limit) => {
   const { work, ran, most } = recorder<{ tenantId: string }>(({ tenantId }) => tenantId);
   await openQueue("imports").addBulk([
     ...many(100, () => ({ tenantId: "hot" })),
@@ -347,7 +347,7 @@ it("one turn per conversation: turns in order, and a stream that excludes them",
   expect(streamed).toEqual(["response", 5]);
 });
 
-it("zero-downtime deploys: what runs ends, and nothing is left", async () => {
+it("zero-downtime deploys: running jobs end, and no job is left", async () => {
   const process = new Process();
   const redlock = openRedlock();
   const ended: string[] = [];
@@ -418,13 +418,13 @@ it("two jobs charged one account: a balance is written with the fencing token", 
   expect(Number(await redis.get("{balance:7}:claim"))).toBeGreaterThan(0);
 });
 
-it("locks on one managed Redis: a server that the lock does not know yet grants nothing", async () => {
+it("locks on one managed Redis: a server that is new to the locks grants nothing", async () => {
   await client().flushall();
   const { redlock } = await play<{ redlock: core.Redlock }>("locks/managed-redis", 0, {});
   await expect(redlock.tryAcquire("account:42")).rejects.toThrow(/quarantine/);
 });
 
-it("which nodes to deploy: two nodes that are one server are found", async () => {
+it("which nodes to deploy: two nodes that are one server are reported", async () => {
   const redlock = new core.Redlock([client(), client()], { nodeTimeout: 5_000 });
   onTestFinished(() => redlock.close());
   const printed: unknown[][] = [];
@@ -432,7 +432,7 @@ it("which nodes to deploy: two nodes that are one server are found", async () =>
   expect(printed.map(([severity, code]) => [severity, code])).toContainEqual(["error", "SAME_SERVER"]);
 });
 
-it("losing a lock: what loads stops, and nothing is charged", async () => {
+it("losing a lock: loading stops, and nothing is charged", async () => {
   const redlock = openRedlock();
   const charged: unknown[] = [];
   const charge = async (...args: unknown[]): Promise<void> => void charged.push(args);
@@ -447,7 +447,7 @@ it("losing a lock: what loads stops, and nothing is charged", async () => {
   expect(charged).toHaveLength(1);
 });
 
-it("debugging a stuck key: the job says what it waits for", async () => {
+it("debugging a stuck key: the job reports its reason to wait", async () => {
   const queue = openQueue("stuck");
   const worker = new workers.ExclusiveWorker(
     "stuck",
@@ -469,7 +469,7 @@ it("debugging a stuck key: the job says what it waits for", async () => {
   ended.emit("end");
 });
 
-it("a burst of edits of a busy key is one job, also while that waits, and one more while it runs", async () => {
+it("a burst of edits of a busy key is one job, even while that job waits, and one more while it runs", async () => {
   const running: (() => void)[] = [];
   const syncDocument = async (): Promise<void> => await new Promise((resolve) => void running.push(resolve));
   const { queue, worker, edited } = await play<{
@@ -497,7 +497,7 @@ it("a burst of edits of a busy key is one job, also while that waits, and one mo
   expect(await queue.getJobCountByTypes("waiting", "delayed", "active")).toBe(0);
 });
 
-it("testing your own code: the test of the guide passes, and the faults are there", async () => {
+it("testing your own code: the test of the guide passes, and the faults occur", async () => {
   const tests: (() => Promise<void>)[] = [];
   modules["vitest"] = { test: (_name: string, run: () => Promise<void>) => tests.push(run) };
   await play("testing", 0, {});
@@ -541,7 +541,7 @@ it("from node-redlock 4: its API, one import changed", async () => {
   expect(found.lock.expiration).toBe(0);
 });
 
-it("from redis-semaphore: its API, and ours, admit three at a time", async () => {
+it("from redis-semaphore: its API and the API of this project admit three at a time", async () => {
   const redlock = openRedlock();
   const redis = client();
   for (const index of [0, 1]) {
@@ -563,7 +563,7 @@ it("from redis-semaphore: its API, and ours, admit three at a time", async () =>
 
 const isWithoutEffects = isWithoutPostgres();
 
-it.skipIf(isWithoutEffects)("from a hand-made outbox: a job arrives by the old loop, and by the relay", async () => {
+it.skipIf(isWithoutEffects)("from a hand-made outbox: a job arrives by the old loop and by the relay", async () => {
   const postgres = await startPostgres();
   const pool = new pg.Pool({ connectionString: postgres.url });
   onTestFinished(async () => {
@@ -582,7 +582,7 @@ it.skipIf(isWithoutEffects)("from a hand-made outbox: a job arrives by the old l
   expect((await queue.getWaiting()).map(({ name }) => name)).toContain("confirm");
 });
 
-it("from node-cron: a task of a name, and distributed", async () => {
+it("from node-cron: a task with a name, and a distributed task", async () => {
   await play("leader/node-cron", 0, { sendReports: () => undefined });
   const [task] = [...cron.getTasks().values()];
   onTestFinished(() => task?.destroy());
@@ -640,7 +640,7 @@ it("from BullMQ's job schedulers: a tick is one job of its scheduler's key", asy
   expect(await openRedlock().inspect("schedule:nightly-reports")).toMatchObject({ fencingToken: sent[0]?.fence });
 });
 
-it("has run every snippet of these guides", () => {
+it("every snippet of these guides has been run", () => {
   const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".md"));
   const all = sidebarOf(
     files.map((file) => file.replace(/\.md$/, "")),

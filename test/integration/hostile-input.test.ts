@@ -264,18 +264,18 @@ describe("a hostile text", () => {
     [/(a+)+$/, "nested repetition"],
     [/\s+$/, "spaces at the end"],
     [/^(a|a)*b/, "equal alternatives"],
-  ])("%s is found to take more than its share", (expression) => {
+  ])("%s is found to take more than its share of time", (expression) => {
     expect(hostileInputOf(expression)).toBeDefined();
   });
 
   it.each([[/^\{([^}]+)\}/], [/^[^#]*#/], [/\bwhole words\b/i], [/^(\S+) (\d+) (.*)$/s]])(
-    "%s is found to take its share only",
+    "%s is found to take only its share of time",
     (expression) => {
       expect(hostileInputOf(expression)).toBeUndefined();
     },
   );
 
-  it("no expression of the packages takes more than its share", () => {
+  it("no expression of the packages takes more than its share of time", () => {
     expect(found.length).toBeGreaterThan(100);
     const faults = found.flatMap(({ place, text, expression }) => {
       if (`${place} ${text}` in LISTED) return [];
@@ -286,7 +286,7 @@ describe("a hostile text", () => {
     expect(faults).toEqual([]);
   });
 
-  it("each expression on the list is in the packages", () => {
+  it("each expression on the list exists in the packages", () => {
     const names = new Set(found.map(({ place, text }) => `${place} ${text}`));
     expect(Object.keys(LISTED).filter((name) => !names.has(name))).toEqual([]);
   });

@@ -25,7 +25,7 @@ interface Override {
   readonly rules: Readonly<Record<string, unknown>>;
 }
 
-it("holds every file that says it is pure to it", () => {
+it("the linter's list of pure files contains exactly the files that are marked as pure", () => {
   const isPure = (file: string): boolean => /^\/\*\*\s+(\* )?Pure\b/.test(readFileSync(new URL(file, root), "utf8"));
   const pure = [...sources("packages"), ...sources("examples")].filter(isPure);
   const config = JSON.parse(readFileSync(new URL(".oxlintrc.json", root), "utf8")) as { overrides: Override[] };

@@ -89,7 +89,7 @@ it("@x/redlock-core can be imported without any Redis client", () => {
   );
 });
 
-it("@x/redlock-core locks with ioredis beside it", () => {
+it("@x/redlock-core locks with ioredis installed next to it", () => {
   const folder = install(["redlock-core"], ["ioredis"]);
   const script = `
     import { Redlock } from "@x/redlock-core";
@@ -166,7 +166,9 @@ it.each([
   expect(order).toEqual(["charging 7", "charged 7", "closing 7", "charging 8", "charged 8", "destroyed"]);
 });
 
-it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { timeout: 300_000 }, (context) => {
+it("the packages work in Jest's CommonJS mode with the guide's transformIgnorePatterns", {
+  timeout: 300_000,
+}, (context) => {
   const folder = install(["redlock-core", "node-redlock", "leader", "workers", "testing"], ["ioredis", "bullmq"]);
   const tools = mkdtempSync(join(temporaryFolder(), "jest-"));
   writeFileSync(join(tools, "package.json"), "{}");
@@ -226,7 +228,7 @@ it("works in Jest's CommonJS mode with the guide's transformIgnorePatterns", { t
   expect(jest(["/node_modules/"]).stderr).toContain("Must use import to load ES Module");
 });
 
-it("@x/leader leads with its own dependencies alone", () => {
+it("@x/leader leads with only its own dependencies", () => {
   const folder = install(["redlock-core", "leader"], ["ioredis"]);
   const script = `
     import { LeaderElection } from "@x/leader";
@@ -243,7 +245,7 @@ it("@x/leader leads with its own dependencies alone", () => {
   expect(run(folder, script)).toBe("true\n");
 });
 
-it("@x/workers works with its own dependencies and BullMQ alone", () => {
+it("@x/workers works with only its own dependencies and BullMQ", () => {
   const folder = install(["redlock-core", "workers"], ["ioredis", "bullmq"]);
   const script = `
     import { ExclusiveWorker } from "@x/workers";
@@ -260,7 +262,7 @@ it("@x/workers works with its own dependencies and BullMQ alone", () => {
   expect(run(folder, script)).toBe("true\n");
 });
 
-it("@x/console runs as a command with its own dependencies alone", () => {
+it("@x/console runs as a command with only its own dependencies", () => {
   const folder = install(["redlock-core", "leader", "workers", "console"], []);
   const bin = join(folder, "node_modules/@x/console", String(manifestOf("console").bin?.["x-console"]));
   const told = spawnSync(process.execPath, [bin, "locks", "inspect", "packed", "--json", "--redis", server.url], {
@@ -271,7 +273,7 @@ it("@x/console runs as a command with its own dependencies alone", () => {
   expect(told.status).toBe(0);
 });
 
-it("@x/semaphore works with @x/redlock-core and a client alone", () => {
+it("@x/semaphore works with only @x/redlock-core and a client", () => {
   const folder = install(["redlock-core", "semaphore"], ["ioredis"]);
   const script = `
     import { Redlock } from "@x/redlock-core";
@@ -292,7 +294,7 @@ it("@x/semaphore works with @x/redlock-core and a client alone", () => {
   expect(told).toBe("[ false, false ] null\n");
 });
 
-it.skipIf(isWithoutPostgres())("@x/effects works with @x/redlock-core, BullMQ and a client alone", async () => {
+it.skipIf(isWithoutPostgres())("@x/effects works with only @x/redlock-core, BullMQ and a client", async () => {
   await using postgres = await startPostgres();
   const folder = install(["redlock-core", "effects"], ["bullmq", "ioredis", "pg"]);
   const script = `
@@ -326,7 +328,7 @@ it.skipIf(isWithoutPostgres())("@x/effects works with @x/redlock-core, BullMQ an
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env })).toBe("1\n");
 });
 
-it("@x/node-redlock works with @x/redlock-core and a client alone", () => {
+it("@x/node-redlock works with only @x/redlock-core and a client", () => {
   const folder = install(["redlock-core", "node-redlock"], ["ioredis"]);
   const script = `
     import Redlock, { ExecutionError } from "@x/node-redlock";
@@ -352,7 +354,7 @@ function exampleOfTesting(): string {
   return transformSync(code, { loader: "ts" }).code;
 }
 
-it("@x/testing works in node:test with its own dependencies alone", () => {
+it("@x/testing works in node:test with only its own dependencies", () => {
   const folder = install(["redlock-core", "testing"], []);
   writeFileSync(join(folder, "example.test.mjs"), exampleOfTesting().replace('"vitest"', '"node:test"'));
   const told = spawnSync(process.execPath, ["--test", "--test-reporter=tap", "example.test.mjs"], {
@@ -364,7 +366,7 @@ it("@x/testing works in node:test with its own dependencies alone", () => {
   expect(told.status).toBe(0);
 });
 
-it("@x/otel works with OpenTelemetry's API and the core alone", () => {
+it("@x/otel works with only OpenTelemetry's API and the core", () => {
   const folder = install(["redlock-core", "otel"], ["@opentelemetry/api"]);
   const script = 'import { instrument } from "@x/otel"; instrument()(); console.log("instrumented");';
   writeFileSync(join(folder, "main.mjs"), script);
@@ -372,7 +374,7 @@ it("@x/otel works with OpenTelemetry's API and the core alone", () => {
 });
 
 it.each(packages)(
-  "@x/%s imports all that it declares, and packs nothing but its build and its documents",
+  "@x/%s declares everything that it imports, and packs only its build and its documents",
   { timeout: 60_000 },
   (name) => {
     const folder = join(install([name], []), "node_modules", "@x", name);

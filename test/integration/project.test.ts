@@ -34,7 +34,7 @@ const packages = readdirSync(new URL("../../packages", import.meta.url));
 const files = readdirSync(new URL("../../.github/workflows", import.meta.url));
 const workflow = (file: string): Workflow => parse(read(`.github/workflows/${file}`)) as Workflow;
 
-it.each(packages)("@x/%s has the repository's address, and its own folder there", (name) => {
+it.each(packages)("@x/%s has the repository's address and its own folder", (name) => {
   const url = manifest.repository.url.replace(/^git\+|\.git$/g, "");
   const { repository, homepage, bugs, engines } = JSON.parse(read(`packages/${name}/package.json`)) as Manifest;
   expect({ repository, homepage, bugs, engines }).toEqual({
@@ -46,7 +46,7 @@ it.each(packages)("@x/%s has the repository's address, and its own folder there"
   expect(manifest.bugs.url).toBe(`${url}/issues`);
 });
 
-it.each(files)("%s runs scripts that exist", (file) => {
+it.each(files)("%s runs only scripts that exist", (file) => {
   const commands = Object.values(workflow(file).jobs).flatMap(({ steps, strategy }) => [
     ...steps.flatMap(({ run = "" }) => run.split("\n")),
     ...Object.values(strategy?.matrix ?? {})
@@ -73,7 +73,7 @@ function versionOf(text: string, otherwise: number): readonly [number, number] {
   return [Number(major), minor === undefined ? otherwise : Number(minor)];
 }
 
-it("tests the oldest Node that `engines` allows, and none that is older", () => {
+it("CI tests the oldest Node that `engines` allows, and none that is older", () => {
   const [major, minor] = versionOf(manifest.engines.node, 0);
   // "22" is the newest 22.
   const tested = settings.map(({ node }) => versionOf(node, Number.POSITIVE_INFINITY));
@@ -82,33 +82,33 @@ it("tests the oldest Node that `engines` allows, and none that is older", () => 
   expect(new Set(tested.map(([each]) => each))).toEqual(new Set([20, 22, 24, 26]));
 });
 
-it("develops on a Node that is tested", () => {
+it("development uses a Node that CI tests", () => {
   expect(settings.map(({ node }) => node)).toContain(read(".nvmrc").trim());
 });
 
-it("tests the oldest server that the READMEs ask for, the newest ones, and each by its own binary", () => {
+it("CI tests the oldest server that the READMEs require, the newest ones, and each by its own binary", () => {
   const images = new Set(settings.map(({ image }) => image));
   expect(images).toEqual(new Set(["redis:6.2", "redis:7.2", "redis:8", "valkey/valkey:8", "valkey/valkey:9"]));
   for (const { image, server } of settings) expect(server).toBe(`${image.split(/[/:]/)[0]}-server`);
   expect(read("README.md").replaceAll(/\s+/g, " ")).toContain("Redis 6.2 or newer");
 });
 
-it("CI runs all that `npm test` runs, skips nothing for want of a program, and forgives no flaky test", () => {
+it("CI runs everything that `npm test` runs, skips nothing because of a missing program, and tolerates no flaky test", () => {
   const { env, steps = [] } = workflow("ci.yml").jobs["test"] ?? {};
   expect(steps.map(({ run }) => run)).toContain("npm test -- --strict");
   expect(env).toMatchObject({ REQUIRE_TOOLS: "1" });
 });
 
-it("names a server for each workflow that starts some, so that no other one is tested by accident", () => {
+it("each workflow that starts servers names one, so that no other server is tested by accident", () => {
   for (const file of files) expect(read(`.github/workflows/${file}`)).toContain("REDIS_SERVER:");
 });
 
-it.each(packages)("@x/%s is published for everybody, with a proof of its origin", (name) => {
+it.each(packages)("@x/%s is published for everyone, with a proof of its origin", (name) => {
   const { publishConfig } = JSON.parse(read(`packages/${name}/package.json`)) as { publishConfig?: unknown };
   expect(publishConfig).toEqual({ access: "public", provenance: true });
 });
 
-it("publishes from CI alone, after all tests, with the rights that a proof of origin needs", () => {
+it("publishing happens only in CI, after all tests, with the rights that a proof of origin needs", () => {
   const { permissions, steps, environment } = workflow("release.yml").jobs["publish"] as Job & Publishing;
   expect(permissions).toEqual({ contents: "write", "id-token": "write" });
   expect(environment).toBe("npm");
@@ -132,7 +132,7 @@ interface Locked {
   readonly integrity?: string;
 }
 
-it("locks each dependency by its hash, except what another platform installs", () => {
+it("the lockfile locks each dependency by its hash, except those that another platform installs", () => {
   const { packages: locked } = JSON.parse(read("package-lock.json")) as { packages: Record<string, Locked> };
   const found = Object.entries(locked).filter(([path, { link }]) => path.includes("node_modules/") && link !== true);
   expect(found.length).toBeGreaterThan(500);
@@ -140,12 +140,12 @@ it("locks each dependency by its hash, except what another platform installs", (
   expect(bare.map(([path]) => path)).toEqual([]);
 });
 
-it("says how to report a vulnerability and how to release", () => {
+it("the repository says how to report a vulnerability and how to release", () => {
   expect(read("SECURITY.md")).toContain("## How to report");
   expect(read("RELEASING.md")).toContain("npx changeset publish");
 });
 
-it.each(packages)("@x/%s has a changelog that begins with its present version", (name) => {
+it.each(packages)("@x/%s has a changelog that begins with its current version", (name) => {
   const { version } = JSON.parse(read(`packages/${name}/package.json`)) as { version: string };
   expect(/^## (\S+)$/m.exec(read(`packages/${name}/CHANGELOG.md`))?.[1]).toBe(version);
 });

@@ -75,7 +75,7 @@ describe("options in the guides", () => {
   });
 });
 
-it("options of the NestJS module are those that there are", () => {
+it("the guides name all options of the NestJS module", () => {
   const table = sectionOf(page("nestjs.md"), "Options");
   const names = membersOf(sourcesOf("nestjs"), "CoordinationOptions");
   expect(tableOf(table)).toEqual(names);
@@ -122,7 +122,7 @@ function insideOf(source: string, end: number): string {
   throw new Error("a bracket is not opened");
 }
 
-describe("defaults in the docstrings are those in force", () => {
+describe("defaults in the docstrings are those in the code", () => {
   /** A literal that may stand behind the name of a constant, as a docstring writes it. */
   function literalOf(source: string, text: string): string | undefined {
     const [, named] = new RegExp(`^(?:export )?const ${text}(?:: [^=]*)? = ([^;]*);`, "m").exec(source) ?? [];
@@ -208,12 +208,12 @@ describe("members in the guides", () => {
   });
 });
 
-describe("what can go wrong is in the guides", () => {
+describe("failures are listed in the guides", () => {
   it.each([
     ["redlock-core", core, "locks/errors.md", "RedlockErrorCode"],
     ["leader", leader, "leader/events-and-errors.md", "LeaderErrorCode"],
     ["workers", workers, "workers/errors.md", "ExclusiveWorkerErrorCode"],
-  ] as const)("errors of @x/%s, with their codes", (_name, source, file, codes) => {
+  ] as const)("with the errors of @x/%s and their codes", (_name, source, file, codes) => {
     const text = page(file);
     const own = [...source.matchAll(/^export class (\w+Error) extends (?:Redlock|Leader|ExclusiveWorker)Error\b/gm)];
     const names = own.map((match) => match[1] ?? "");
@@ -224,7 +224,7 @@ describe("what can go wrong is in the guides", () => {
   it.each([
     ["a lock is lost", core, "locks/errors.md", "Reasons", "LockLossReason"],
     ["a term ends", leader, "leader/events-and-errors.md", "Why a term ended", "TermEndReason"],
-  ] as const)("reasons why %s", (_what, source, file, section, type) => {
+  ] as const)("with the reasons why %s", (_what, source, file, section, type) => {
     const found = tableOf(sectionOf(page(file), section)).filter((name) => name !== "too-short" && name !== "reason");
     expect(sorted(found)).toEqual(sorted(choicesOf(source, type)));
   });
@@ -232,12 +232,12 @@ describe("what can go wrong is in the guides", () => {
   it.each([
     ["a Redlock", core, "locks/operating.md", "Checking a deployment", "FindingCode"],
     ["a worker", workers, "workers/operating.md", "Checking a queue's workers", "WorkerFindingCode"],
-  ])("findings of check() of %s", (_what, source, file, section, type) => {
+  ])("with the findings of check() of %s", (_what, source, file, section, type) => {
     const found = tableOf(sectionOf(page(file), section)).filter((name) => name !== "code");
     expect(sorted(found)).toEqual(sorted(choicesOf(source, type)));
   });
 
-  it("fields of a vote", () => {
+  it("with the fields of a vote", () => {
     expect(sorted(tableOf(sectionOf(page("locks/errors.md"), "Votes")))).toEqual(sorted(membersOf(core, "Vote")));
   });
 });

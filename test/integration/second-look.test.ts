@@ -45,12 +45,12 @@ function look(passed: readonly string[], failed: readonly string[] = []): File {
 const report = (files: Record<string, File>, errors: string[] = []): Report => ({ files, errors });
 
 describe("the second look", () => {
-  it("is for the files in which something failed", () => {
+  it("runs the files in which a test failed", () => {
     const first = report({ a: look(["one"]), b: look(["one"], ["two"]), c: look(["one"], [OUTSIDE]) });
     expect(filesToRepeat(first)).toEqual(["b", "c"]);
   });
 
-  it("proves nothing when more than eight files failed, or something outside of every file", () => {
+  it("does not run if more than eight files failed, or if an error belongs to no file", () => {
     const files = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, index) => [`${index}`, look([], ["one"])]));
     expect(filesToRepeat(report(files(8)))).toHaveLength(8);
@@ -62,7 +62,7 @@ describe("the second look", () => {
 describe("the verdict", () => {
   const first = report({ a: look(["one"]), b: look(["one"], ["two"]) });
 
-  it("needs no second look when all passed", () => {
+  it("needs no second look if all tests passed", () => {
     expect(judge(report({ a: look(["one", "two"]) }))).toMatchObject({ passed: 2, failed: 0, failures: [], flaky: [] });
   });
 
@@ -71,18 +71,18 @@ describe("the verdict", () => {
     expect(judge(first)).toMatchObject({ passed: 2, failed: 1, failures: [failure], flaky: [] });
   });
 
-  it("is failed for what fails again", () => {
+  it("is failed for a test that fails again", () => {
     expect(judge(first, report({ b: look(["one"], ["two"]) }))).toMatchObject({ passed: 2, failed: 1, flaky: [] });
   });
 
-  it("is flaky for what passes alone, with the error of the first look, and failed where that is strict", () => {
+  it("is flaky for a test that passes alone, with the error of the first look, and failed in strict mode", () => {
     const flaky = [{ file: "b", title: "two", error: "two failed" }];
     const second = report({ b: look(["one", "two"]) });
     expect(judge(first, second)).toMatchObject({ passed: 3, failed: 0, failures: [], flaky });
     expect(judge(first, second, true)).toMatchObject({ passed: 2, failed: 1, failures: [], flaky });
   });
 
-  it("is flaky for what fails only alone", () => {
+  it("is flaky for a test that fails only when run alone", () => {
     expect(judge(first, report({ b: look(["two"], ["one"]) }))).toMatchObject({
       passed: 3,
       failed: 0,
@@ -90,12 +90,12 @@ describe("the verdict", () => {
     });
   });
 
-  it("is failed for what the second look did not run", () => {
+  it("is failed for a test that the second look did not run", () => {
     expect(judge(first, report({ b: look(["one"]) }))).toMatchObject({ passed: 2, failed: 1, flaky: [] });
     expect(judge(first, report({}))).toMatchObject({ passed: 2, failed: 1, flaky: [] });
   });
 
-  it("is failed for what ran only once, in a file that loads only sometimes", () => {
+  it("is failed for a test that ran only once, in a file that loads only sometimes", () => {
     expect(judge(report({ a: look([], [OUTSIDE]) }), report({ a: look(["one"], ["two"]) }))).toMatchObject({
       passed: 1,
       failed: 1,
@@ -104,7 +104,7 @@ describe("the verdict", () => {
     });
   });
 
-  it("counts the tests of a file that loads only the second time, and not the file", () => {
+  it("counts the tests of a file that loads only the second time, but not the file", () => {
     const loaded = report({ a: look(["one", "two"]) });
     expect(judge(report({ a: look([], [OUTSIDE]) }), loaded)).toMatchObject({ passed: 2, failed: 0 });
     expect(judge(report({ a: look([], [OUTSIDE]) }), loaded, true)).toMatchObject({ passed: 2, failed: 1 });
@@ -128,14 +128,14 @@ describe("the report", () => {
     children: { allTests: () => [], allSuites: () => [] },
   });
 
-  it("fails the file to which an unhandled error belongs", () => {
+  it("marks the file of an unhandled error as failed", () => {
     const errors = [{ message: "nobody's\nat x.ts", VITEST_TEST_PATH: "a" }];
     expect(reportOf(["a"], [moduleOf("a", "passed")], errors)).toEqual(
       report({ a: { ...look([]), failed: [{ title: OUTSIDE, error: "nobody's" }] } }),
     );
   });
 
-  it("fails the file that did not end, with the error of the process that died", () => {
+  it("marks a file that did not end as failed, with the error of the process that died", () => {
     const { files, errors } = reportOf(
       ["a", "b", "c"],
       [moduleOf("a", "passed"), moduleOf("b", "pending")],
@@ -153,7 +153,7 @@ describe("the report", () => {
     expect(reportOf(["a"], [moduleOf("a", "passed")], [{ message: "reporter" }]).errors).toEqual(["reporter"]);
   });
 
-  it("fails a file that failed without a failed test", () => {
+  it("marks a file that failed without a failed test as failed", () => {
     expect(reportOf(["a"], [moduleOf("a", "failed", [{ message: "no such import" }])], []).files["a"]?.failed).toEqual([
       { title: OUTSIDE, error: "no such import" },
     ]);
@@ -192,13 +192,13 @@ describe("npm test", { timeout: 120_000 }, () => {
     expect(looks()).toBe("looked\nlooked\n");
   });
 
-  it("counts a flaky test as failed where that is strict", () => {
+  it("counts a flaky test as failed in strict mode", () => {
     const { status, end } = npmTest("--strict", file("flaky"));
     expect(end.slice(-2)).toEqual(["2 flaky: failed in one of two looks, counted as failed", "1 passed, 2 failed"]);
     expect(status).toBe(1);
   });
 
-  it("fails for what fails twice, also outside of a test", () => {
+  it("fails for an error that occurs twice, even outside a test", () => {
     const { status, end } = npmTest(file("failing"), file("rejecting"));
     expect(end).toEqual(
       expect.arrayContaining([

@@ -98,7 +98,7 @@ describe.each(Object.keys(connections))("a secret of a worker's connection is in
     expect(await placesOf(secret, told.things)).toEqual([]);
   });
 
-  it.skipIf(kind === unfitToRun)("is not shown when the user is taken away, or the server is gone", async () => {
+  it.skipIf(kind === unfitToRun)("is not shown when the user is removed, or the server is gone", async () => {
     const server = await startServer(secret);
     const told = new Told(connections[kind]?.(server.port) ?? {});
     await told.worker.waitUntilReady();
@@ -115,7 +115,7 @@ describe.each(Object.keys(connections))("a secret of a worker's connection is in
   });
 });
 
-it("nor what the last node of a Cluster refused", async () => {
+it("no error shows the command that the last node of a Cluster refused", async () => {
   const server = await startServer(secret);
   const { worker, things } = new Told(connections["options"]?.(server.port) ?? {});
   const lastNodeError = Object.assign(new Error("WRONGPASS"), { command: { name: "auth", args: ["app", secret] } });

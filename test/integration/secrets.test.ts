@@ -120,7 +120,7 @@ describe.each(Object.keys(sources))("a secret of %s is in no error and no event"
     expect(await placesOf(secret, told.things)).toEqual([]);
   });
 
-  it.skipIf(kind === "a sentinel")("is not shown when the user is taken away, or the server is gone", async () => {
+  it.skipIf(kind === "a sentinel")("is not shown when the user is removed, or the server is gone", async () => {
     const server = await startServer();
     await server.call("ACL", "SETUSER", "app", "on", `>${secret}`, "~*", "&*", "+@all");
     const told = listen(sources[kind]?.(server.port) ?? "");

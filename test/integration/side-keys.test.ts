@@ -10,14 +10,14 @@ import { Redis } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { SIDE_KEY_NAMES } from "../../packages/redlock-core/src/rules/keys.ts";
 
-describe("the keys that all packages write beside locks", () => {
-  it("are all in the documents", () => {
+describe("the keys that all packages write next to locks", () => {
+  it("are all documented", () => {
     const page = readFileSync(new URL("../../docs/locks/api.md", import.meta.url), "utf8");
     const parts = new Set(SIDE_KEY_NAMES.flatMap((name) => (name.includes("node") ? [name] : name.split(":"))));
     for (const part of parts) expect(page).toMatch(new RegExp(`:${part}\``));
   });
 
-  it.each(["a", "{t}a", "a}"])("are refused as names of locks: beside %j", async (name) => {
+  it.each(["a", "{t}a", "a}"])("are refused as names of locks: next to %j", async (name) => {
     await using server = await startRedis();
     const redis = new Redis(server.url);
     onTestFinished(() => redis.disconnect());

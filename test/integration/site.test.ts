@@ -49,12 +49,12 @@ const pages = files
   .map(pageOf)
   .filter((page) => page !== undefined);
 
-it("leads once to every guide and every package's README, but not to reports and pages for contributors", () => {
+it("links once to every guide and every package's README, but not to reports and pages for contributors", () => {
   const links = sidebarOf(pages, String).flatMap(({ items }) => items.map(({ link }) => link.slice(1)));
   expect(sorted(links)).toEqual(sorted(pages.filter((page) => !/^(?:benchmarks|contributing)\//.test(page))));
 });
 
-it("puts a new guide into the section of its folder, under its own title", () => {
+it("puts a new guide into the section of its folder, under the guide's title", () => {
   const sections = sidebarOf(["workers/new", "locks/from-somewhere", "news"], (page) => `title of ${page}`);
   const placed = sections.map(({ text, items }) => [text, items.at(-1)?.text] as const);
   expect(placed.filter(([, last]) => last?.startsWith("title of"))).toEqual([
@@ -64,7 +64,7 @@ it("puts a new guide into the section of its folder, under its own title", () =>
   ]);
 });
 
-it("has a reference of every package's entries, but for those outside of the promises", () => {
+it("has a reference of every package's entries, except for entries without a promise of stability", () => {
   expect(entries).toMatchObject({
     "redlock-core": "redlock-core/src/index.ts",
     "node-redlock-v4": "node-redlock/src/v4.ts",
@@ -104,25 +104,25 @@ const pictures = execFileSync("git", ["grep", "-lI", "--untracked", "^```mermaid
       .map(([, text = ""]) => ({ file, text }));
   });
 
-it.each(pictures)("can draw the picture of $file", async ({ text }) => {
+it.each(pictures)("can draw the diagram of $file", async ({ text }) => {
   const bundle = createRequire(join(root, "site/build.mjs")).resolve("@mermaid-js/tiny");
   runInThisContext(readFileSync(bundle, "utf8"));
   const { mermaid } = globalThis as unknown as { readonly mermaid: { parse(text: string): Promise<unknown> } };
   await expect(mermaid.parse(text)).resolves.toMatchObject({ diagramType: expect.any(String) as unknown });
 });
 
-it("says in a line what a page is about", () => {
+it("describes each page in one line", () => {
   expect(summaryOf("# The `x` page\n\n![a](b.svg)\n\nIt says\n[what](c.md) it says.\n\nMore.")).toEqual({
     title: "The x page",
     summary: "It says what it says.",
   });
 });
 
-it("leaves numbers in the reference's anchors only where a heading is there twice", () => {
+it("leaves numbers in the reference's anchors only if a heading occurs twice", () => {
   expect(withoutNumbers("# A\n\n# B\n\n# B\n\n[a](#a-1) [b](#b-1)")).toBe("# A\n\n# B\n\n# B\n\n[a](#a) [b](#b-1)");
 });
 
-it("finds links to a page, a heading or a file of the repository that there is not", () => {
+it("finds links to a missing page, heading or file of the repository", () => {
   const folder = mkdtempSync(join(temporaryFolder(), "site-"));
   mkdirSync(join(folder, "locks"));
   writeFileSync(join(folder, "index.html"), '<h1 id="top"></h1><a href="/locks/a.html#one"></a><a href="#top"></a>');

@@ -53,7 +53,7 @@ function snippetsOf(document: string): string[] {
   return [...text.matchAll(/^```(?:ts|typescript)\n([^]*?)^```/gm)].map((match) => match[1] ?? "");
 }
 
-it("compiles what the READMEs and the guides show", { timeout: 120_000 }, () => {
+it("the code in the READMEs and guides compiles", { timeout: 120_000 }, () => {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   let count = 0;

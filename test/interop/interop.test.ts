@@ -10,7 +10,7 @@ import { NodeRedlock5, type Peer, type PeerKind, peerKinds, type Redlock5, type 
 
 const cases = peerKinds.flatMap((kind) => [1, 3].map((nodeCount) => ({ kind, name: kind.name, nodeCount })));
 
-describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount }) => {
+describe.each(cases)("$name and this project on $nodeCount nodes", ({ kind, nodeCount }) => {
   let servers: RedisServer[];
   beforeAll(async () => {
     servers = await startRedisNodes(nodeCount);
@@ -24,7 +24,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     theirs: openTheirs(servers, kind),
   });
 
-  it("theirs sees ours as held, until it is released", async () => {
+  it("the peer sees a lock of this project as held, until it is released", async () => {
     const { ours, theirs } = open();
     const lock = await ours.acquire("a");
     expect(await theirs.tryAcquire("a")).toBeNull();
@@ -34,7 +34,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     await release();
   });
 
-  it("ours sees theirs as held, and waits until it is released", async () => {
+  it("this project sees a lock of the peer as held, and waits until it is released", async () => {
     const { ours, theirs } = open();
     const release = await untilAcquired(theirs, "b");
     expect(await ours.tryAcquire("b")).toBeNull();
@@ -44,7 +44,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     expect(await lock.release()).toBe(true);
   });
 
-  it("neither releases or extends the other's", async () => {
+  it("neither releases or extends a lock of the other", async () => {
     const { ours, theirs } = open();
     const before = await untilAcquired(theirs, "c");
     await Promise.all(servers.map((server) => server.call("DEL", `${kind.keyPrefix}c`)));
@@ -59,7 +59,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     await release();
   });
 
-  it("theirs takes a reservation for a lock that is held, and leaves it to the waiter", async () => {
+  it("the peer treats a reservation as a held lock, and leaves the lock to the waiter", async () => {
     const { ours, theirs } = open();
     const lock = await ours.acquire("d");
     // What the release script writes for a waiter, for longer.
@@ -73,7 +73,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     await (await untilAcquired(theirs, "d"))();
   });
 
-  it("what ours keeps beside the keys disturbs theirs as little as its absence disturbs ours", async () => {
+  it("the side keys of this project do not disturb the peer, and their absence does not disturb this project", async () => {
     const { ours, theirs } = open();
     const first = await ours.acquire("e");
     await first.release();
@@ -88,7 +88,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
     await (await untilOurs(ours, "e")).release();
   });
 
-  it("nobody overlaps under contention, and everybody gets in", async () => {
+  it("no holders overlap under contention, and every participant acquires the lock", async () => {
     const participants = [0, 1, 2, 3].map((index) => {
       const { ours, theirs } = open({ timeout: 20_000 });
       return index < 2 ? { theirs } : { ours };
@@ -121,7 +121,7 @@ describe.each(cases)("$name and ours on $nodeCount nodes", ({ kind, nodeCount })
   });
 });
 
-describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redis is not there", (name) => {
+describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redis is unreachable", (name) => {
   async function open(
     options: Pick<RedisOptions, "maxRetriesPerRequest" | "enableOfflineQueue"> = {},
   ): Promise<{ readonly server: RedisServer; readonly client: Redis; readonly peer: Redlock5 }> {
@@ -141,7 +141,7 @@ describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redi
     return { server, client, peer };
   }
 
-  it("waits for it, without any retry of its own", async () => {
+  it("waits for Redis, without its own retries", async () => {
     const { server, client, peer } = await open();
     let isSettled = false;
     const waiting = peer.acquire(["later"], 20_000).finally(() => {

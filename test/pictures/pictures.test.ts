@@ -19,13 +19,13 @@ import { waterfallSvg } from "./waterfall.ts";
 
 const file = (name: string): string => fileURLToPath(new URL(`../../docs/pictures/${name}.svg`, import.meta.url));
 
-it("the picture of the command line is what its commands answer", async () => {
+it("the picture of the command line shows the output of its commands", async () => {
   const text = await commandLine();
   expect(text).toContain("held by billing-api host-8 95");
   await expect(terminalSvg(text)).toMatchFileSnapshot(file("command-line"));
 });
 
-it("the picture of traces is what the instrumentation tells", async () => {
+it("the picture of traces shows the spans of the instrumentation", async () => {
   const rows = await trace();
   // A request waits for the lock, has it, and what it does meanwhile is under the lock.
   expect(rows.map(({ name, depth }) => `${"  ".repeat(depth)}${name}`)).toEqual(
@@ -52,7 +52,7 @@ it.each([
   await expect(timelineSvg(await play())).toMatchFileSnapshot(file(name));
 });
 
-it("the current pictures of one managed Redis show two holders after a failover, none with quarantine", async () => {
+it("the current pictures of one managed Redis show two holders after a failover, but none with quarantine", async () => {
   const lost = await twoHolders();
   expect(lost.bars.map(({ text }) => text)).toContain("believes that it holds");
   expect(lost.marks.map(({ who, text }) => `${who}: ${text}`)).toEqual([
@@ -75,7 +75,7 @@ it("the current pictures of one managed Redis show two holders after a failover,
   await expect(timelineSvg(kept)).toMatchFileSnapshot(file("managed-quarantine"));
 });
 
-it("the picture of a rotation is the order in which a worker starts jobs", async () => {
+it("the picture of a rotation shows the order in which a worker starts jobs", async () => {
   const timeline = await rotation();
   const orderOf = (row: string): string =>
     timeline.bars.flatMap(({ who, text }) => (who === row ? [text.slice(0, 1)] : [])).join("");
@@ -91,7 +91,7 @@ const plain = (svg: string): string => `${svg.replaceAll(/<title>.*?<\/title>/g,
 it.each([
   ["slow-clock", "drift margin"],
   ["suspended", "suspends are counted"],
-])("the pictures of a simulated run are current, with its protection and without: %s", async (name, protection) => {
+])("the pictures of a simulated run are current, with and without its protection: %s", async (name, protection) => {
   const { directed = "", patches = [] } = MUTATIONS.find((each) => each.protection === protection) ?? {};
   const intact = await runDirected(await loadEngine(), directed);
   expect(intact.violation).toBeUndefined();
@@ -101,7 +101,7 @@ it.each([
   await expect(plain(reportSvg(broken))).toMatchFileSnapshot(file(`${name}-broken`));
 });
 
-it("the pictures of the proof are runs that the solver finds", async () => {
+it("the pictures of the proof show runs that the solver finds", async () => {
   await using solver = new Solver();
   const rules = readRules();
   const attackOn = (name: Attack["without"]): Attack => {

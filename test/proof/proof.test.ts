@@ -25,7 +25,7 @@ describe("the proof", () => {
     expect(await check(solver)).toEqual([]);
   });
 
-  it("needs every protection but one", () => {
+  it("needs every protection except one", () => {
     const attacked = new Set<string>(ATTACKS.map(({ without }) => without));
     expect(Object.keys(PROTECTIONS).filter((name) => !attacked.has(name))).toEqual([NOT_NEEDED]);
   });
@@ -44,13 +44,13 @@ describe("the proof", () => {
   });
 
   it.each(CHANGES.map((change) => [change.name, change] as const))(
-    "reads the formulas of the code: %s",
+    "uses the same formulas as the code: %s",
     async (_name, change) => {
       expect(await isProvedWith(solver, change)).toBe(change.isProved === true);
     },
   );
 
-  it("knows how far the wall clocks of clients may differ", async () => {
+  it("states how far the wall clocks of clients may differ", async () => {
     const attack = ATTACKS.find(({ without }) => without === "wall clocks that agree");
     if (attack === undefined) throw new Error("no attack");
     // (1 - d)(D - 300) - nodeTimeout / (1 - d), where D - 300 is maxTtl + drift: 10,102 ms, rounded up by less than one
@@ -61,25 +61,25 @@ describe("the proof", () => {
   });
 });
 
-describe("the trace", () => {
+describe("the comparison of traces with the model", () => {
   it.each([
     [3, 12],
     [5, 3],
-  ])("finds that what the code does on %i nodes are steps of the model", async (nodeCount, runs) => {
+  ])("accepts the steps of the code on %i nodes as steps of the model", async (nodeCount, runs) => {
     const { problems, steps } = await trace({ seed: "trace", runs, nodeCount });
     expect([...problems]).toEqual([]);
     expect(steps.get("A has a quorum: granted")).toBeGreaterThan(10);
     expect(steps.get("n1 repairs A")).toBeGreaterThan(0);
   });
 
-  it("knows of each lock mutation whether it is in the model", () => {
+  it("covers each lock mutation, or names it as outside the model", () => {
     const ofLocks = MUTATIONS.filter(({ subject = "locks" }) => subject === "locks");
     const names = ofLocks.map(({ protection }) => protection);
     expect([...Object.keys(NOTICED), ...Object.keys(OUTSIDE)].toSorted()).toEqual(names.toSorted());
   });
 
   // `npm run prove` has all of them.
-  it.each(["drift margin", "lock check", "token compare"])("notices the mutation: %s", async (name) => {
+  it.each(["drift margin", "lock check", "token compare"])("detects the mutation: %s", async (name) => {
     expect(await isNoticed(name)).toBe(true);
   });
 });

@@ -10,7 +10,7 @@ const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 const stale = new StaleSchedules();
 afterAll(() => stale.tell());
 
-describe("mutations", () => {
+describe("the simulation", () => {
   it.each(MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
     "breaks an invariant without: %s",
     { timeout: 600_000 },
@@ -21,7 +21,7 @@ describe("mutations", () => {
     },
   );
 
-  it("fails loudly when the text to replace is not there once", async () => {
+  it("refuses a mutation whose text to replace does not occur exactly once", async () => {
     const patch = { file: "redlock-core/src/rules/quorum.ts", find: "tally", replace: "count" };
     await expect(loadEngine([patch])).rejects.toThrow('must contain "tally" once');
     await expect(loadEngine([{ ...patch, file: "redlock-core/src/none.ts" }])).rejects.toThrow("no source was loaded");

@@ -33,20 +33,20 @@ describe("simulation of locks", () => {
   it.each([
     ["was flushed", "rot/3"],
     ["has restarted with a clock set ahead", "rot/398"],
-  ])("expects nothing of the locks that a lone node had given before it %s", async (_how, seed) => {
+  ])("makes no claim about the locks that a single node had granted before it %s", async (_how, seed) => {
     const result = await runSchedule(engine, seed, { nodeCount: 1 });
     expect(result.violation).toBeUndefined();
     expect(result.grants).toBeGreaterThan(0);
   });
 
-  it("replays a run from its seed", async () => {
+  it("repeats a run from its seed", async () => {
     const runs = [1, 2].map(() => runSchedule(engine, "replay/1", { record: true }));
     const [first, second] = await Promise.all(runs);
     expect(second?.happenings).toEqual(first?.happenings);
     expect(first?.happenings.length).toBeGreaterThan(100);
   });
 
-  it("tells a violation as a timeline and a picture", async () => {
+  it("reports a violation as a timeline and a picture", async () => {
     const [mutation] = MUTATIONS.filter(({ protection }) => protection === "token compare");
     const broken = await loadEngine(mutation?.patches);
     const found = await search(broken, { seed: SEED, runs: 200 });

@@ -44,8 +44,8 @@ function fault(id: number, kind: FaultKind, who: string | undefined, fromMs: num
   ];
 }
 
-describe("torture checker", () => {
-  it("has nothing against turns one after the other", () => {
+describe("the torture checker", () => {
+  it("accepts turns one after the other", () => {
     const figures = figuresOf(
       turn({ turn: "a", who: "1", fromMs: 0, toMs: 10 }),
       turn({ turn: "b", who: "2", fromMs: 11, toMs: 20 }),
@@ -55,7 +55,7 @@ describe("torture checker", () => {
     expect(brokenPromises(figures)).toEqual([]);
   });
 
-  it("counts a turn that is confirmed after the key was granted to another, once", () => {
+  it("counts a turn once that is confirmed after the key was granted to another process", () => {
     const figures = figuresOf(
       turn({ turn: "a", who: "1", fromMs: 0, toMs: 30 }),
       turn({ turn: "b", who: "2", fromMs: 12, toMs: 14 }),
@@ -65,7 +65,7 @@ describe("torture checker", () => {
     expect(brokenPromises(figures)).toEqual(["overlaps: 1"]);
   });
 
-  it("does not count work that goes on unasked after the last confirmation", () => {
+  it("does not count unconfirmed work after the last confirmation", () => {
     const figures = figuresOf(
       { kind: "granted", who: "1", turn: "a", key: "k", atMs: 0 },
       { kind: "confirmed", turn: "a", atMs: 5 },
@@ -75,7 +75,7 @@ describe("torture checker", () => {
     expect(figures.overlaps).toEqual([]);
   });
 
-  it("explains an overlap by what struck its process before what struck others", () => {
+  it("explains an overlap by a fault of its own process before faults of other processes", () => {
     const turns = [
       ...turn({ turn: "a", who: "1", fromMs: 100, toMs: 400 }),
       ...turn({ turn: "b", who: "2", fromMs: 300, toMs: 310 }),
@@ -91,14 +91,14 @@ describe("torture checker", () => {
     expect(causeOf(fault(3, "clock stepped", "2", 150, 160), restarted)).toBe("server restarted");
   });
 
-  it("counts an effect that replaced another counter than the one that was read, and late writes that were refused", () => {
+  it("counts an effect that replaced a different counter than it read, and refused late writes", () => {
     const late: Entry = { kind: "written", turn: "a", key: "k", read: 1, found: 2, isAccepted: false };
     const figures = figuresOf(effect(0, 0), effect(1, 1), effect(2, 1, 2), late);
     expect(figures).toMatchObject({ effects: 3, lostUpdates: 1, refusedWrites: 1 });
     expect(brokenPromises(figures)).toEqual(["lost updates: 1"]);
   });
 
-  it("counts jobs without effect, effects that were repeated, and first effects out of order", () => {
+  it("counts jobs without effect, repeated effects, and first effects out of order", () => {
     const jobs = [added(0), added(1), added(2), added(3)];
     expect(figuresOf(jobs, effect(0), effect(2), effect(1), effect(0)).jobs).toEqual({
       added: 4,
@@ -117,7 +117,7 @@ describe("torture checker", () => {
   const standstillsOf = (...entries: readonly (Entry | readonly Entry[])[]): Figures["standstills"] =>
     check(entries.flat(), { endMs: END_MS, leaseMs: LEASE_MS, standstillMs: 200 }).standstills;
 
-  it("finds a lock that nobody had for longer than allowed, until another turn or the end", () => {
+  it("finds a lock without a holder for longer than allowed, until another turn or the end", () => {
     expect(
       standstillsOf(
         turn({ turn: "a", who: "1", fromMs: 300, toMs: 310 }),
@@ -130,7 +130,7 @@ describe("torture checker", () => {
     ]);
   });
 
-  it("finds a key that stands while a job of it waits, and none that has no job", () => {
+  it("finds a key that stands still while one of its jobs waits, but no key without jobs", () => {
     const first = [added(0, 0), ...turn({ turn: "t0", who: "1", fromMs: 10, toMs: 20, job: 0 }), effect(0)];
     expect(standstillsOf(first)).toEqual([]);
     const second = [added(1, 500), ...turn({ turn: "t1", who: "1", fromMs: 900, toMs: 950, job: 1 })];
@@ -139,7 +139,7 @@ describe("torture checker", () => {
     expect(standstillsOf(added(0, 100))).toEqual([{ key: "k", forMs: 900, isOpen: true }]);
   });
 
-  it("measures how long a key stands after its holder was killed", () => {
+  it("measures how long a key stands still after its holder was killed", () => {
     const figures = figuresOf(
       { kind: "granted", who: "1", turn: "a", key: "k", atMs: 100 },
       fault(0, "process killed", "1", 110, 120),
@@ -148,17 +148,17 @@ describe("torture checker", () => {
     expect(figures.recoveriesMs).toEqual([100]);
   });
 
-  it("counts errors that nothing caught, by message", () => {
+  it("counts uncaught errors by message", () => {
     const uncaught = { kind: "uncaught", who: "1", message: "no", atMs: 5 } as const;
     expect(figuresOf(uncaught, uncaught).uncaught).toEqual({ no: 2 });
   });
 });
 
-describe("torture plan", () => {
+describe("the torture plan", () => {
   const options = { kinds: FAULT_KINDS, faultyMs: 60_000, leaseMs: 1_000, processes: 4, servers: 3 };
   const plan = planFaults({ ...options, seed: "ci" });
 
-  it("is the same for a seed, and has every kind of fault", () => {
+  it("is the same for the same seed, and contains every kind of fault", () => {
     expect(planFaults({ ...options, seed: "ci" })).toEqual(plan);
     expect(planFaults({ ...options, seed: "other" })).not.toEqual(plan);
     expect(new Set(plan.map(({ kind }) => kind))).toEqual(new Set(FAULT_KINDS));
@@ -178,14 +178,14 @@ describe("torture plan", () => {
     }
   });
 
-  it("has only faults that were asked for", () => {
+  it("contains only requested faults", () => {
     const kinds = parseKinds("process killed, clock stepped");
     expect(new Set(planFaults({ ...options, kinds, seed: "ci" }).map(({ kind }) => kind))).toEqual(new Set(kinds));
     expect(() => parseKinds("process kiled")).toThrow("--faults must be of process killed, ");
   });
 });
 
-describe("torture", () => {
+describe("a torture run", () => {
   const runs: readonly (readonly [SystemName, number])[] = [
     ["x-locks", 500],
     ["x-workers", 500],

@@ -20,8 +20,12 @@ afterAll(async () => {
 });
 
 describe("lanes, step by step", () => {
-  it.each([...FOCUSES])("keep every invariant where it is hard: %s", { timeout: 600_000 }, async (_name, focus) => {
-    const found = await searchLanes(code, { seed: SEED, runs: RUNS, focus, world });
-    expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
-  });
+  it.each([...FOCUSES])(
+    "keep every invariant in the difficult schedule: %s",
+    { timeout: 600_000 },
+    async (_name, focus) => {
+      const found = await searchLanes(code, { seed: SEED, runs: RUNS, focus, world });
+      expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
+    },
+  );
 });

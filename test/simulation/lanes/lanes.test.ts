@@ -81,7 +81,7 @@ describe("lanes, step by step", () => {
     expect(found.violation === undefined ? "" : laneText(found.violation)).toBe("");
   });
 
-  it("replay from their seed", async () => {
+  it("give the same result again from their seed", async () => {
     const logs: (readonly string[])[] = [];
     for (let time = 0; time < 2; time += 1) {
       await searchLanes(code, { seed: "replay/1", runs: 1, onResult: ({ log }) => logs.push(log) });

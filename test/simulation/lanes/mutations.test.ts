@@ -18,7 +18,7 @@ afterAll(async () => {
   stale.tell();
 });
 
-describe("mutations of the lane", () => {
+describe("the simulation of the lane", () => {
   it.each(LANE_MUTATIONS.map((mutation) => [mutation.protection, mutation] as const))(
     "breaks an invariant without: %s",
     { timeout: 600_000 },
@@ -29,7 +29,7 @@ describe("mutations of the lane", () => {
     },
   );
 
-  it("fails loudly when the text to replace is not there once", async () => {
+  it("refuses a mutation whose text to replace does not occur exactly once", async () => {
     const patch = { file: "workers/src/scripts/lane.lua.ts", find: "call", replace: "call" };
     await expect(loadLanes([patch])).rejects.toThrow('must contain "call" once');
   });

@@ -8,7 +8,7 @@ const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 const RUNS = Number(process.env["LANE_RUNS"] ?? PLAYED.lanes);
 
 describe("lanes, step by step", () => {
-  it("keep every invariant though the queue is sifted before each end fetches, as among many ends", async () => {
+  it("keep every invariant even if the queue is sifted before each end fetches, as with many ends", async () => {
     const eager = await loadLanes([
       {
         file: "workers/src/scripts/lane.lua.ts",

@@ -12,18 +12,18 @@ it("permits keep every invariant in random schedules full of faults", { timeout:
   expect(found.grants).toBeGreaterThan(found.runs);
 });
 
-it("a waiter has its first place again on a node that has forgotten what came after", async () => {
+it("a waiter returns to its first place on a node that has forgotten later waiters", async () => {
   const found = await search(await loadEngine(), { seed: "pa/89", runs: 1, subject: "permits" });
   expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
 });
 
-it("latches keep every invariant in schedules of their own", { timeout: 600_000 }, async () => {
+it("latches keep every invariant in their own schedules", { timeout: 600_000 }, async () => {
   const found = await search(await loadEngine(), { seed: SEED, runs: PLAYED.latches, subject: "latches" });
   expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
   expect(found.grants).toBeGreaterThan(found.runs);
 });
 
-it.each([3, 5])("read-write locks of %i nodes keep every invariant, too", { timeout: 600_000 }, async (nodeCount) => {
+it.each([3, 5])("read-write locks of %i nodes keep every invariant", { timeout: 600_000 }, async (nodeCount) => {
   const found = await search(await loadEngine(), { seed: SEED, runs: 16, subject: "permits", nodeCount });
   expect(found.violations.map(({ result }) => timelineText(result))).toEqual([]);
   expect(found.grants).toBeGreaterThan(found.runs);

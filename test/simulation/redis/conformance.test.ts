@@ -203,7 +203,7 @@ async function runIdOf(): Promise<string> {
 }
 
 describe("the simulated Redis", () => {
-  it("answers sequences of the lock's scripts as a real one does", async () => {
+  it("answers sequences of the lock's scripts as a real Redis does", async () => {
     const random = new SeededRandom("conformance");
     const channels = new Set(["x:redlock:p", "x:redlock:q"]);
     const received: string[] = [];
@@ -318,13 +318,13 @@ describe("the simulated Redis", () => {
       "a key that never expires",
       "redis.call('SET', KEYS[1], 'a') return {redis.call('PTTL', KEYS[1]), redis.call('TYPE', KEYS[1]).ok}",
     ],
-  ])("treats %s as a real one does", async (_name, source) => {
+  ])("treats %s as a real Redis does", async (_name, source) => {
     const pair = new Pair(await runIdOf(), new Set());
     const { simulated, real } = await pair.run({ source, keys: ["k", "other"], args: [] });
     expect(simulated).toEqual(real);
   });
 
-  it("answers sequences of the leader's scripts as a real one does", async () => {
+  it("answers sequences of the leader's scripts as a real Redis does", async () => {
     const random = new SeededRandom("leader");
     const pair = new Pair(await runIdOf(), new Set());
     const term = (): string => String(random.integer(1, 6));

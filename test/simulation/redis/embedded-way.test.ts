@@ -94,7 +94,7 @@ it.each([
   ["lockIfFree", "lockIfFree(ARGV[1], ARGV[3], ARGV[4])", [acquire(NEXT)]],
   ["passOnIfUnwanted", "passOnIfUnwanted(ARGV[1], ARGV[2], ARGV[3], ARGV[4])", [releaseText(1, OURS), acquire(NEXT)]],
   ["unlockIfUnwanted", "unlockIfUnwanted(ARGV[1], ARGV[2])", [releaseText(1, OURS)]],
-] as const)("%s does what the lock's script does, or nothing", (name, call, texts) => {
+] as const)("an embedded %s does the same as the lock's script, or nothing", (name, call, texts) => {
   const random = new SeededRandom(name);
   let [done, left] = [0, 0];
   for (let step = 0; step < 3_000; step += 1) {
@@ -126,7 +126,7 @@ function valueOf(store: Store, key: string): unknown {
   return facts.type === "string" ? facts.content : undefined;
 }
 
-it("gives each of a script's locks a greater fencing token, and those after it greater ones", () => {
+it("an embedded script gives each of its locks a greater fencing token, and later locks still greater ones", () => {
   const nowUs = START_US;
   const side = new Side(nowUs, [["SET", NODE_KEYS.lastNumber, String(nowUs + 60_000_000)]]);
   const tokens = String(

@@ -21,7 +21,7 @@ const state = fc.record({
   wholeMs: fc.integer({ min: 1, max: 3_000 }),
 });
 
-it("tells in JavaScript for how long the script grants nothing, and again when the node is asked later", () => {
+it("the simulated quarantine reports in JavaScript for how long the script grants nothing, and again later", () => {
   fc.assert(
     fc.property(state, fc.integer({ min: 0, max: 4_000_000 }), ({ runId, knownRunId, ageUs, wholeMs }, laterUs) => {
       let nowUs = NOW_US;
@@ -41,7 +41,7 @@ it("tells in JavaScript for how long the script grants nothing, and again when t
   );
 });
 
-it("says what is missing where INFO has no run_id", () => {
+it("the simulated quarantine names the missing field if INFO has no run_id", () => {
   const store = new Store({ nowUs: () => NOW_US, info: () => "redis_version:7.4.0\r\n", publish: () => 0 });
   expect(() => evaluate(store, script, ["n"], [String(NOW_US), "1000"])).toThrow(
     "NO_RUN_ID INFO of this server has no run_id",

@@ -65,13 +65,13 @@ describe.each([
   const greatest = (): number =>
     Number(isAlone ? valueOf(NODE_KEYS.lastNumber) : store.call("HMGET", [NODE_KEYS.hash, String(slotOf(KEY))]));
 
-  it("sets a missing key again, and lets nothing older be granted afterwards", () => {
+  it("sets a missing key again, and refuses every older grant afterwards", () => {
     expect(extend()).toBe(2);
     expect(valueOf(KEY)).toBe(TOKEN);
     expect(greatest()).toBe(FENCE);
   });
 
-  it(`${isQuarantined ? "sets it again" : "changes nothing"} where something newer was granted`, () => {
+  it(`${isQuarantined ? "sets the key again" : "changes nothing"} if a newer lock was granted`, () => {
     grant(NEIGHBOUR);
     const before = greatest();
     expect(extend()).toBe(isQuarantined ? 2 : 3);
@@ -79,24 +79,24 @@ describe.each([
     expect(greatest()).toBe(before);
   });
 
-  it("sets it again all the same for a holder who knows that nobody else can have it", () => {
+  it("sets the key again nevertheless for a holder who knows that no other client can have the lock", () => {
     grant(NEIGHBOUR);
     expect(repair()).toBe(1);
     expect(valueOf(KEY)).toBe(TOKEN);
   });
 
-  it("sets nothing again that is somebody else's", () => {
+  it("does not replace the key of another client", () => {
     store.call("SET", [KEY, "somebody else's"]);
     expect([extend(), repair()]).toEqual([[0, 0], 0]);
   });
 
-  it("sets nothing again that an operator took away", () => {
+  it("does not restore a key that an operator released by force", () => {
     store.call("SET", [NOTE, String(FENCE)]);
     expect([extend(), repair()]).toEqual([[0, 0, 1], 0]);
     expect(valueOf(KEY)).toBeNull();
   });
 
-  it("heeds no note on a holder before", () => {
+  it("ignores a note about an earlier holder", () => {
     store.call("SET", [NOTE, String(FENCE - 1)]);
     expect(extend()).toBe(2);
     store.call("DEL", [KEY]);

@@ -98,7 +98,7 @@ it.each([
   ["one of several nodes, with quarantine", false, 1_000],
   ["a node alone", true, 0],
   ["a node alone, with quarantine", true, 1_000],
-] as const)("does what the long way does: %s", { timeout: 600_000 }, (_name, isAlone, quarantineMs) => {
+] as const)("the short way does the same as the long way: %s", { timeout: 600_000 }, (_name, isAlone, quarantineMs) => {
   const random = new SeededRandom("short way");
   let nowUs = START_US;
   const [node, reference] = [

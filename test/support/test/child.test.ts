@@ -28,7 +28,7 @@ it("runs TypeScript from source and exchanges messages", async () => {
   expect(await child.message(isEcho)).toEqual({ echo: { hello: 1 } });
 });
 
-it("fails a wait for a message of a process that ends, with what it wrote", async () => {
+it("fails a wait for a message if the process ends, with the output of the process", async () => {
   const child = spawnChild(new URL("no-such-file.ts", import.meta.url));
   await expect(child.message(isReady)).rejects.toThrow(/ended[^]*no-such-file/);
 });
@@ -38,7 +38,7 @@ it("fails a wait that takes too long", async () => {
   await expect(child.message(isEcho, { timeout: 50 })).rejects.toThrow("within 50 ms");
 });
 
-it("tells how a process ended and lists it until then", async () => {
+it("reports how a process ended, and lists the process until then", async () => {
   const child = spawnChild(echo, { name: "echo" });
   expect(runningProcesses()).toEqual([`echo (${child.pid})`]);
   expect(await child.kill("SIGTERM")).toEqual({ code: null, signal: "SIGTERM" });

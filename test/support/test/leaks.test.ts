@@ -3,14 +3,14 @@ import { createServer } from "node:net";
 import { spawnChild, startRedis, watchForLeaks } from "@x/test-support";
 import { expect, it } from "vitest";
 
-it("passes when everything was closed", async () => {
+it("passes if everything was closed", async () => {
   const check = watchForLeaks();
   await using server = await startRedis();
   await server.stop();
   await check();
 });
 
-it("finds a server, a socket and a timer that were left open", async () => {
+it("finds an open server, socket and timer", async () => {
   const check = watchForLeaks();
   const listener = createServer().listen(0, "127.0.0.1");
   await once(listener, "listening");
@@ -21,7 +21,7 @@ it("finds a server, a socket and a timer that were left open", async () => {
   await check();
 });
 
-it("finds a Redis server and a child process that were left running", async () => {
+it("finds a Redis server and a child process that still run", async () => {
   const check = watchForLeaks();
   const server = await startRedis();
   const child = spawnChild(new URL("children/echo.ts", import.meta.url), { name: "forgotten" });
@@ -30,7 +30,7 @@ it("finds a Redis server and a child process that were left running", async () =
   await check();
 });
 
-it("tells where a timer was set that was left open, if timers remember", async () => {
+it("reports where an open timer was set, if timers remember", async () => {
   await using child = spawnChild(new URL("children/leaves-timer.ts", import.meta.url));
   const told = await child.message((message): message is string => typeof message === "string");
   expect(told).toMatch(/left open: 1 Timeout\n(.*\n)*.*setForgotten/);

@@ -6,7 +6,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-it("says which tests are skipped for want of a program, and how to get it", () => {
+it("names the tests that are skipped because of a missing program, and how to get it", () => {
   vi.stubEnv("REQUIRE_TOOLS", "");
   const write = vi.spyOn(process.stderr, "write").mockReturnValue(true);
   expect(isMissing("sextant", true, "the stars")).toBe(false);
@@ -15,7 +15,7 @@ it("says which tests are skipped for want of a program, and how to get it", () =
   expect(write.mock.calls).toEqual([["SKIPPED: the stars: sextant is missing (apt-get install sextant)\n"]]);
 });
 
-it("fails for want of a program where all are required", () => {
+it("fails because of a missing program if all programs are required", () => {
   vi.stubEnv("REQUIRE_TOOLS", "1");
   expect(isMissing("sextant", true, "the stars")).toBe(false);
   expect(() => isMissing("sextant", false, "the stars")).toThrow("the stars: sextant is missing");

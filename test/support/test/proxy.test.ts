@@ -26,7 +26,7 @@ it("passes everything on, byte for byte", async () => {
   await expect.poll(() => proxy.connectionCount).toBe(0);
 });
 
-it("delays in order, also when the delay shrinks", async () => {
+it("delays in order, even when the delay shrinks", async () => {
   await using server = await startRedis();
   await using proxy = await startProxy(server);
   const client = connect(proxy.url);
@@ -62,7 +62,7 @@ it("swallows requests, replies or both, and keeps the connection open", async ()
   client.disconnect();
 });
 
-it("drops connections and takes new ones", async () => {
+it("drops connections, and accepts new ones", async () => {
   await using server = await startRedis();
   await using proxy = await startProxy(server);
   const client = connect(proxy.url);
@@ -85,7 +85,7 @@ it("refuses connections until healed", async () => {
   next.disconnect();
 });
 
-it("half-closes: the client gets no reply, the server still gets the request", async () => {
+it("half-closes: the client gets no reply, but the server receives the request", async () => {
   await using server = await startRedis();
   await using proxy = await startProxy({ path: server.path });
   const client = connect(proxy.url);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { redisBinary, temporaryFolder } from "@x/test-support";
 import { expect, it } from "vitest";
 
-it("takes redis-server before valkey-server, and only executables", () => {
+it("prefers redis-server to valkey-server, and takes only executables", () => {
   const [empty, both] = [join(temporaryFolder(), "empty"), join(temporaryFolder(), "both")];
   for (const folder of [empty, both]) mkdirSync(folder);
   writeFileSync(join(empty, "redis-server"), "", { mode: 0o644 });
@@ -13,11 +13,11 @@ it("takes redis-server before valkey-server, and only executables", () => {
   expect(redisBinary(`${empty}:${both}`, "")).toBe(join(both, "valkey-server"));
 });
 
-it("says what to install when there is none", () => {
+it("says what to install if there is no server", () => {
   expect(() => redisBinary(temporaryFolder(), "")).toThrow(/no redis-server or valkey-server on the PATH: install/);
 });
 
-it("takes the server that REDIS_SERVER names, by its path or its name on the PATH", () => {
+it("takes the server that REDIS_SERVER names, by its path or by its name on the PATH", () => {
   const folder = join(temporaryFolder(), "chosen");
   mkdirSync(folder);
   for (const name of ["redis-server", "valkey-server"]) writeFileSync(join(folder, name), "", { mode: 0o755 });

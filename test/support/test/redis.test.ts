@@ -24,7 +24,7 @@ it("answers on the unix socket and on the loopback port", async () => {
   overSocket.disconnect();
 });
 
-it("forgets everything on a restart, on the same port", async () => {
+it("forgets all data on a restart, on the same port", async () => {
   await using server = await startRedis();
   const { port } = server;
   await server.call("SET", "a", "1");
@@ -33,7 +33,7 @@ it("forgets everything on a restart, on the same port", async () => {
   expect(server.port).toBe(port);
 });
 
-it("keeps its port while it is down: no other server takes it by chance", async () => {
+it("keeps its port while it is down, so that no other server takes the port by chance", async () => {
   await using server = await startRedis();
   await server.kill();
   // The next server tries that port first, and another one afterwards.
@@ -44,7 +44,7 @@ it("keeps its port while it is down: no other server takes it by chance", async 
   expect(await server.call("PING")).toBe("PONG");
 });
 
-it("says so when its port was taken while it was down, and starts once the port is free", async () => {
+it("reports that its port was taken while it was down, and starts once the port is free", async () => {
   await using server = await startRedis();
   await server.kill();
   const squatter = createServer().listen(server.port, server.host);
@@ -63,14 +63,14 @@ it("keeps its data over SIGKILL with persistence", async () => {
   expect(await server.call("GET", "a")).toBe("1");
 });
 
-it("flushes", async () => {
+it("deletes its data on flush", async () => {
   await using server = await startRedis();
   await server.call("SET", "a", "1");
   await server.flush();
   expect(await server.call("DBSIZE")).toBe(0);
 });
 
-it("answers nothing while frozen, and everything once thawed", async () => {
+it("answers nothing while frozen, and every command once thawed", async () => {
   await using server = await startRedis();
   const client = new Redis(server.url);
   await client.ping();
@@ -91,13 +91,13 @@ it("answers nothing while frozen, and everything once thawed", async () => {
   client.disconnect();
 });
 
-it("passes arguments on and says why a server does not start", async () => {
+it("passes arguments on, and reports why a server does not start", async () => {
   await using server = await startRedis({ args: ["--maxmemory-policy", "allkeys-lru"] });
   expect(await server.call("CONFIG", "GET", "maxmemory-policy")).toEqual(["maxmemory-policy", "allkeys-lru"]);
   await expect(startRedis({ args: ["--no-such-option", "1"] })).rejects.toThrow(/did not start[^]*no-such-option/i);
 });
 
-it("says that a port is taken, every time", async () => {
+it("reports every time that a port is taken", async () => {
   await using server = await startRedis();
   const other = new RedisServer(
     dirname(server.path),
@@ -108,7 +108,7 @@ it("says that a port is taken, every time", async () => {
     await expect(other.start()).rejects.toThrow(/already in use|Failed listening/);
 });
 
-it("leaves no process and no folder after stop, also when frozen", async () => {
+it("leaves no process and no folder after stop, even when frozen", async () => {
   const servers = await startRedisNodes(2);
   const folders = servers.map((server) => dirname(server.path));
   expect(runningProcesses()).toHaveLength(2);

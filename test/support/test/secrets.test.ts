@@ -33,7 +33,7 @@ it.each<[string, unknown]>([
   expect(await placesOf(Buffer.isBuffer(value) ? "pa55word" : secret, value)).not.toEqual([]);
 });
 
-it("tells where, and stops at what it has seen and what is the caller's own", async () => {
+it("names the place of a secret, and stops at values that it has seen or that belong to the caller", async () => {
   const client = { options: { password: secret } };
   const error = Object.assign(new Error("m"), { client, self: {} });
   error.self = error;

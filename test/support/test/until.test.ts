@@ -1,7 +1,7 @@
 import { until } from "@x/test-support";
 import { expect, it } from "vitest";
 
-it("looks until it is so", async () => {
+it("repeats the check until it succeeds", async () => {
   let looks = 0;
   await until(async () => {
     looks += 1;
@@ -17,7 +17,7 @@ it.each([
   await expect(until(isSo, 30)).rejects.toThrow(/^not so within 30 ms: .*=> 1 \+ 1 === 3/);
 });
 
-it("rejects with what looking rejects with", async () => {
+it("rejects with the error of the check", async () => {
   const error = new Error("cannot look");
   await expect(until(() => Promise.reject(error))).rejects.toBe(error);
 });
