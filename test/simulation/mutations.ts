@@ -68,13 +68,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "validity check",
-    without: "a quorum is enough, however late",
+    without: "a quorum is enough, even after the lease",
     patches: [core("lock/attempt.ts", "tookMs >= this.#timeoutMs", "tookMs < 0")],
     directed: "grants after the end",
   },
   {
     protection: "late votes do not count",
-    without: "a vote counts until the validity is over",
+    without: "a vote counts until the end of the validity",
     patches: [
       core("lock/attempt.ts", "tookMs >= this.#timeoutMs", "tookMs >= validityMs(ttlMs, engine.options.driftFactor)"),
     ],
@@ -105,8 +105,8 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "taken away",
   },
   {
-    protection: "forced release: tokens of other nodes",
-    without: "only the token that this node stores is surpassed",
+    protection: "forced release: tokens of other nodes are exceeded",
+    without: "only the token that this node stores is exceeded",
     patches: [
       core(
         "scripts/force-release.lua.ts",
@@ -118,7 +118,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "maxHold",
-    without: "an extension prolongs it",
+    without: "an extension prolongs the lock beyond maxHold",
     patches: [
       core(
         "lock/lease.ts",
@@ -128,14 +128,14 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "a nested call is known",
+    protection: "a nested call is recognized",
     without: "it waits for its own caller",
     patches: [core("lock/section.ts", "call.#session === session &&", "call.#session !== session &&")],
     directed: "nested calls",
   },
   {
     protection: "joined calls take turns",
-    without: "all of them work at once",
+    without: "all of them run at once",
     patches: [core("lock/section.ts", "if (!turn.isFirst) await", "if (turn.previous === null) await")],
     directed: "nested calls",
   },
@@ -146,8 +146,8 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "nested calls",
   },
   {
-    protection: "a joined call learns of a release outside",
-    without: "its signal stays silent",
+    protection: "a joined call is notified of a release outside",
+    without: "its signal is not aborted",
     patches: [
       core("lock/joined-lease.ts", "this.#stopListening = this.#lease.onEnd(lose)", "this.#stopListening = undefined"),
     ],
@@ -155,7 +155,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "quarantine",
-    without: "a node that lost its data votes at once",
+    without: "a node that lost its data votes immediately",
     patches: [
       core(
         "scripts/quarantine.lua.ts",
@@ -166,12 +166,12 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "quarantine: run_id",
-    without: "only a missing hash is noticed",
+    without: "only a missing hash is detected",
     patches: [core("scripts/quarantine.lua.ts", "if not isSame or not since", "if not since")],
   },
   {
     protection: "token compare",
-    without: "a release deletes whatever is there",
+    without: "a release deletes any value",
     patches: [
       core("scripts/release.lua.ts", "if valueOf(KEYS[i]) == token then", "if call('EXISTS', KEYS[i]) == 1 then"),
     ],
@@ -200,18 +200,18 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "ballots are stored on the short way",
-    without: "the slots stay as they are",
+    without: "the slots are unchanged",
     patches: [core("scripts/batch.lua.ts", "if writes then\n", "if false then\n")],
   },
   {
-    protection: "the last token of a node alone",
-    without: "tokens are its time",
+    protection: "a single node counts on from its last token",
+    without: "the token is the node's time",
     patches: [core("scripts/number.lua.ts", "if stored and stored > floor then floor = stored end", "")],
     directed: "node clock set back",
   },
   {
     protection: "token compare on the short way",
-    without: "a release deletes whatever is there",
+    without: "a release deletes any value",
     patches: [
       core(
         "scripts/batch.lua.ts",
@@ -221,18 +221,18 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "token compare of a release that somebody waits for",
-    without: "a release whose lock is gone gives another's to who waits",
+    protection: "token compare of a release with waiters",
+    without: "a release of a lost lock hands another client's lock to the waiter",
     patches: [core("scripts/waiters.lua.ts", "value == sub(ARGV[2], 2)", "(not token or value == sub(ARGV[2], 2))")],
   },
   {
     protection: "token compare of a hand-over",
-    without: "a release whose lock is gone hands over another's",
+    without: "a release of a lost lock hands over another client's lock",
     patches: [core("scripts/waiters.lua.ts", "value == sub(ARGV[2], 2)", "(token or value == sub(ARGV[2], 2))")],
   },
   {
-    protection: "the reservation of a lone waiter",
-    without: "a waiter takes the lock whoever has it",
+    protection: "the reservation of a single waiter",
+    without: "a waiter takes the lock from any holder",
     patches: [
       core("scripts/waiters.lua.ts", "isTurn = value == 'reserved:' .. place .. ':' .. member", "isTurn = true"),
     ],
@@ -253,12 +253,12 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "release to all",
-    without: "only nodes that answered are released",
+    without: "only nodes that answered receive a release",
     patches: [core("lock/attempt.ts", "return this.#round.sentTo & ~", "return this.#answeredBy & ~")],
   },
   {
     protection: "release after a late answer to a waiter",
-    without: "a node that answers after the refusal is told nothing",
+    without: "a node that answers after the refusal receives no release",
     patches: [core("lock/attempt.ts", 'if (vote !== "granted" && isKeyless', 'if (vote !== "stale" || isKeyless')],
   },
   {
@@ -275,7 +275,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "never shorten an expiry",
-    without: "an extension sets whatever ttl it asks for",
+    without: "an extension sets any requested ttl",
     patches: [
       core("scripts/extend.lua.ts", "elseif call('PTTL', key) < ttl then call", "else call"),
       core(
@@ -304,20 +304,20 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "slow extension",
   },
   {
-    protection: "repair does not count",
-    without: "a node that lost the key counts when it gets it back",
+    protection: "a repaired node does not count",
+    without: "a node that lost the key counts when the key is set again",
     patches: [core("scripts/extend.lua.ts", "return missing and 2 or 1", "return 1")],
     directed: "hidden gap",
   },
   {
     protection: "quarantined nodes do not count in an extension",
-    without: "they count",
+    without: "quarantined nodes count",
     patches: [core("lock/extend.ts", "answer.quarantineLeftMs > 0", "answer.quarantineLeftMs < 0")],
     directed: "quarantined extension",
   },
   {
     protection: "expiry",
-    without: "a lock key lives for ever",
+    without: "a lock key lives forever",
     patches: [core("scripts/acquire.lua.ts", "token, 'PX', ttl)", "token)")],
   },
   {
@@ -327,8 +327,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [core("rules/validity.ts", ALL_CLOCKS, "return now.monotonicMs - from.monotonicMs;")],
   },
   {
-    protection: "register: how far a schedule is dealt with",
-    without: "a new leader does not know what has run",
+    protection: "register: the time up to which a schedule is processed",
+    without: "a new leader does not know which ticks have run",
     subject: "elections",
     patches: [
       leader(
@@ -339,22 +339,22 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "register: notes of what was begun",
-    without: "at-least-once forgets what it started",
+    protection: "register: notes of started ticks",
+    without: "at-least-once forgets the ticks that it started",
     directed: "dead at work",
     subject: "elections",
     patches: [leader("scheduler/session.ts", "changes.set(noteOf(claimed), String(claimed.attempt));", "void noteOf;")],
   },
   {
-    protection: "register: the next attempt is written before it begins",
-    without: "a later leader repeats it",
+    protection: "register: the next attempt is written before it starts",
+    without: "a later leader repeats the attempt",
     directed: "dead at work",
     subject: "elections",
     patches: [leader("scheduler/session.ts", "changes.set(noteOf(tick), String(attempt));", "void attempt;")],
   },
   {
-    protection: "register: a quorum has a step before what it allows is done",
-    without: "it is done as the step is sent",
+    protection: "register: a quorum has a step before its ticks start",
+    without: "the ticks start when the step is sent",
     subject: "elections",
     patches: [
       leader(
@@ -366,7 +366,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "register: nodes that restarted do not count",
-    without: "a quorum is read as it is",
+    without: "any quorum is read",
     directed: "forgotten claim",
     subject: "elections",
     patches: [
@@ -375,7 +375,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "register: the newest version is adopted",
-    without: "any version is",
+    without: "an older version is adopted",
     subject: "elections",
     patches: [
       leader(
@@ -386,8 +386,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "register: no step without the one before",
-    without: "a node that missed one takes the next",
+    protection: "register: no step without the previous step",
+    without: "a node that missed a step accepts the next one",
     directed: "missed step",
     subject: "elections",
     patches: [
@@ -399,8 +399,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "register: what was triggered is remembered",
-    without: "a mailbox that shows it again has it run again",
+    protection: "register: triggers are remembered",
+    without: "a mailbox that returns a trigger makes it run again",
     subject: "elections",
     patches: [
       leader("scheduler/session.ts", "changes.set(field, triggerLine(trigger, true));", `changes.set(field, "");`),
@@ -408,7 +408,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "register: orders are applied",
-    without: "they are taken off the mailboxes and forgotten",
+    without: "they are removed from the mailboxes and forgotten",
     directed: "paused for the next",
     subject: "elections",
     patches: [
@@ -420,43 +420,43 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "register: who reads it to lead promises to take nothing older",
-    without: "an older term's step gets in before the first of the new one",
+    protection: "register: a read by a leader makes the node promise to accept no older term",
+    without: "an older term's step is accepted before the first step of the new term",
     directed: "late step",
     subject: "elections",
     patches: [leader("scheduler/scripts/read-register.lua.ts", "call('HSET', KEYS[1], ':promised', ARGV[1])", "")],
   },
   {
     protection: "register: a step of an older term is refused",
-    without: "whoever writes is heard",
+    without: "any step is accepted",
     directed: "late step",
     subject: "elections",
     patches: [leader("scheduler/scripts/write-register.lua.ts", "if promised > term then", "if false then")],
   },
   {
-    protection: "register: everything is for the process and the version that it answers to",
-    without: "it is taken by whoever has less",
+    protection: "register: a full write is for the process and the version that answered",
+    without: "any node with less data accepts it",
     directed: "late copy",
     subject: "elections",
     patches: [leader("scheduler/scripts/write-register.lua.ts", GAP, "fits = true")],
   },
   {
-    protection: "register: everything is for the version that it answers to",
+    protection: "register: a full write is for the version that answered",
     without: "it is for the process, which may have lost its data meanwhile",
     directed: "late copy",
     subject: "elections",
     patches: [leader("scheduler/scripts/write-register.lua.ts", GAP, "fits = string.find(ARGV[5], here, 1, true)")],
   },
   {
-    protection: "register: a term that is over gives nothing",
-    without: "it gives everything to a node that has forgotten the next one",
+    protection: "register: a term that has ended sends no full write",
+    without: "it sends a full write to a node that has forgotten the next term",
     directed: "copy after the end",
     subject: "elections",
     patches: [leader("scheduler/register.ts", "gaps.length === 0 || !term.isCurrent()", "gaps.length === 0")],
   },
   {
-    protection: "register: orders are heard before ticks begin",
-    without: "with the next step",
+    protection: "register: orders are read before ticks start",
+    without: "orders are read with the next step",
     directed: "pause in the answer",
     subject: "elections",
     patches: [
@@ -468,21 +468,21 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "register: an order is taken off when a quorum has it",
-    without: "when the register that was adopted has it",
+    protection: "register: an order is removed from the mailboxes when a quorum has it",
+    without: "it is removed when the adopted register contains it",
     directed: "order on its way",
     subject: "elections",
     patches: [leader("scheduler/register.ts", "(!this.#isOurs || isLater(line", "(isLater(line")],
   },
   {
-    protection: "a grant says whose it is",
-    without: "who leads is told later, in a step of its own",
+    protection: "a grant names its holder",
+    without: "the leader is named later, in a separate step",
     subject: "elections",
     patches: [core("scripts/acquire.lua.ts", "if note then", "if false then")],
   },
   {
     protection: "a leader has a quorum of grants",
-    without: "what one node granted is shown as a leader",
+    without: "the holder of a grant by one node is shown as the leader",
     subject: "elections",
     patches: [
       leader("rules/record.ts", "isHeldBy(views, view.lockValue, quorum))", "isHeldBy(views, view.lockValue, 1))"),
@@ -490,7 +490,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "permits: leases end by the node's time",
-    without: "100 ms before",
+    without: "leases end 100 ms early",
     subject: "permits",
     patches: [
       semaphore(
@@ -501,8 +501,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits: all that are wanted must be free",
-    without: "one of them",
+    protection: "permits: all requested permits must be free",
+    without: "one free permit is enough",
     subject: "permits",
     patches: [
       semaphore(
@@ -513,8 +513,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits: nobody overtakes the first in line",
-    without: "who comes when permits are free gets them",
+    protection: "permits: the first in line is not overtaken",
+    without: "a call that finds free permits gets them",
     subject: "permits",
     patches: [semaphore("permits/permits.lua.ts", "if isNext and used", "if used")],
   },
@@ -525,8 +525,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [semaphore("permits/permits.lua.ts", "or math.max(nowUs, last + 1)", "or last + 1")],
   },
   {
-    protection: "permits: a lease that is gone comes back only if nothing was granted since",
-    without: "whenever there is room",
+    protection: "permits: a lost lease is restored only if no permit was granted since",
+    without: "it is restored whenever there is room",
     subject: "permits",
     patches: [
       semaphore(
@@ -538,13 +538,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "permits: quarantine",
-    without: "a node without its data grants at once",
+    without: "a node without its data grants immediately",
     subject: "permits",
     patches: [semaphore("permits/permits.lua.ts", "if leftMs > 0 then return {2, leftMs} end\n  expire()", "expire()")],
   },
   {
-    protection: "permits: a release calls the first in line",
-    without: "waiters find out by asking",
+    protection: "permits: a release notifies the first in line",
+    without: "waiters find out by polling",
     subject: "permits",
     patches: [
       semaphore(
@@ -555,8 +555,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits: a grant calls the next in line",
-    without: "readers who waited together come in one by one",
+    protection: "permits: a grant notifies the next in line",
+    without: "readers that waited together are granted one by one",
     subject: "permits",
     patches: [
       semaphore(
@@ -567,7 +567,7 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits: a waiter whose channel nobody listens to is passed over",
+    protection: "permits: a waiter without a listener on its channel is skipped",
     without: "its turn is waited for",
     subject: "permits",
     patches: [semaphore("permits/permits.lua.ts", "receivers > 0) or", "receivers >= 0) or")],
@@ -593,14 +593,14 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits: a called waiter has its turn for a second",
-    without: "for ten",
+    protection: "permits: a notified waiter has its turn for a second",
+    without: "it has its turn for ten seconds",
     subject: "permits",
     patches: [semaphore("permits/permits.lua.ts", "export const TURN_MS = 1_000;", "export const TURN_MS = 10_000;")],
   },
   {
     protection: "permits: the lease counts from before the request",
-    without: "from the answer",
+    without: "it counts from the answer",
     subject: "permits",
     patches: [
       semaphore(
@@ -613,20 +613,20 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "permits: an extension counts from before the request",
-    without: "from the answer",
+    without: "it counts from the answer",
     subject: "permits",
     patches: [core("lock/extend.ts", "end: leaseEnd(asked, ttlMs", "end: leaseEnd(readClock(clock), ttlMs")],
     directed: "slow extension of a writer",
   },
   {
-    protection: "permits: what was not answered is taken back",
-    without: "it is left to its end",
+    protection: "permits: an unanswered request is taken back",
+    without: "its lease is left to expire",
     subject: "permits",
     patches: [semaphore("permits/acquisition.ts", "this.#takeBack(this.#holder, undefined);", "")],
   },
   {
-    protection: "permits of several nodes: a quorum grants",
-    without: "one node does",
+    protection: "permits of several nodes: a quorum must grant",
+    without: "one node is enough",
     subject: "permits",
     nodeCount: 3,
     patches: [
@@ -638,8 +638,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits of several nodes: a reader's token is above those of writers",
-    without: "it is as it is",
+    protection: "permits of several nodes: a reader's token is greater than earlier writers' tokens",
+    without: "the token is used unchanged",
     subject: "permits",
     nodeCount: 3,
     patches: [
@@ -652,7 +652,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "permits of several nodes: tokens are near the nodes' time",
-    without: "a fast clock leads all of them away",
+    without: "a fast clock raises all tokens",
     subject: "permits",
     nodeCount: 3,
     patches: [
@@ -668,7 +668,7 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "quarantined extension of a writer",
   },
   {
-    protection: "permits of several nodes: a lease that is set again does not count",
+    protection: "permits of several nodes: a restored lease does not count",
     without: "it counts",
     subject: "permits",
     nodeCount: 3,
@@ -676,8 +676,8 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "hidden gap of a writer",
   },
   {
-    protection: "permits of several nodes: whoever is granted by some stays in line",
-    without: "it goes to the end",
+    protection: "permits of several nodes: a waiter with grants of a minority stays in line",
+    without: "it goes to the end of the line",
     subject: "permits",
     nodeCount: 3,
     patches: [
@@ -690,15 +690,15 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "a part of the nodes",
   },
   {
-    protection: "permits of several nodes: a refusal tells the nodes' time and tokens",
-    without: "it is not read",
+    protection: "permits of several nodes: a refusal reports the node's time and token",
+    without: "the report is ignored",
     subject: "permits",
     nodeCount: 3,
     patches: [semaphore("permits/acquisition.ts", "pool.learn(answers, asked);", "")],
   },
   {
     protection: "permits of several nodes: a holder leaves the lines",
-    without: "it is left in them",
+    without: "it stays in the lines",
     subject: "permits",
     nodeCount: 3,
     patches: [
@@ -706,8 +706,8 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "permits of several nodes: what a minority granted is taken back",
-    without: "it is left to its end",
+    protection: "permits of several nodes: grants of a minority are taken back",
+    without: "they are left to expire",
     subject: "permits",
     nodeCount: 3,
     patches: [
@@ -719,14 +719,14 @@ export const MUTATIONS: readonly Mutation[] = [
     ],
   },
   {
-    protection: "latches: an id counts once",
-    without: "as often as it arrives",
+    protection: "latches: an ID counts once",
+    without: "it counts as often as it arrives",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "'id:' .. ARGV[2]", "'id:' .. call('HLEN', key)")],
   },
   {
-    protection: "latches: a count-down that is sent again is the same",
-    without: "it has an id of its own",
+    protection: "latches: a repeated count-down has the same ID",
+    without: "it has a new ID",
     subject: "latches",
     patches: [
       semaphore(
@@ -743,44 +743,44 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [semaphore("latch.lua.ts", "+ 2) or -1", "+ 2) or 0")],
   },
   {
-    protection: "latches: whoever opens it tells the waiters",
-    without: "they find out by looking again",
+    protection: "latches: the opening call notifies the waiters",
+    without: "they find out by polling",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "if left() == 0 then redis.pcall", "if false then redis.pcall")],
   },
   {
-    protection: "latches: waiters look again",
+    protection: "latches: waiters read the state again",
     without: "they trust the message",
     subject: "latches",
     patches: [semaphore("latch-watch.ts", "const LOOK_AGAIN_MS = 2_000;", "const LOOK_AGAIN_MS = 2_000_000;")],
   },
   {
-    protection: "latches: a set that is sent again is not refused",
-    without: "somebody else has set it",
+    protection: "latches: a repeated set is not refused",
+    without: "it is refused like the set of another client",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "call('HGET', key, 'by') == ARGV[5]", "false")],
   },
   {
-    protection: "latches: a set that is sent again changes nothing",
-    without: "it closes what has opened",
+    protection: "latches: a repeated set changes nothing",
+    without: "it closes an open latch",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "if call('HGET', key, 'by')", "if left() > 0 and call('HGET', key, 'by')")],
   },
   {
-    protection: "latches: a set of the round before changes nothing",
-    without: "it closes what has opened since",
+    protection: "latches: a set of the previous round changes nothing",
+    without: "it closes a latch that has opened since",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "call('HGET', before, 'by') == ARGV[5]", "false")],
   },
   {
-    protection: "latches: a count-down of the round before changes nothing",
+    protection: "latches: a count-down of the previous round changes nothing",
     without: "it counts again",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "and not string.find(call('HGET', before, id) or '', ARGV[5], 1, true)", "")],
   },
   {
     protection: "latches: a count-down prolongs the latch",
-    without: "it expires so long after it was set",
+    without: "the latch expires a fixed time after it was set",
     subject: "latches",
     patches: [
       semaphore(
@@ -792,7 +792,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     protection: "latches: a latch expires",
-    without: "it stays for ever",
+    without: "it is kept forever",
     subject: "latches",
     patches: [semaphore("latch.lua.ts", "call('PEXPIRE', key, ARGV[3])", "")],
   },

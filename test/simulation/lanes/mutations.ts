@@ -482,7 +482,7 @@ const operators = (find: string, replace: string): SourcePatch => ({
 export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "claim of a free key",
-    without: "the key is taken from whoever has it",
+    without: "the key is taken from any job that holds it",
     patches: [
       lane(
         "if hasKeys(pin) and isSingle(pin) and try('HSETNX', HOLDERS, pin, id) == 1 and",
@@ -491,12 +491,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     ],
   },
   {
-    protection: "a busy key is waited for",
-    without: "a job that is judged again does not look at the holder",
+    protection: "a job waits for a busy key",
+    without: "a job that is judged again ignores the holder",
     patches: [take("elseif isBusy(key, holder, isNew) or isAwaited(key) then", "elseif holder == PAUSED then")],
   },
   {
-    protection: "key kept for its job",
+    protection: "a key is kept for its job",
     without: "only a job that a worker has locked keeps its key",
     patches: [
       lane(
@@ -506,8 +506,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     ],
   },
   {
-    protection: "keys stored with the job",
-    without: "nobody knows later which key the job has",
+    protection: "the keys are stored with the job",
+    without: "the keys of a job are unknown later",
     patches: [
       lane(
         "try('HSETNX', HOLDERS, pin, id) == 1 and type(try('HSET', P .. id, '${JOB.keys}', pin)) == 'number' then",
@@ -517,44 +517,44 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "keys of removed holders are free",
-    without: "a holder is believed in for ever",
+    without: "a removed holder keeps its key forever",
     patches: [
       lane("return pinned(facts[1], key) and not facts[2] and not facts[3]", "return not facts[2] and not facts[3]"),
     ],
   },
   {
     protection: "keys of finished holders are free",
-    without: "a job that was finished elsewhere keeps its key",
+    without: "a job that was finished by a plain worker keeps its key",
     patches: [lane("and not facts[2] and not facts[3]", "and not facts[3]")],
     focus: finishedElsewhere,
   },
   {
     protection: "a new job inherits no key: when it is taken",
-    without: "it has the keys of the removed job whose ID it has",
+    without: "it has the keys of the removed job with the same ID",
     patches: [judge("      if not isKnown and hasKeys(pin) then disown(id, pin) end\n", "")],
     focus: holderAgain,
   },
   {
-    protection: "a new job inherits no key: in turn",
-    without: "it has the keys of the removed job whose ID it has",
+    protection: "a new job inherits no key: when its turn comes",
+    without: "it has the keys of the removed job with the same ID",
     patches: [rotation("    if not facts[3] then disown(id, pin) end\n", "")],
     focus: holderAgainInTurn,
   },
   {
-    protection: "a new job inherits no key: from a function",
-    without: "it has the keys of the removed job whose ID it has",
+    protection: "a new job inherits no key: with keys from a function",
+    without: "it has the keys of the removed job with the same ID",
     patches: [operators(" == 1 and hasKeys(keys) then contended().disown", " == 1 and false then contended().disown")],
     focus: holderAgain,
   },
   {
     protection: "a new job inherits no further slot",
-    without: "it has that of the removed job whose ID it has",
+    without: "it has the slot of the removed job with the same ID",
     patches: [take("(holder == id or isShared(key)) and leaveSlot", "holder == id and leaveSlot")],
     focus: holderAgainWithSlots,
   },
   {
-    protection: "first in line goes first",
-    without: "whoever is judged on a free key takes it",
+    protection: "the first in line goes first",
+    without: "any job that is judged on a free key takes it",
     patches: [take("if head and head ~= id then", "if false then")],
   },
   {
@@ -574,7 +574,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "removed jobs leave the line",
-    without: "the key is given to a job that is gone",
+    without: "the key is given to a removed job",
     patches: [
       line(
         "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end",
@@ -583,8 +583,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     ],
   },
   {
-    protection: "places of another job with that id leave the line",
-    without: "the id is enough",
+    protection: "a place of a removed job with the same ID leaves the line",
+    without: "the ID alone is compared",
     patches: [
       line(
         "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then",
@@ -594,12 +594,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: againAfterLoss,
   },
   {
-    protection: "hand-over",
-    without: "a key that is given up is free, and its line waits for timers",
+    protection: "a released key is handed over",
+    without: "a released key is free, and its line waits for timers",
     patches: [lane("if call('EXISTS', line(pin)) == 0 then", "if true then")],
   },
   {
-    protection: "hand-over of several keys",
+    protection: "all keys of a job are handed over",
     without: "only one key is handed over",
     patches: [
       line(
@@ -610,59 +610,59 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: severalKeys,
   },
   {
-    protection: "hand-over only by the holder",
-    without: "a job that lost its key gives it away again",
+    protection: "only the holder hands a key over",
+    without: "a job that lost its key hands it over again",
     patches: [lane("if holder ~= id then return end", ""), line("elseif holder == id then chosen", "else chosen")],
   },
   {
-    protection: "keys that nobody asks for are forgotten",
-    without: "a removed job keeps them",
+    protection: "unused keys of removed jobs are forgotten",
+    without: "a removed job keeps its keys",
     patches: [operators("      contended().heal(key)\n      if firstSlot(key) then", "      if firstSlot(key) then")],
     focus: { name: "listed keys", steps: { "remove holder": 4, "list keys": 2 }, keys: ["a", "b"], severalChance: 0.3 },
   },
   {
-    protection: "whoever is next comes to the front",
-    without: "it queues up behind everybody",
+    protection: "the next job of a key comes to the front",
+    without: "it waits behind all other jobs",
     patches: [line("try('RPUSH', list, id)", "try('LPUSH', list, id)")],
     focus: twoLines,
   },
   {
-    protection: "whoever is next comes to the front, its timer having fired",
+    protection: "the next job comes to the front even if its timer has fired",
     without: "it stays at the end",
     patches: [line("    bullPromote(keys, {P, id})\n", "    if bullPromote(keys, {P, id}) ~= 0 then return end\n")],
     focus: dueWhileYielding,
   },
   {
-    protection: "whoever is next is fetched with the finish",
-    without: "only if the queue had another job",
+    protection: "the next job is fetched with the end of a job",
+    without: "it is fetched only if the queue had another job",
     patches: [lane("if chosen then return contended().fetch(nil, opts) end", "")],
   },
   {
-    protection: "timers of parked jobs",
+    protection: "parked jobs have timers",
     without: "parked jobs wait for a hand-over only",
     patches: [parking("local delay = patience(rank)", "local delay = FAR")],
   },
   {
-    protection: "timer of the first in line",
+    protection: "the first in line has a short timer",
     without: "it keeps the timer of its old place",
     patches: [line("if following then", "if false then")],
     focus: removedHolder,
   },
   {
-    protection: "timers of parked jobs only",
-    without: "whoever has the id of one in line loses its delay",
+    protection: "only parked jobs get a timer",
+    without: "a job that reuses the ID of a job in line loses its delay",
     patches: [line("local following = firstInLine(key)", "local following = call('ZRANGE', line(key), 0, 0)[1]")],
     focus: parkedAgain,
   },
   {
-    protection: "leaving the line with the claim",
-    without: "a job that runs still stands in line",
+    protection: "a job leaves the line with its claim",
+    without: "a running job is still in line",
     patches: [line("leaveLine(id, keys[i])", "")],
     focus: removedHolder,
   },
   {
     protection: "all keys of a job are judged",
-    without: "only the first",
+    without: "only the first key is judged",
     patches: [
       take(
         "for i = 1, #keys do\n      local key = keys[i]\n      local holder",
@@ -672,60 +672,60 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "all keys of a job are claimed",
-    without: "only the first",
+    without: "only the first key is claimed",
     patches: [line("      takeSlot(id, keys[i])\n", "      if i == 1 then takeSlot(id, keys[i]) end\n")],
   },
   {
     protection: "all keys of the next job are free",
-    without: "the one that is handed over is enough",
+    without: "only the key that is handed over must be free",
     patches: [line("if keys[i] ~= key and not isNextOn(id, keys[i]) then", "if false then")],
   },
   {
     protection: "the next job is first on all of its keys",
-    without: "their being free is enough",
+    without: "its other keys need only be free",
     patches: [line("return not head or head == id", "return true")],
   },
   {
     protection: "a free key waits for the first in line",
-    without: "parking a job with several keys leaves no mark on them",
+    without: "a parked job with several keys leaves no mark on them",
     patches: [parking("if #keys > 1 or RATE or ROTATE then call('HSETNX', HOLDERS, keys[i], NEXT) end", "")],
   },
   {
     protection: "a handed-over key waits for the first in line",
-    without: "it is free if the first in line cannot run yet",
+    without: "the key is free if the first in line cannot run yet",
     patches: [line("mark(key, NEXT) return end", "call('HDEL', HOLDERS, key) return end")],
     focus: severalKeys,
   },
   {
-    protection: "activation taken back: list",
+    protection: "a parked job is not active",
     without: "a parked job still counts as active",
     patches: [parking("leave({'LREM', P .. 'active', 1, id}, back)", "")],
   },
   {
-    protection: "activation taken back: lock",
+    protection: "a parked job has no lock",
     without: "a parked job stays locked",
     patches: [parking("call('DEL', P .. id .. ':lock')", "")],
   },
   {
-    protection: "activation taken back: count",
+    protection: "parking is no start",
     without: "parking counts as a start",
     patches: [parking("    uncount(id)\n    if isLimited", "    if isLimited")],
   },
   {
-    protection: "activation taken back: limiter",
+    protection: "parking returns the limiter's token",
     without: "parking costs a token of the limiter",
     patches: [parking("then call('DECR', P .. 'limiter') end", "then call('EXISTS', P .. 'limiter') end")],
     focus: limited,
   },
   {
-    protection: "activation taken back: limiter, which BullMQ does not count",
-    without: "a job that stalled too often, which costs no token, gives one back",
+    protection: "parking returns only a token that BullMQ has counted",
+    without: "a job that stalled too often, which costs no token, returns one",
     patches: [parking(" or call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then", " then")],
     focus: limitedStalls,
   },
   {
     protection: "a process that lost its job passes no key on (finish)",
-    without: "BullMQ's refusal is not looked at",
+    without: "BullMQ's refusal is ignored",
     patches: [
       commands(
         "attempt(contended().takeBack, next, pin) end\nif type(reply) == 'number' and reply < 0 then return reply end",
@@ -735,14 +735,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: lateRetry,
   },
   {
-    protection: "what was put in front meanwhile is not parked",
-    without: "whoever stands in front now is parked for the one that was judged",
+    protection: "a job put in front meanwhile is not parked",
+    without: "the job that is now in front is parked instead of the judged one",
     patches: [judge("{'LREM', P .. 'wait', -1, id} or", "{'RPOP', P .. 'wait'} or")],
     focus: finishedElsewhereOfTwo,
   },
   {
-    protection: "next in line put in front by the holder only",
-    without: "a process that lost its job puts the next one of its key in front",
+    protection: "only the holder puts the next job in front",
+    without: "a process that lost its job puts the next job of the key in front",
     patches: [
       lane(
         "if not isHolder then return false, false end",
@@ -752,8 +752,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: lostWhileRunning,
   },
   {
-    protection: "a paused key passes to nobody",
-    without: "the mark of the pause is passed over",
+    protection: "a paused key is not handed over",
+    without: "the mark of the pause is skipped",
     patches: [
       parking(
         "local id, following = heads[1], heads[3]\n    if not id or id == PAUSED then return end",
@@ -763,14 +763,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: pausedKeys,
   },
   {
-    protection: "what BullMQ's fetch left goes back in line",
-    without: "it waits in front of the queue, out of its line",
+    protection: "a chosen job that BullMQ did not fetch goes back in line",
+    without: "it waits in front of the queue, outside its line",
     patches: [commands("if next and not isNext then attempt(contended().takeBack, next, pin) end\n", "")],
     focus: limited,
   },
   {
     protection: "only the first in line is put in front",
-    without: "whoever has its id by now is",
+    without: "any job that now has its ID is put in front",
     patches: [
       parking(
         "if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end",
@@ -780,14 +780,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: parkedAgain,
   },
   {
-    protection: "a halted key passes to nobody",
-    without: "the next job of the key is put in front though its failure stops it",
+    protection: "a halted key is not handed over",
+    without: "the next job of the key is put in front although the failure stops the key",
     patches: [commands("local mayFetch = ARGV[6] == '1' and not stops", "local mayFetch = ARGV[6] == '1'")],
     focus: haltedKeys,
   },
   {
-    protection: "a key that somebody waits for meanwhile",
-    without: "it is free, though a job was parked before the fetch",
+    protection: "a job parked before the fetch is noticed",
+    without: "the key is free although a job was parked before the fetch",
     patches: [
       lane("if slow then slow.sift(ending) end", "contended().sift(ending)"),
       commands(
@@ -798,13 +798,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: severalKeys,
   },
   {
-    protection: "who is next has the key",
+    protection: "the next job holds the key",
     without: "the key stays with the job that has ended",
     patches: [parking("call('HSET', HOLDERS, key, id)\n    local fields", "local fields")],
   },
   {
-    protection: "who is next does not stand in line any more",
-    without: "it still has a place there",
+    protection: "the next job leaves the line",
+    without: "it keeps its place in line",
     patches: [
       parking(
         "call('HDEL', P .. id, '${JOB.place}', '${JOB.parkedAt}', by and '${BULL.processedBy}' or '${JOB.place}')",
@@ -814,31 +814,31 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "a job whose timer has fired is not in the queue twice",
-    without: "it is put in front though it waits already",
+    without: "it is put in front although it is already waiting",
     patches: [parking("    if left ~= 1 then\n      -- The timer", "    if left == nil then\n      -- Its timer")],
     focus: dueWhileYielding,
   },
   {
-    protection: "the one behind is judged soon",
-    without: "the timer of the next in line stays as it was",
+    protection: "the job behind the next one is judged soon",
+    without: "the timer of the next in line is unchanged",
     patches: [parking("if following and tonumber(", "if false and tonumber(")],
     focus: finishedElsewhere,
   },
   {
-    protection: "a lock is passed on by its holder",
-    without: "the next job gets the lock of whoever has it",
+    protection: "only the holder passes a lock on",
+    without: "the next job gets the lock from any holder",
     patches: [locks("if holderOfLock(key) ~= token or isWaitedFor(key)", "holderOfLock(key) if isWaitedFor(key)")],
     focus: contendedLocks,
   },
   {
-    protection: "whoever waits for a lock goes before the next job of its key",
-    without: "the lock is passed on over their heads",
+    protection: "a waiter for a lock goes before the next job of the key",
+    without: "the lock is passed on before the waiter",
     patches: [locks("if holderOfLock(key) ~= token or isWaitedFor(key)", "if holderOfLock(key) ~= token")],
     focus: contendedLocks,
   },
   {
     protection: "a process that lost its job passes no key on (delay)",
-    without: "BullMQ's refusal is not looked at",
+    without: "BullMQ's refusal is ignored",
     patches: [
       commands(
         "local reply = bullMoveToDelayed(KEYS, ARGV)\nif type(reply) == 'number' and reply < 0 then return reply end",
@@ -849,42 +849,42 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "a process that lost its job passes no key on (retry)",
-    without: "BullMQ's refusal is not looked at",
+    without: "BullMQ's refusal is ignored",
     patches: [commands("if reply == 0 and SKIP then", "if SKIP then")],
     focus: lateRetry,
   },
   {
     protection: "skip: the key moves on during a backoff",
-    without: "it waits",
+    without: "the key waits",
     patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif ARGV[6] == '1' then")],
     focus: retriedKeys,
   },
   {
     protection: "skip: the key moves on at a retry without backoff",
-    without: "it waits",
+    without: "the key waits",
     patches: [commands("if reply == 0 and SKIP then", "if false then")],
     focus: retriedKeys,
   },
   {
     protection: "block: the key waits during a backoff",
-    without: "it moves on",
+    without: "the key moves on",
     patches: [commands("elseif SKIP or ARGV[6] == '1' then", "else")],
   },
   {
     protection: "block: the key waits for a retry without backoff",
-    without: "it moves on",
+    without: "the key moves on",
     patches: [commands("if reply == 0 and SKIP then", "if reply == 0 then")],
     focus: pausedKeys,
   },
   {
-    protection: "halt mark",
+    protection: "a final failure halts the key",
     without: "the key moves on after a final failure",
     patches: [commands("if stops and hasKeys(pin) then", "if false then")],
     focus: haltedKeys,
   },
   {
-    protection: "halt by the holder only",
-    without: "a job that lost its key stops it",
+    protection: "only the holder halts a key",
+    without: "a job that lost its key halts the key",
     patches: [limits("if call('HGET', HOLDERS, key) == id then\n        call('ZADD'", "do\n        call('ZADD'")],
     focus: lostWhileFailing,
   },
@@ -903,7 +903,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     ],
   },
   {
-    protection: "keys kept while waiting for their lock",
+    protection: "a job keeps its keys while it waits for their lock",
     without: "the key moves on",
     patches: [
       commands(
@@ -913,8 +913,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     ],
   },
   {
-    protection: "place in line for the lock",
-    without: "it is forgotten",
+    protection: "a job keeps its place in line for the lock",
+    without: "the place is forgotten",
     patches: [
       commands(
         "  attempt(call, 'HSET', P .. id, '${JOB.lockPlace}', place, field, since ~= '' and since or place)\n",
@@ -924,59 +924,59 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "waiting for a lock counts no start",
-    without: "it does",
+    without: "it counts as a start",
     patches: [commands("  attempt(contended().uncount, id)\n", "")],
   },
   {
-    protection: "a paused key's holder waits, too",
-    without: "whoever has the key starts again",
+    protection: "the holder of a paused key waits",
+    without: "the job that holds the key starts again",
     patches: [
       take("known == id and not limitedFor(pin, id) and not pausedFor(pin)", "known == id and not limitedFor(pin, id)"),
     ],
     focus: pausedKeys,
   },
   {
-    protection: "a paused key's holder goes first afterwards",
+    protection: "the holder of a paused key goes first afterwards",
     without: "it goes to the end of the line",
     patches: [parking("(isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))", "false")],
     focus: pausedKeys,
   },
   {
     protection: "the job that halted a key goes first: in the queue",
-    without: "retried by hand, it waits where it is",
+    without: "retried manually, it keeps its place in the queue",
     patches: [operators("  if failed then", "  if false then")],
     focus: haltedKeys,
   },
   {
     protection: "the job that halted a key goes first: in line",
-    without: "retried by hand, it goes to the end of the line",
+    without: "retried manually, it goes to the end of the line",
     patches: [take("isFirst = isFirst or (holder == PAUSED and haltedBy(key) == id)", "isFirst = isFirst")],
     focus: haltedKeys,
   },
   {
-    protection: "pause mark in the line",
-    without: "the pause ends with the job that runs",
+    protection: "a pause has a mark in the line",
+    without: "the pause ends with the running job",
     patches: [limits("call('ZADD', line(key), ends and", "call('HSET', P .. 'lane:paused', key, ends and")],
   },
   {
-    protection: "pause of a free key",
-    without: "the next job takes it",
+    protection: "a free key can be paused",
+    without: "the next job takes the key",
     patches: [operators("then\n    call('HSET', HOLDERS, key, PAUSED)", "then\n    call('EXISTS', key)")],
   },
   {
     protection: "a pause lasts until its end",
-    without: "it ends when it is first looked at",
+    without: "it ends at the first check",
     patches: [limits("    if left > 0 then return left end\n", "")],
     focus: timedPauses,
   },
   {
     protection: "a pause ends by itself",
-    without: "it lasts until somebody ends it",
+    without: "it lasts until an operator ends it",
     patches: [limits("or '-inf', PAUSED)", "and '-inf', PAUSED)")],
     focus: timedPauses,
   },
   {
-    protection: "whoever is next when a pause ends is due then",
+    protection: "the first in line is due when a pause ends",
     without: "it is judged when its timer fires",
     patches: [
       parking("if isTimed then delay = math.min(left, FAR) + 1 end", ""),
@@ -985,8 +985,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: { ...timedPauses, steps: { ...timedPauses.steps, "back off": 0 } },
   },
   {
-    protection: "a pause sets the time of whoever waits already",
-    without: "that one is judged when its timer fires",
+    protection: "a pause sets the timer of the job that already waits",
+    without: "this job is judged when its old timer fires",
     patches: [
       line(
         "    local id = left and jobAt(key, 1)\n    if id then judgeIn(left, id) end",
@@ -996,55 +996,55 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: shortPauses,
   },
   {
-    protection: "a key whose pause has ended is the first in line's",
+    protection: "a key whose pause has ended belongs to the first in line",
     without: "it stays with the pause",
     patches: [limits("if call('HGET', HOLDERS, key) == PAUSED then call('HSET', HOLDERS, key, NEXT) end\n", "")],
     focus: timedPauses,
   },
   {
-    protection: "a longer pause stays",
-    without: "the last one counts",
+    protection: "a longer pause is kept",
+    without: "the last pause counts",
     patches: [limits("if not left or ms > left then", "if true then")],
     focus: timedPauses,
   },
   {
-    protection: "a full line takes no more: what is taken",
-    without: "it does",
+    protection: "a full line takes no more jobs: when a job is taken",
+    without: "the job joins the line",
     patches: [fullLine("if max and not isOldest and isFull(keys[i], max, 0) then return keys[i] end", "")],
     focus: fullLines,
   },
   {
-    protection: "a full line takes no more: what is sifted",
-    without: "it does",
+    protection: "a full line takes no more jobs: when the queue is sifted",
+    without: "the job joins the line",
     patches: [judge(" or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then", " then")],
     focus: fullLines,
   },
   {
     protection: "a job in line keeps its place when the line is full",
-    without: "it does not run",
+    without: "the job fails",
     patches: [judge("if not wasParked and not isFirst then full, by =", "if true then full, by =")],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { promote: 3, "pause for": 2 } },
   },
   {
-    protection: "whoever is first in a full line leaves it",
+    protection: "the first job in a full line leaves it",
     without: "the line grows",
     patches: [parking("dropOldest(id, pin, keys)\n      interrupt(", "interrupt(")],
     focus: latestOnly,
   },
   {
-    protection: "whoever leaves a full line does not come back to it",
-    without: "it is sifted, and stands behind the newer one",
+    protection: "a job that left a full line does not return",
+    without: "it is sifted, and waits behind the newer job",
     patches: [judge("if facts[5] then return false end", "")],
     focus: latestOnly,
   },
   {
-    protection: "a newer job interrupts the one that has its key",
-    without: "it waits for that",
+    protection: "a newer job interrupts the holder of its key",
+    without: "it waits for the holder",
     patches: [parking("dropOldest(id, pin, keys)\n      interrupt(id, pin, keys)", "dropOldest(id, pin, keys)")],
     focus: interrupting,
   },
   {
-    protection: "a superseded job stays so until it has ended",
+    protection: "a superseded job stays superseded until it has ended",
     without: "it runs again when its worker dies",
     patches: [
       judge(
@@ -1055,14 +1055,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: interrupting,
   },
   {
-    protection: "a job that waits for its retry, and is superseded, is taken next",
+    protection: "a superseded job that waits for its retry is taken next",
     without: "its key waits for the retry",
     patches: [fullLine("\n      promoteToFront(holder)\n", "\n")],
     focus: interrupting,
   },
   {
-    protection: "a job that is given its key while it comes into its line is not interrupted by itself",
-    without: "it is superseded, and nobody runs in its place",
+    protection: "a job that gets its key while it joins the line is not interrupted by itself",
+    without: "it is superseded, and no job runs instead",
     patches: [fullLine("holder == id or ", "")],
     focus: {
       ...interrupting,
@@ -1072,20 +1072,20 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     },
   },
   {
-    protection: "a job is interrupted by one of the same keys",
-    without: "by one that has any of them",
+    protection: "a job is interrupted only by a job with the same keys",
+    without: "any shared key is enough",
     patches: [fullLine("if facts[1] ~= pin then return end", "")],
     focus: { ...interrupting, name: "interrupts, several keys", severalChance: 0.5 },
   },
   {
-    protection: "a job is superseded by one of the same keys",
-    without: "by one that has any of them",
+    protection: "a job is superseded only by a job with the same keys",
+    without: "any shared key is enough",
     patches: [fullLine("if oldest == id or (DROPPED == 'superseded' and own ~= pin) then", "if oldest == id then")],
     focus: { ...latestOnly, name: "latest, several keys", keys: ["a", "b"], severalChance: 0.5 },
   },
   {
-    protection: "the mark of a pause that is over is no job in line",
-    without: "it is counted",
+    protection: "the mark of a pause that has ended is not a job in line",
+    without: "the mark is counted",
     patches: [
       fullLine(
         "    local mark = pausedFor(key) and 1 or 0\n    return call('ZCARD', line(key)) - more - mark >= max",
@@ -1095,38 +1095,38 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
   },
   {
-    protection: "the mark of a pause is no job in line",
-    without: "it is counted",
+    protection: "the mark of a pause is not a job in line",
+    without: "the mark is counted",
     patches: [fullLine("local mark = pausedFor(key) and 1 or 0", "local mark = 0")],
     focus: { ...fullLines, name: "full lines, paused keys", steps: { "pause for": 3, "resume key": 1 } },
   },
   {
-    protection: "no more jobs of a key than slots",
-    without: "one more",
+    protection: "a key has no more jobs than slots",
+    without: "one more job runs",
     patches: [slots(">= slotCount(key) then", "> slotCount(key) then")],
     focus: severalSlots,
   },
   {
-    protection: "a further slot is the job's until it ends",
+    protection: "a job keeps its further slot until it ends",
     without: "only the first slot is kept",
     patches: [slots("if slots[i + 1] == id then return tonumber(slots[i]) end", "")],
     focus: severalSlots,
   },
   {
-    protection: "a further slot of a job that is gone is free",
-    without: "it is believed in for ever",
+    protection: "a further slot of a missing job is free",
+    without: "the slot is taken forever",
     patches: [slots("if holds(slots[i + 1], key) then taken", "if true then taken")],
     focus: severalSlots,
   },
   {
-    protection: "a job that has a slot gets no other one",
-    without: "it is seated again",
+    protection: "a job that has a slot gets no other slot",
+    without: "it gets another slot",
     patches: [slots("      if slotOf(id, key) then return end\n", "")],
     focus: pausedSlots,
   },
   {
-    protection: "the first slot is kept while others are free",
-    without: "whoever is seated next has it",
+    protection: "the first slot stays taken while others are free",
+    without: "the next job takes the first slot",
     patches: [
       slots(
         "      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n",
@@ -1137,7 +1137,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "a mark takes no slot",
-    without: "a pause stands in the first slot, whoever has it",
+    without: "a pause replaces the holder of the first slot",
     patches: [
       slots(
         "if not isShared(key) or not isFirstTaken(key) then call('HSET', HOLDERS, key, why) end",
@@ -1148,7 +1148,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "a key whose line is empty is kept for its other slots",
-    without: "it is forgotten with the first job that leaves",
+    without: "the key is forgotten with the first job that ends",
     patches: [
       slots("    if isShared(key) and isFirstTaken(key) then return end\n", ""),
       slots("local isTaken = next(taken) ~= nil", "local isTaken = false"),
@@ -1156,26 +1156,26 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: severalSlots,
   },
   {
-    protection: "a key is kept when the job in its first slot ends",
-    without: "it is free for everybody",
+    protection: "a key with taken slots is kept when the job in its first slot ends",
+    without: "any job can take the key",
     patches: [lane("call('EXISTS', line(pin), furtherSlots(pin)) > 0", "call('EXISTS', line(pin)) > 0")],
     focus: severalSlots,
   },
   {
     protection: "one job of a key is chosen at a time",
-    without: "all that may run are, and the last one stands in front",
+    without: "all jobs that may run are chosen, and the last one is in front",
     patches: [line("    if isAwaited(key) then return mark(key, NEXT) end\n", "")],
     focus: { ...pausedSlots, name: "three slots, pauses", slots: 3 },
   },
   {
-    protection: "nobody passes a job that was chosen",
-    without: "the end of another one brings the one behind it",
+    protection: "no job behind passes a chosen job",
+    without: "the end of another job chooses the job behind it",
     patches: [parking("or isAwaited(key) then return end\n    local heads", "then return end\n    local heads")],
     focus: { ...severalSlots, name: "several slots, priorities", steps: { fail: 2 } },
   },
   {
-    protection: "a job that is fetched is waited for until it is judged",
-    without: "the next one is chosen, though the first goes back",
+    protection: "no job is chosen until a fetched job is judged",
+    without: "the next job is chosen although the fetched job goes back",
     patches: [slots("id ~= FETCHED and call('EXISTS'", "call('EXISTS'")],
     focus: {
       ...slotsOfSeveral,
@@ -1185,7 +1185,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     },
   },
   {
-    protection: "whoever comes does not pass a job that was chosen",
+    protection: "a new job does not pass a chosen job",
     without: "it takes a free slot",
     patches: [
       take("elseif isBusy(key, holder, isNew) or isAwaited(key) then", "elseif isBusy(key, holder, isNew) then"),
@@ -1198,14 +1198,14 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     },
   },
   {
-    protection: "the next one is chosen when the one before is taken",
-    without: "it waits for a slot that is given up",
+    protection: "the next job is chosen when the previous job is taken",
+    without: "it waits for a released slot",
     patches: [take("if call('EXISTS', line(keys[i])) == 1 then heal(keys[i], id)", "if false then heal(keys[i], id)")],
     focus: pausedSlots,
   },
   {
     protection: "a resumed key fills its further slots",
-    without: "they wait for timers",
+    without: "the slots wait for timers",
     patches: [
       operators(
         "contended().heal(key)\n  return wasPaused",
@@ -1215,8 +1215,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: pausedSlots,
   },
   {
-    protection: "slots of several keys are given up together",
-    without: "one after the other, and a key is not passed on",
+    protection: "slots of several keys are released together",
+    without: "they are released one by one, and a key is not passed on",
     patches: [
       line(
         "if isShared(key) then freed[#freed + 1] = leaveSlot(id, key)",
@@ -1226,67 +1226,67 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: slotsOfSeveral,
   },
   {
-    protection: "each slot has a lock of its own",
-    without: "all have the key's",
+    protection: "each slot has its own lock",
+    without: "all slots have the key's lock",
     patches: [keyLock("(slot and '\\\\31' .. slot or '')", "''")],
     focus: severalSlots,
   },
   {
-    protection: "a start is counted with its job",
-    without: "who goes back takes the last start of the key with it",
+    protection: "a start is recorded with its job",
+    without: "a job that goes back removes the last start of the key",
     patches: [limits("if whose == id or not whose then", "if true then")],
     focus: limitedSlots,
   },
   {
-    protection: "a start that is taken back lets another job run",
-    without: "it waits for the end of the window",
+    protection: "a start that is removed lets another job run",
+    without: "that job waits for the end of the window",
     patches: [take("        if isShared(key) then heal(key) end\n", "")],
     focus: limitedSlots,
   },
   {
-    protection: "a start counts",
-    without: "any number may follow",
+    protection: "a start counts against the rate",
+    without: "any number of starts may follow",
     patches: [judge("if hasKeys(pin) and not isOver and not outcome then countStart(id, pin) end", "")],
     focus: limitedKeys,
   },
   {
-    protection: "a start that brings the next of the key counts",
-    without: "it does not",
+    protection: "a start with the end of the previous job counts against the rate",
+    without: "it does not count",
     patches: [parking("    if not outcome and not isOver then countStart(id, key) end\n", "")],
     focus: limitedKeys,
   },
   {
-    protection: "a job that BullMQ ends without running it is no start, if it follows at once",
-    without: "it counts as one",
+    protection: "a job that BullMQ ends without a run is no start, with the end of the previous job",
+    without: "it counts as a start",
     patches: [parking("if not outcome and not isOver then countStart", "if not outcome then countStart")],
     focus: limitedFull,
   },
   {
-    protection: "a limited key's next job is not fetched with the end of the one before",
-    without: "it is",
+    protection: "a limited key's next job is not fetched with the end of the previous job",
+    without: "it is fetched",
     patches: [parking("if not freeSlot(key, false) or limitedFor(key) or isAwaited(key)", "if isAwaited(key)")],
     focus: limitedKeys,
   },
   {
-    protection: "a limited key that nobody has is not taken",
-    without: "it is taken by whoever comes first",
+    protection: "a free limited key is not taken",
+    without: "the next job that arrives takes the key",
     patches: [take("        local left = limitedFor(pin, id)\n        if left then", "        if false then")],
     focus: limitedKeys,
   },
   {
     protection: "a limited key is not taken by the first in line",
-    without: "whoever is judged again takes it",
+    without: "any job that is judged again takes the key",
     patches: [take("free = free and not closed", "")],
     focus: limitedKeys,
   },
   {
-    protection: "a holder that starts again is limited, too",
+    protection: "a holder that starts again is limited",
     without: "it may start at any time",
     patches: [take("closed = pausedFor(key) or limitedFor(key, id)", "closed = pausedFor(key)")],
     focus: limitedKeys,
   },
   {
-    protection: "whoever is next on a limited key is due when it may run",
+    protection: "the next job of a limited key is due when it may run",
     without: "it is judged when its timer fires",
     patches: [
       line("      judgeIn(left, id)\n      return", "      return"),
@@ -1296,26 +1296,26 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: limitedKeys,
   },
   {
-    protection: "whoever comes to a limited key stands in line",
-    without: "a later one takes the key when it is free",
+    protection: "a new job of a limited key joins the line",
+    without: "a later job takes the key when the key is free",
     patches: [parking("if #keys > 1 or RATE or", "if #keys > 1 or")],
     focus: limitedKeys,
   },
   {
-    protection: "a job that goes back before it began costs no start",
-    without: "it does",
+    protection: "a job that goes back before its start costs no start",
+    without: "it costs a start",
     patches: [commands("  attempt(contended().uncountStart, id)\n", "")],
     focus: limitedKeys,
   },
   {
-    protection: "a job that BullMQ ends without running it costs no start",
-    without: "it does",
+    protection: "a job that BullMQ ends without a run costs no start",
+    without: "it costs a start",
     patches: [judge("if hasKeys(pin) and not isOver and not outcome then", "if hasKeys(pin) then")],
     focus: { ...limitedKeys, name: "limited keys, stalled jobs", steps: { ...limitedKeys.steps, kill: 6 } },
   },
   {
-    protection: "starts of a key are forgotten",
-    without: "they stay for ever",
+    protection: "old starts of a key expire",
+    without: "they are kept forever",
     patches: [limits("        call('PEXPIRE', startsOf(key), ms)\n", "")],
     focus: limitedKeys,
   },
@@ -1338,66 +1338,66 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "backing off counts no start",
-    without: "it does",
+    without: "it counts as a start",
     patches: [parking("    uncount(id)\n    local pin", "    local pin")],
     focus: timedPauses,
   },
   {
-    protection: "resuming passes the key on",
+    protection: "a resumed key is passed on",
     without: "its line waits for timers",
     patches: [operators("contended().heal(key)\n  return wasPaused", "return wasPaused")],
     focus: pausedKeys,
   },
   {
-    protection: "a woken job has its keys",
-    without: "whoever is named is put in front",
+    protection: "only a job that has its keys is woken",
+    without: "any named job is put in front",
     patches: [operators("if not contended().slotOf(id, key) then return 0 end", "")],
     focus: lostWhileYielding,
   },
   {
-    protection: "a woken job waits for its lock",
-    without: "a retry comes before its time",
+    protection: "only a job that waits for its lock is woken",
+    without: "a retry runs before its time",
     patches: [operators("or call('HEXISTS', P .. id, '${JOB.lockPlace}') == 0 then", "then")],
   },
   {
-    protection: "a job's lock is free",
-    without: "it is taken from whoever has it",
+    protection: "a job's lock is acquired only if free",
+    without: "the lock is taken from any holder",
     patches: [locks("'PX', ttl, 'NX')", "'PX', ttl)")],
     focus: contendedLocks,
   },
   {
-    protection: "whoever waits for a lock goes first",
-    without: "a job takes the lock before them",
+    protection: "waiters for a lock go first",
+    without: "a job acquires the lock before them",
     patches: [locks("  if isWaitedFor(key) then return end\n", "")],
     focus: contendedLocks,
   },
   {
-    protection: "a fencing token above the stored one",
-    without: "the node's time, whatever was granted",
+    protection: "a fencing token is greater than the stored one",
+    without: "the token is the node's time, whatever was granted",
     patches: [locks("if last and last >= number then", "if false then")],
     focus: contendedLocks,
   },
   {
     protection: "token compare at the end of a job",
-    without: "the lock of its key is deleted, whoever has it",
+    without: "the lock of the job's key is deleted, whatever its token",
     patches: [locks("return holderOfLock(key) == token and not", "holderOfLock(key) return not")],
     focus: contendedLocks,
   },
   {
-    protection: "a lock that is waited for is handed over",
-    without: "it is deleted, and nobody is told",
+    protection: "a lock with waiters is handed over",
+    without: "it is deleted, and no waiter is notified",
     patches: [locks("not isWaitedFor(key) and ", "")],
     focus: contendedLocks,
   },
   {
-    protection: "a lock that was not released is told of",
-    without: "its worker believes that it was",
+    protection: "a worker is notified that its lock was not released",
+    without: "the worker believes that the lock was released",
     patches: [lane("isKept and 1 or 0", "0")],
     focus: contendedLocks,
   },
   {
     protection: "a place in line for a lock is used",
-    without: "the lock comes with the job",
+    without: "the lock is acquired with the job",
     patches: [
       judge(
         "reply[${REPLY.fencingToken}] = not place and lockOf(pin, TOKEN, reply[${REPLY.slots}])",
@@ -1407,15 +1407,15 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: contendedLocks,
   },
   {
-    protection: "several locks are taken at once",
-    without: "one, named like all of them",
+    protection: "several locks are acquired one by one",
+    without: "a single lock is acquired, named like all of them",
     patches: [
       keyLock("or not hasKeys(pin) or not isSingle(pin) then return false", "or not hasKeys(pin) then return false"),
     ],
   },
   {
-    protection: "a lock outlives the end of a lost job",
-    without: "whoever lost the job releases its lock",
+    protection: "the end of a lost job releases no lock",
+    without: "a process that lost the job releases its lock",
     patches: [
       commands(
         "local reply = bullMoveToFinished(KEYS, ARGV)",
@@ -1425,13 +1425,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: lateLocks,
   },
   {
-    protection: "a key with a policy is never free for everybody",
-    without: "whoever comes first takes it without a look",
+    protection: "a key with a policy keeps its mark when it is free",
+    without: "the next job takes the key without a check",
     patches: [slots("if policy or isTaken then call('HSET'", "if isTaken then call('HSET'")],
     focus: policies,
   },
   {
-    protection: "the end of a job leaves the mark of a policy",
+    protection: "the end of a job keeps the mark of a policy",
     without: "the key is forgotten",
     patches: [
       lane("  if POLICIES[pin] then return true, true end\n", ""),
@@ -1440,8 +1440,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: policies,
   },
   {
-    protection: "nothing starts while more have a key than may",
-    without: "whoever has a slot does",
+    protection: "no job starts while a key has more jobs than its limit",
+    without: "any job that has a slot starts",
     patches: [
       take("if closed or isOver(id, key) then", "if closed then"),
       take("and not pausedFor(pin) and not isOver(id, pin) then", "and not pausedFor(pin) then"),
@@ -1449,38 +1449,38 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: policies,
   },
   {
-    protection: "of those that have a key that more have than may, the one that was chosen last gives way",
-    without: "whoever comes first does",
+    protection: "if a key has more jobs than its limit, the last chosen job goes back",
+    without: "the job that is taken first goes back",
     patches: [slots("if chosen and chosen ~= id and isAwaited(key) then count = count - 1 end", "")],
     focus: policies,
   },
   {
-    protection: "the end of a job brings no other one while more have the key than may",
-    without: "it does",
+    protection: "the end of a job fetches no other job while the key has more jobs than its limit",
+    without: "it fetches the next job",
     patches: [parking("if not freeSlot(key, false) or limitedFor", "if limitedFor")],
     focus: policies,
   },
   {
-    protection: "further slots are looked at after the policy is removed, until they are free",
+    protection: "further slots are checked after the policy is removed, until they are free",
     without: "they are forgotten",
     patches: [operators("call('EXISTS', furtherSlots(key)) == 1 then", "false then")],
     focus: policies,
   },
   {
-    protection: "what is left of a removed policy goes with the last further slot",
-    without: "it stays for ever",
+    protection: "the rest of a removed policy is deleted with the last further slot",
+    without: "it is kept forever",
     patches: [slots("if policy and not isTaken and next(policy) == nil then", "if false then")],
     focus: policies,
   },
   {
-    protection: "slots that a policy adds are filled at once",
-    without: "they wait for a job that ends",
+    protection: "slots that a policy adds are filled immediately",
+    without: "they wait for the end of a job",
     patches: [operators("lane.heal(key)\n  return hadPolicy", "return hadPolicy")],
     focus: policies,
   },
   {
-    protection: "a job that was given the only slot is taken before the next one is given another",
-    without: "the next one is put in front of it",
+    protection: "a job that was chosen for the only slot is taken before the next job is chosen for another",
+    without: "the next job is put in front of it",
     patches: [operators("    call('HSET', CHOSEN, key, holder)\n", "")],
     focus: {
       ...policies,
@@ -1489,8 +1489,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     },
   },
   {
-    protection: "who was chosen is forgotten with the policy",
-    without: "it stays for ever",
+    protection: "the chosen job is forgotten with the policy",
+    without: "it is kept forever",
     patches: [operators("  if SLOTS == 1 then call('HDEL', CHOSEN, key) end\n", "")],
     focus: {
       ...policies,
@@ -1500,61 +1500,61 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
   {
     protection: "the end of a job in a further slot releases that slot's lock",
-    without: "where only a policy has given the key several, that of the first is",
+    without: "if only a policy has given the key several slots, the lock of the first slot is released",
     patches: [commands("(SLOTS > 1 or POLICIES[pin]) and not isHolder", "SLOTS > 1 and not isHolder")],
     focus: policies,
   },
   {
-    protection: "the rate of a policy holds",
-    without: "that of the options does",
+    protection: "the rate of a policy applies",
+    without: "the rate of the options applies",
     patches: [limits("if policy and policy.rate then", "if false then")],
     focus: policies,
   },
   {
-    protection: "the limit of a line in a policy holds",
-    without: "that of the options does",
+    protection: "the limit of a line in a policy applies",
+    without: "the limit of the options applies",
     patches: [limits("if policy and policy.maxWaiting then", "if false then")],
     focus: saidLines,
   },
   {
     protection: "a policy says which job leaves a full line",
-    without: "it is the newest",
+    without: "the newest job leaves",
     patches: [limits("MAY_DROP_OLDEST and policy.maxWaiting.drop == 'oldest'", "false")],
     focus: saidLines,
   },
   {
-    protection: "where calls are for all that wait, the first in line stays whatever a policy says",
+    protection: "with merged calls, the first in line stays whatever a policy says",
     without: "it fails, and may be in a call",
     patches: [limits("MAY_DROP_OLDEST and policy.maxWaiting.drop", "policy.maxWaiting.drop")],
     focus: mergedSaid,
   },
   {
-    protection: "where only the newest one waits, a policy lets no others stand there",
-    without: "it does",
+    protection: "with whenBusy latest, a policy lets no second job wait",
+    without: "it lets a second job wait",
     patches: [limits("local policy = MAY_LIMIT and policyOf(key)", "local policy = policyOf(key)")],
     focus: saidLinesOfLatest,
   },
   {
-    protection: "nobody passes a job with several keys that finds a line full",
-    without: "whoever has another one of its keys does",
+    protection: "no job passes a job with several keys that finds a line full",
+    without: "a job with another one of its keys does",
     patches: [rotation("(keys and #keys > 1 and MOST_PASSED or 1)", "1")],
     focus: rotatingFull,
   },
   {
-    protection: "whoever comes behind one that was passed, because the line was full, is passed, too",
-    without: "it stands in the line as soon as that has room",
+    protection: "a job behind one that was skipped because of a full line is skipped",
+    without: "it joins the line as soon as the line has room",
     patches: [rotation("if passedOf[keys[i]] then", "if false then")],
     focus: rotatingFull,
   },
   {
-    protection: "the weight of a policy holds",
-    without: "that of the options does",
+    protection: "the weight of a policy applies",
+    without: "the weight of the options applies",
     patches: [rotation("policy and policy.weight or WEIGHTS[key] or 1", "WEIGHTS[key] or 1")],
     focus: saidWeights,
   },
   {
-    protection: "operators are told of nobody in a further slot who is gone",
-    without: "they are, until the slot is wanted",
+    protection: "operators see no missing job in a further slot",
+    without: "they see it until the slot is needed",
     patches: [
       slots(
         "local found, taken = {}, takenSlots(key)",
@@ -1568,20 +1568,20 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     },
   },
   {
-    protection: "who was chosen and goes back stays behind those that were handed out",
-    without: "whoever goes back last is first",
+    protection: "a chosen job that goes back stays behind jobs that were handed out",
+    without: "the job that goes back last is first",
     patches: [parking("(placeOfChosen(id, keys) or frontPlace(keys))", "frontPlace(keys)")],
     focus: yieldedSlots,
   },
   {
-    protection: "who was handed out, chosen again, and goes back stays before one that was only chosen",
-    without: "their ids say who is first",
+    protection: "a job that was handed out, chosen again and goes back stays before a job that was only chosen",
+    without: "their IDs decide the order",
     patches: [line("return call('ZCOUNT', line(keys[i]), 0, 0) == 0 and '0'", "return '0'")],
     focus: yieldedSlots,
   },
   {
-    protection: "each job of a call has an end of its own",
-    without: "all complete with what it returned",
+    protection: "each job of a call has its own outcome",
+    without: "all complete with the call's result",
     patches: [batch("this.#ends.get(String(job.id)) ?? { value: returned }", "{ value: returned }")],
     focus: merged,
   },
@@ -1594,56 +1594,56 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: merged,
   },
   {
-    protection: "whose call has settled a job is told",
-    without: "it is told of nobody's",
+    protection: "the job whose call has settled a job is reported",
+    without: "no job is reported",
     patches: [batch("{ ...outcome, by }", "outcome")],
     focus: merged,
   },
   {
-    protection: "a call of a lost job is given no others",
-    without: "those that wait for the next call are in two",
+    protection: "the call of a lost job gets no other jobs",
+    without: "jobs that wait for the next call are in two calls",
     patches: [operators(" and call('GET', P .. id .. ':lock') == token\n  if not isOurs or", "\n  if not isOurs or")],
     focus: merged,
   },
   {
-    protection: "a call whose job has lost its key is given no others",
-    without: "those that wait for the next call are in two",
+    protection: "a call whose job has lost its key gets no other jobs",
+    without: "jobs that wait for the next call are in two calls",
     patches: [operators("isSingle(pin) and call('HGET', HOLDERS, pin) == id and", "isSingle(pin) and")],
     focus: mergedLost,
   },
   {
-    protection: "those that nobody has looked at are in a call",
-    without: "only those that stand in line",
+    protection: "jobs that were never judged are in a call",
+    without: "only jobs in line are in a call",
     patches: [operators("not quietly(contended().sift)", "true")],
     focus: merged,
   },
   {
-    protection: "more than are looked at in one go are in a call",
-    without: "those that come behind wait for the next one",
+    protection: "a call has more jobs than one page",
+    without: "jobs behind the first page wait for the next call",
     patches: [operators("for _ = 1, most, 50 do", "for _ = 1, 1 do")],
     focus: mergedMany,
   },
   {
-    protection: "a call has those that come after one that is gone",
-    without: "it ends there",
+    protection: "a call has the jobs behind a missing job",
+    without: "it ends at the missing job",
     patches: [operators("contended().jobAt(pin, index)", "call('ZRANGE', line(pin), index, index)[1]")],
     focus: merged,
   },
   {
-    protection: "a call has jobs of the very same key",
-    without: "also those that have another one",
+    protection: "a call has only jobs with exactly the same key",
+    without: "it has jobs with another key",
     patches: [operators("if facts.${JOB.keys} ~= pin or facts.${JOB.refusal}", "if facts.${JOB.refusal}")],
     focus: mergedSeveral,
   },
   {
     protection: "a job that waits for its lock is in no call",
-    without: "it is",
+    without: "it is in a call",
     patches: [operators(" or facts.${JOB.lockPlace} or", " or")],
     focus: mergedLost,
   },
   {
-    protection: "a job that a call has settled is in no other one",
-    without: "it is in two",
+    protection: "a job that a call has settled is in no other call",
+    without: "it is in two calls",
     patches: [operators(" or facts.${JOB.outcome} or", " or")],
     focus: merged,
   },
@@ -1654,8 +1654,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: mergedStalls,
   },
   {
-    protection: "the most for one call",
-    without: "all that wait",
+    protection: "a call has at most batch.size jobs",
+    without: "it has all waiting jobs",
     patches: [
       operators("or #reply == most then break end", "then break end"),
       operators("for index = 0, most do", "for index = 0, 1000 do"),
@@ -1663,7 +1663,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: { ...merged, name: "merged calls, two at most", merge: 2 },
   },
   {
-    protection: "a call of a lost job settles nothing",
+    protection: "the call of a lost job settles no job",
     without: "a job that runs again is ended by two calls",
     patches: [
       operators(" and call('GET', P .. id .. ':lock') == token\n  if not isOurs then", "\n  if not isOurs then"),
@@ -1671,21 +1671,21 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: merged,
   },
   {
-    protection: "a call whose job has lost its key settles nothing",
-    without: "others are ended by two calls",
+    protection: "a call whose job has lost its key settles no job",
+    without: "other jobs are ended by two calls",
     patches: [
       operators("hasKeys(pin) and call('HGET', HOLDERS, pin) == id and call('GET'", "hasKeys(pin) and call('GET'"),
     ],
     focus: mergedLost,
   },
   {
-    protection: "a call settles jobs that were given to it",
-    without: "whoever has their ids by now",
+    protection: "a call settles only jobs that it received",
+    without: "it settles any job that now has the same ID",
     patches: [operators("keys == pin and place == expected and", "keys == pin and")],
     focus: mergedAgain,
   },
   {
-    protection: "a job that a call has settled is told so",
+    protection: "a job that a call has settled gets its outcome",
     without: "it runs",
     patches: [
       judge(
@@ -1696,13 +1696,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: merged,
   },
   {
-    protection: "a job that a call has settled is told so with the end before",
+    protection: "a job that a call has settled gets its outcome with the end of the previous job",
     without: "it runs",
     patches: [parking("reply[${REPLY.outcome}] = outcome or false", "reply[${REPLY.outcome}] = false")],
     focus: merged,
   },
   {
-    protection: "a job that a call has settled is told so on a free key",
+    protection: "a job that a call has settled gets its outcome on a free key",
     without: "it runs",
     patches: [
       lane("field == '${JOB.lockPlace}' or field == '${JOB.outcome}' then", "field == '${JOB.lockPlace}' then"),
@@ -1710,86 +1710,86 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: mergedLost,
   },
   {
-    protection: "what a call has made of a job holds for one end",
-    without: "it is told again when the job is retried by hand",
+    protection: "the outcome from a call applies to one end",
+    without: "it applies again when the job is retried manually",
     patches: [commands("if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end", "")],
     focus: mergedRetries,
   },
   {
-    protection: "what a call has made of a job holds for one attempt",
-    without: "its retry fails as well",
+    protection: "the outcome from a call applies to one attempt",
+    without: "the retry fails as well",
     patches: [commands("attempt(call, 'HDEL', P .. id, '${JOB.outcome}')", "")],
     focus: mergedRetries,
   },
   {
-    protection: "what a call has made of a job holds for one attempt, if it is retried at once",
-    without: "its retry fails as well",
+    protection: "the outcome from a call applies to one attempt, even with an immediate retry",
+    without: "the retry fails as well",
     patches: [commands("if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], '${JOB.outcome}') end", "")],
     focus: mergedRetries,
   },
   {
     protection: "a job that a call has settled is not limited",
-    without: "it waits until one may start",
+    without: "it waits for the rate",
     patches: [limits("if not max or (id and isSettled(id)) then", "if not max then")],
     focus: mergedLimited,
   },
   {
     protection: "a job that a call has settled is no start",
-    without: "its end counts as one",
+    without: "its end counts as a start",
     patches: [judge("not isOver and not outcome then countStart", "not isOver then countStart")],
     focus: mergedLimited,
   },
   {
-    protection: "a job that a call has settled is no start, if it follows at once",
-    without: "its end counts as one",
+    protection: "a job that a call has settled is no start, with the end of the previous job",
+    without: "its end counts as a start",
     patches: [parking("if not outcome and not isOver then countStart", "if not isOver then countStart")],
     focus: mergedLimited,
   },
   {
-    protection: "keys that are known stay",
-    without: "they do not where the key function of another worker fails",
+    protection: "known keys are kept",
+    without: "they are lost if the key function of another worker fails",
     patches: [operators("      elseif call('HEXISTS', P .. id, '${JOB.keys}') == 0 then", "      else")],
     focus: { name: "keys that fail elsewhere", steps: { "key fails": 3 }, keys: ["a"], severalChance: 0 },
   },
   {
-    protection: "a retry is as old as it was",
-    without: "it is the newest when it comes back",
+    protection: "a retry keeps its age",
+    without: "it is the newest job when it is due",
     patches: [commands("if LATEST then attempt", "if false then attempt")],
     focus: latestRetries,
   },
   {
     protection: "of two retries, the one that failed first is older",
-    without: "the one that stands in line is newer",
+    without: "the retry in line is newer",
     patches: [fullLine("(not facts[2] or tonumber(facts[2]) > tonumber(age))", "true")],
     focus: latestRetries,
   },
   {
-    protection: "a retry that is looked at before its turn is as old as it was",
-    without: "it is the newest",
+    protection: "a retry that is judged before its turn keeps its age",
+    without: "it is the newest job",
     patches: [judge("and turnedAway(pin, facts[6])", "and turnedAway(pin)")],
     focus: latestRetries,
   },
   {
-    protection: "with rotation, a retry that is looked at before its turn is as old as it was",
-    without: "it is the newest",
+    protection: "with rotation, a retry that is judged before its turn keeps its age",
+    without: "it is the newest job",
     patches: [rotation("if LATEST and facts[7] and newerThan(pin, facts[7])", "if false")],
     focus: { ...latestRetries, name: "latest only, retries, rotation", rotate: { weights: {} } },
   },
   {
     protection: "a job that has backed off is superseded",
-    without: "it runs when the job before it ends",
+    without: "it runs when the previous job ends",
     patches: [parking("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],
     focus: interruptsLost,
   },
   {
-    protection: "a job that comes does not pass keys that wait for their turn",
+    protection: "a new job does not pass keys that wait for their turn",
     without: "it starts if its key is free",
     patches: [take("and not isSettled(id) and othersWait()", "and false")],
     focus: rotatingFronts,
   },
   {
     protection: "a key leaves its slot to others when its turn is over",
-    without: "its next job follows at once",
+    without: "its next job follows immediately",
     patches: [
       {
         file: "workers/src/scripts/commands.lua.ts",
@@ -1800,44 +1800,44 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: rotating,
   },
   {
-    protection: "a key leaves its slot to those in front of the queue who stand in no line",
-    without: "its next job follows at once, and passes them",
+    protection: "a key leaves its slot to jobs in front of the queue that are in no line",
+    without: "its next job follows immediately, and passes them",
     patches: [rotation("return not pin and not keys", "return false")],
     focus: rotatingCalls,
   },
   {
-    protection: "a key that waits for its turn is given no slot before",
-    without: "a free slot is given to the first in line at once",
+    protection: "a key that waits for its turn gets no slot before it",
+    without: "a free slot goes to the first in line immediately",
     patches: [line("if ROTATE and not isTurn and not isSettled(id) then", "if false then")],
     focus: rotating,
   },
   {
     protection: "a turn has as many starts as the weight of its key",
-    without: "one more",
+    without: "a turn has one start more",
     patches: [rotation("if started < weightOf(key) then", "if started <= weightOf(key) then")],
     focus: rotating,
   },
   {
-    protection: "the keys take turns in the order in which they came",
-    without: "the last one goes first",
+    protection: "the keys take turns in the order of their arrival",
+    without: "the last key goes first",
     patches: [rotation("call('ZPOPMIN', RING)", "call('ZPOPMAX', RING)")],
     focus: rotating,
   },
   {
-    protection: "one job is chosen at a time",
-    without: "another one goes before it",
+    protection: "with rotation, one job is chosen at a time",
+    without: "another job goes before it",
     patches: [rotation("  function turn()\n    if isTurnOpen() then return end\n", "  function turn()\n")],
     focus: rotating,
   },
   {
-    protection: "a key that is taken when its turn comes is passed over",
+    protection: "a key that is taken when its turn comes is skipped",
     without: "its first in line gets a slot that is not free",
     patches: [rotation("not isBusy(key, holderOf(key)) and advance", "advance")],
     focus: { ...rotating, name: "rotation of several keys", severalChance: 0.6 },
   },
   {
-    protection: "a free slot of a key waits for its turn, too",
-    without: "it is given when the one before is taken",
+    protection: "a free slot of a key waits for its turn",
+    without: "it is assigned when the previous slot is taken",
     patches: [
       line(
         "if ROTATE and not isTurn and not isSettled(id) then",
@@ -1847,8 +1847,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     focus: rotatingSlots,
   },
   {
-    protection: "a fetch that brings nothing looks whose turn it is",
-    without: "who comes next waits for a timer",
+    protection: "a fetch that finds no job starts the next turn",
+    without: "the next job waits for a timer",
     patches: [lane("  return ROTATE and contended().fetch(reply, opts) or reply", "  return reply")],
     focus: rotatingLoss,
   },
