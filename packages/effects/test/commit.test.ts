@@ -14,7 +14,7 @@ import { job, Lab, lock } from "./support/lab.ts";
 
 const FAULTS: readonly CommitFault[] = ["before", "after", "slow", "late"];
 
-describe.skipIf(isWithoutPostgres())("a connection that is lost", () => {
+describe.skipIf(isWithoutPostgres())("a lost connection", () => {
   let server: PostgresServer;
   beforeAll(async () => {
     server = await startPostgres();
@@ -27,7 +27,7 @@ describe.skipIf(isWithoutPostgres())("a connection that is lost", () => {
     return pool;
   }
 
-  it.each(FAULTS)("%s COMMIT has no effect twice, and none is reported wrongly by once", async (fault) => {
+  it.each(FAULTS)("%s COMMIT has no effect twice, and once() reports no effect wrongly", async (fault) => {
     await using lab = await Lab.open(server);
     await using proxy = await startCommitProxy(server.port, (commits) => (commits % 3 === 0 ? fault : "pass"));
     const pool = poolAt(proxy.port);
@@ -69,7 +69,7 @@ describe.skipIf(isWithoutPostgres())("a connection that is lost", () => {
     await pool.end();
   });
 
-  it("before anything was sent rejects with the client's error once the retries are over", async () => {
+  it("before the first statement rejects with the client's error once the retries are over", async () => {
     await using lab = await Lab.open(server);
     await using proxy = await startCommitProxy(server.port, () => "pass");
     proxy.isRefusing = true;
@@ -79,7 +79,7 @@ describe.skipIf(isWithoutPostgres())("a connection that is lost", () => {
     await pool.end();
   });
 
-  it("during COMMIT is an OutcomeUnknownError if the server stays away, and a later call knows the outcome", async () => {
+  it("during COMMIT is an OutcomeUnknownError if the server stays away, and a later call learns the outcome", async () => {
     await using lab = await Lab.open(server);
     await using proxy = await startCommitProxy(server.port, () => {
       proxy.isRefusing = true;
@@ -111,7 +111,7 @@ describe.skipIf(isWithoutPostgres())("a connection that is lost", () => {
     await pool.end();
   });
 
-  it("by a restart of the server is waited for", async () => {
+  it("because of a restart of the server is waited for", async () => {
     await using own = await startPostgres();
     await using lab = await Lab.open(own);
     const effects: Effects = lab.effectsWith({ retries: 20 });

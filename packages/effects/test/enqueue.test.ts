@@ -37,7 +37,7 @@ const stricter = (options: Record<string, unknown>): boolean => options["jobId"]
 it.each([
   ["6", bullmq6.Queue],
   ["5", bullmq5.Queue as unknown as typeof bullmq6.Queue],
-] as const)("refuses what BullMQ %s refuses, and nothing else", async (version, Queue) => {
+] as const)("enqueue refuses what BullMQ %s refuses, and nothing else", async (version, Queue) => {
   const queue = new Queue(`rules${version}`, { connection: { port: server.port } });
   for (const opts of OPTIONS) {
     const data = { text: "äöü" };
@@ -63,17 +63,17 @@ it.each([
   [{ delay: -1 }, "opts.delay must be an integer >= 0 (ms), got -1"],
   [{ jobId: 7 }, "opts.jobId must be an ID that BullMQ accepts"],
   [null, "opts must be an object, got null"],
-])("refuses %j by name", (opts, message) => {
+])("enqueue refuses %j by name", (opts, message) => {
   expect(() => rowOf("q", "n", {}, opts as never)).toThrow(message);
 });
 
-it("refuses a queue that BullMQ refuses, and data that JSON does not have", () => {
+it("enqueue refuses a queue that BullMQ refuses, and data that JSON cannot represent", () => {
   expect(() => rowOf("", "n", {})).toThrow("queue must be a queue's name");
   expect(() => rowOf("a:b", "n", {})).toThrow("queue must be a queue's name");
   expect(() => rowOf("q", "n", 1n)).toThrow("data must be a value that JSON has, got a bigint");
 });
 
-it("stores data as BullMQ does", () => {
+it("enqueue stores data as BullMQ does", () => {
   expect(rowOf("q", "n", undefined)).toEqual(["q", "n", "{}", "{}"]);
   expect(rowOf("q", "n", { nul: "\u0000" }, { attempts: 2 })).toEqual([
     "q",

@@ -23,7 +23,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.charges()).toBe(1);
   });
 
-  it("lets a new holder wait for the transaction of the old one, and have its result", async () => {
+  it("lets a new holder wait for the transaction of the old one, and return its result", async () => {
     await using lab = await Lab.open(server);
     const { opened, open } = gate();
     const old = lab.effects.once({ job: job("a"), lock: lock(1) }, async (tx) => {
@@ -41,7 +41,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.charges()).toBe(1);
   });
 
-  it("gives an old holder that waited for the new one the stored result", async () => {
+  it("returns the stored result to an old holder that waited for the new one", async () => {
     await using lab = await Lab.open(server);
     const { opened, open } = gate();
     const started = gate();
@@ -59,7 +59,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.charges()).toBe(1);
   });
 
-  it("lets an old holder do the effect if the new one has rolled back", async () => {
+  it("lets an old holder perform the effect if the new one has rolled back", async () => {
     await using lab = await Lab.open(server);
     const { opened, open } = gate();
     const started = gate();
@@ -88,7 +88,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.charges()).toBe(1);
   });
 
-  it("gives an old holder the stored result of its own effect", async () => {
+  it("returns the stored result of its own effect to an old holder", async () => {
     await using lab = await Lab.open(server);
     await lab.effects.once({ job: job("a"), lock: lock(1) }, lab.charge);
     await lab.effects.once({ job: job("b"), lock: lock(2) }, lab.charge);
@@ -96,7 +96,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.charges()).toBe(2);
   });
 
-  it("takes the term of a leader, and refuses an older term", async () => {
+  it("accepts the term of a leader, and refuses an older term", async () => {
     await using lab = await Lab.open(server);
     const term = (fencingToken: number) => ({ election: "billing", fencingToken });
     await lab.effects.once({ key: "invoice:1", lock: term(5) }, lab.charge);
@@ -143,14 +143,14 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.rows(`SELECT resource FROM ${lab.prefix}fence`)).toEqual([{ resource: "b" }]);
   });
 
-  it("tells jobs that share an ID apart by their time", async () => {
+  it("distinguishes jobs that share an ID by their time", async () => {
     await using lab = await Lab.open(server);
     await lab.effects.once({ job: job("1", 1_000) }, lab.charge);
     await lab.effects.once({ job: job("1", 2_000) }, lab.charge);
     expect(await lab.charges()).toBe(2);
   });
 
-  it("keeps what JSON keeps, from the first call on", async () => {
+  it("keeps exactly the values that JSON keeps, from the first call on", async () => {
     await using lab = await Lab.open(server);
     const value = { nul: "\u0000", half: "\ud800", none: undefined, at: new Date(0) };
     const first = await lab.effects.once({ key: "odd\u0000:\ud800" }, () => value);
@@ -246,7 +246,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     client.release();
   });
 
-  it("refuses a second call in an execution of a job without a step of its own", async () => {
+  it("refuses a second call in an execution of a job if the call names no step", async () => {
     await using lab = await Lab.open(server);
     const execution = job("a");
     expect(await lab.effects.once({ job: execution }, () => "reserved")).toBe("reserved");
@@ -300,7 +300,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect([runs, await lab.charges()]).toEqual([1, 1]);
   });
 
-  it("repeats after a conflict, and does not repeat for an error of another connection", async () => {
+  it("repeats after a conflict, but not after an error of another connection", async () => {
     await using lab = await Lab.open(server);
     const retried: EffectsEvents["retried"][] = [];
     lab.effects.on("retried", (message) => retried.push(message));
@@ -331,7 +331,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(runs).toBe(3);
   });
 
-  it("forgets old effects by cleanup, and then has them again", async () => {
+  it("forgets old effects after cleanup, and then performs them again", async () => {
     await using lab = await Lab.open(server);
     for (const id of ["a", "b", "c"]) await lab.effects.once({ job: job(id) }, lab.charge);
     await lab.rows(`UPDATE ${lab.prefix}inbox SET created_at = now() - interval '31 days' WHERE id LIKE '%"a"%'`);
@@ -345,7 +345,7 @@ describe.skipIf(isWithoutPostgres())("once", () => {
     expect(await lab.effects.cleanup({ olderThan: 3_600_000 })).toBe(2_501);
   });
 
-  it("warns once per worker of a small pool, and of a job that may fail although its effect is done", async () => {
+  it("warns once per worker of a small pool, and of a job that may fail although its effect was committed", async () => {
     await using lab = await Lab.open(server, 5);
     const warnings: string[] = [];
     const onWarning = (warning: Error & { readonly code?: string }): void => {

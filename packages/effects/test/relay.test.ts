@@ -63,7 +63,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     });
   }
 
-  it("adds the jobs of committed transactions, in their order, and no others", async () => {
+  it("adds the jobs of committed transactions in order, and no others", async () => {
     await using lab = await Lab.open(server);
     await using setting = relayOf(lab);
     await enqueue(lab, setting.name, "a", "b");
@@ -115,7 +115,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     expect(await lab.effects.backlog()).toEqual({ rows: 0, oldestMs: 0 });
   });
 
-  it("holds up only the rows of a queue that fails", async () => {
+  it("delays only the rows of a queue that fails", async () => {
     await using lab = await Lab.open(server);
     await using setting = relayOf(lab);
     const failed: RelayEvents["relayFailed"][] = [];
@@ -135,7 +135,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     await expect.poll(() => lab.outbox(), patient).toEqual([]);
   });
 
-  it("keeps relayed rows for replay, which adds again what Redis has lost", async () => {
+  it("keeps relayed rows for replay, which adds jobs again that Redis has lost", async () => {
     await using lab = await Lab.open(server);
     await using setting = relayOf(lab, { keepFor: 3_600_000 });
     await enqueue(lab, setting.name, "a", "b", "c");
@@ -150,7 +150,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     await expect.poll(setting.names, patient).toEqual(["b", "c", "a"]);
   });
 
-  it("deletes rows that were kept for long enough", async () => {
+  it("deletes rows after their retention time", async () => {
     await using lab = await Lab.open(server);
     await using setting = relayOf(lab, { keepFor: 60_000 });
     await enqueue(lab, setting.name, "old", "young");
@@ -216,7 +216,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     expect(await lab.outbox()).toEqual(["a"]);
   });
 
-  it("stops at once, keeps its rows and never rejects while Redis is away", async () => {
+  it("stops immediately, keeps its rows and never rejects while Redis is unreachable", async () => {
     await using lab = await Lab.open(server);
     await using away = await startRedis();
     const errors: unknown[] = [];
@@ -231,7 +231,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     expect(await lab.outbox()).toEqual(["a"]);
   });
 
-  it("survives a Postgres that is away", async () => {
+  it("survives an outage of Postgres", async () => {
     await using own = await startPostgres();
     await using lab = await Lab.open(own);
     await using setting = relayOf(lab);
@@ -245,7 +245,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     await expect.poll(setting.names, patient).toEqual(["a"]);
   });
 
-  it("reports what election.run() rejects with, and takes part once", async () => {
+  it("reports an error of election.run(), and takes part once", async () => {
     await using lab = await Lab.open(server);
     const run = vi.fn<RelayElection["run"]>(() => Promise.reject(new Error("no election")));
     await using setting = relayOf(lab, { election: { name: "none", run } });

@@ -127,31 +127,38 @@ describe.skipIf(isWithoutPostgres())("a secret is in no error and no event", () 
     },
   };
 
-  it.each(["options", "a client"] as const)("of a relay whose Redis (%s) refuses it, or has no place", async (kind) => {
-    const pool = clients.pg(server.url);
-    const prefix = kind === "options" ? "options_" : "client_";
-    const effects = new Effects(pool, { prefix });
-    await effects.migrate();
-    const heard = overhear();
-    const redis = await startQueues();
-    await redis.call("SET", "bull:receipts:id", "not a number");
-    const enqueue = () => effects.transaction((tx) => tx.enqueue("receipts", "send", { card: data }));
-    await enqueue();
-    const relay = new OutboxRelay(effects, { election: sole, connection: connections[kind](redis.port) });
-    const failures: unknown[] = [];
-    relay.on("relayFailed", (failure) => failures.push(failure));
-    relay.on("error", (error) => failures.push(error));
-    relay.start();
-    for (const fault of [[], ["ACL", "SETUSER", "app", "-@all"], ["ACL", "SETUSER", "app", "resetpass", ">another"]]) {
-      if (fault.length > 0) await redis.call(...(fault as [string, ...string[]]));
-      if (fault.includes("resetpass")) await redis.call("CLIENT", "KILL", "USER", "app");
-      const before = failures.length;
-      await expect.poll(() => failures.length, { timeout: 20_000 }).toBeGreaterThan(before);
-    }
-    await relay.stop();
-    expect(await placesOf(password, [failures, heard])).toEqual([]);
-    expect(await placesOf(data, [failures, heard])).toEqual([]);
-  });
+  it.each(["options", "a client"] as const)(
+    "of a relay whose Redis (%s) refuses it, or fails to add the job",
+    async (kind) => {
+      const pool = clients.pg(server.url);
+      const prefix = kind === "options" ? "options_" : "client_";
+      const effects = new Effects(pool, { prefix });
+      await effects.migrate();
+      const heard = overhear();
+      const redis = await startQueues();
+      await redis.call("SET", "bull:receipts:id", "not a number");
+      const enqueue = () => effects.transaction((tx) => tx.enqueue("receipts", "send", { card: data }));
+      await enqueue();
+      const relay = new OutboxRelay(effects, { election: sole, connection: connections[kind](redis.port) });
+      const failures: unknown[] = [];
+      relay.on("relayFailed", (failure) => failures.push(failure));
+      relay.on("error", (error) => failures.push(error));
+      relay.start();
+      for (const fault of [
+        [],
+        ["ACL", "SETUSER", "app", "-@all"],
+        ["ACL", "SETUSER", "app", "resetpass", ">another"],
+      ]) {
+        if (fault.length > 0) await redis.call(...(fault as [string, ...string[]]));
+        if (fault.includes("resetpass")) await redis.call("CLIENT", "KILL", "USER", "app");
+        const before = failures.length;
+        await expect.poll(() => failures.length, { timeout: 20_000 }).toBeGreaterThan(before);
+      }
+      await relay.stop();
+      expect(await placesOf(password, [failures, heard])).toEqual([]);
+      expect(await placesOf(data, [failures, heard])).toEqual([]);
+    },
+  );
 
   it("of a job that enqueue or once refuses", async () => {
     const effects = new Effects(clients.pg(server.url), { prefix: "refused_", maxResult: 10, retries: 0 });

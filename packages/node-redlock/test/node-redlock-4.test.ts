@@ -18,7 +18,7 @@ function open(options?: Options): Redlock {
   return redlock;
 }
 
-it("returns native promises, and calls back as well", async () => {
+it("lock() returns native promises, and supports callbacks", async () => {
   const redlock = open({ retryCount: 0 });
   const lock = await redlock.lock("native", 30_000);
   expect(lock).toBeInstanceOf(Lock);
@@ -28,7 +28,7 @@ it("returns native promises, and calls back as well", async () => {
   expect(told).toMatchObject({ name: "LockError", attempts: 1 });
 });
 
-it("gives each lock a fencing token greater than the one before", async () => {
+it("each lock has a fencing token greater than the previous one", async () => {
   const redlock = open();
   const first = await redlock.lock(["a", "b"], 30_000);
   await first.unlock();
@@ -36,7 +36,7 @@ it("gives each lock a fencing token greater than the one before", async () => {
   expect(Number(second.fencingToken)).toBeGreaterThan(Number(first.fencingToken));
 });
 
-it("rejects an unlock whose lock was taken over, and leaves the other holder's", async () => {
+it("unlock() rejects if the lock was taken over, and leaves the other holder's lock", async () => {
   const redlock = open();
   const lock = await redlock.lock("taken", 30_000);
   const client = new Redis(server.path);
@@ -46,7 +46,7 @@ it("rejects an unlock whose lock was taken over, and leaves the other holder's",
   expect(await client.get("taken")).toBe("somebody");
 });
 
-it("demands bluebird for disposer(), and works with its using", async () => {
+it("disposer() requires bluebird, and works with its using", async () => {
   const redlock = open();
   expect(() => redlock.disposer("d", 30_000)).toThrow("set Redlock.Promise to bluebird");
   Redlock.Promise = Bluebird;
@@ -60,14 +60,14 @@ it("demands bluebird for disposer(), and works with its using", async () => {
   expect((await redlock.lock("d", 30_000)).attempts).toBe(1);
 });
 
-it("takes what is no number for left out, and refuses scripts of its own", () => {
+it("options that are not numbers count as left out, and custom scripts are refused", () => {
   const redlock = open({ retryCount: "3" as unknown as number, retryDelay: 7 });
   expect(redlock).toMatchObject({ driftFactor: 0.01, retryCount: 10, retryDelay: 7, retryJitter: 100 });
   const scripts = { lockScript: (script: string) => script } as Options;
   expect(() => new Redlock([new Redis({ lazyConnect: true })], scripts)).toThrow(TypeError);
 });
 
-it("closes its own connections with quit()", async () => {
+it("quit() closes the connections of the instance", async () => {
   const redlock = new Redlock([new Redis(server.path)]);
   await redlock.lock("quit", 1_000);
   expect(await redlock.quit()).toEqual(["OK"]);

@@ -25,7 +25,7 @@ describe("node-redlock's defects are gone", () => {
     ]);
   });
 
-  it("B1: clients that hang hang no call", async () => {
+  it("B1: clients that hang do not make a call hang", async () => {
     const { servers, clients } = await nodes(3);
     await Promise.all(clients.map((client) => client.ping()));
     const redlock = open(clients, { retryCount: 1, retryDelay: 10, retryJitter: 5, nodeTimeout: 100 });
@@ -41,7 +41,7 @@ describe("node-redlock's defects are gone", () => {
     for (const vote of votes) expect(vote.message).toContain("no answer within 100 ms");
   });
 
-  it("B1: connected clients that hang hang no call, also where no connection beside theirs is open", async () => {
+  it("B1: connected clients that hang do not make a call hang, even if no other connection is open", async () => {
     const { servers, clients } = await nodes(1);
     await clients[0]?.ping();
     servers[0]?.freeze();
@@ -51,7 +51,7 @@ describe("node-redlock's defects are gone", () => {
     expect(clients[0]?.status).toBe("ready");
   });
 
-  it("B2: what a failed attempt got does not block the next one", async () => {
+  it("B2: the keys of a failed attempt do not block the next attempt", async () => {
     const { servers, clients } = await nodes(3);
     const redlock = open(clients, { retryDelay: 50, retryJitter: 0, retryCount: 100, nodeTimeout: 100 });
     await (await redlock.acquire(["warm"], 10_000)).release();
@@ -67,7 +67,7 @@ describe("node-redlock's defects are gone", () => {
     expect(await clients[1]?.get("self")).toBe(lock.value);
   });
 
-  it("B3: a lock that has expired by the time of the quorum is not handed out", async () => {
+  it("B3: a lock that has expired by the time of the quorum is not returned", async () => {
     const { servers } = await nodes(1);
     const proxy = await startProxy({ path: servers[0]?.path ?? "" });
     onTestFinished(() => proxy.stop());
@@ -88,7 +88,7 @@ describe("node-redlock's defects are gone", () => {
     expect((await lock.extend(10_000)).expiration).toBeGreaterThan(lock.expiration);
   });
 
-  it("B4: `using` settles as its routine does when the lock is gone at the end", async () => {
+  it("B4: `using` settles as its routine does if the lock is lost at the end", async () => {
     const { clients } = await nodes(1);
     const redlock = open(clients);
     const result = await redlock.using(["gone"], 10_000, async () => {
@@ -106,7 +106,7 @@ describe("node-redlock's defects are gone", () => {
     expect(error).toBe(failure);
   });
 
-  it("B4: releasing a lock that is gone is told at once, without retries", async () => {
+  it("B4: releasing a lost lock rejects immediately, without retries", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients, { retryCount: -1 });
     const lock = await redlock.acquire(["gone"], 10_000);
@@ -137,7 +137,7 @@ describe("node-redlock's defects are gone", () => {
     expect(await servers[0]?.call("GET", "b5")).toBeNull();
   });
 
-  it("B6: the signal aborts when the validity ends, though no client answers", async () => {
+  it("B6: the signal aborts when the validity ends, even if no client answers", async () => {
     const { servers, clients } = await nodes(1);
     const redlock = open(clients);
     const error = await redlock.using(["b6"], 800, { automaticExtensionThreshold: 400 }, async (signal) => {
@@ -162,7 +162,7 @@ describe("node-redlock's defects are gone", () => {
     });
   });
 
-  it("B6: extensions that fail at once are repeated with pauses, until the lock is lost", async () => {
+  it("B6: extensions that fail immediately are repeated with pauses, until the lock is lost", async () => {
     const { servers, clients } = await nodes(1);
     const redlock = open(clients);
     const errors: Error[] = [];
@@ -177,7 +177,7 @@ describe("node-redlock's defects are gone", () => {
     expect(errors.length).toBeLessThan(100);
   });
 
-  it("B6: the signal aborts at once when a quorum says that the lock is not ours", async () => {
+  it("B6: the signal aborts immediately when a quorum reports that the lock is lost", async () => {
     const { clients } = await nodes(1);
     const redlock = open(clients);
     const aborted = await redlock.using(["b6c"], 60_000, { automaticExtensionThreshold: 59_800 }, async (signal) => {
@@ -189,7 +189,7 @@ describe("node-redlock's defects are gone", () => {
     expect(await clients[0]?.get("b6c")).toBe("another's");
   });
 
-  it("B7: contention is no `error` event, and nothing is rejected unhandled", async () => {
+  it("B7: contention emits no `error` event, and causes no unhandled rejection", async () => {
     const unhandled = vi.fn<(reason: unknown) => void>();
     process.on("unhandledRejection", unhandled);
     onTestFinished(() => void process.removeListener("unhandledRejection", unhandled));
@@ -207,7 +207,7 @@ describe("node-redlock's defects are gone", () => {
     expect(unhandled).not.toHaveBeenCalled();
   });
 
-  it("B8: a script cache that was flushed leaves no orphan behind", async () => {
+  it("B8: a flushed script cache leaves no orphaned key behind", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients, { retryCount: 3, retryDelay: 20, retryJitter: 10 });
     await (await redlock.acquire(["warm"], 10_000)).release();

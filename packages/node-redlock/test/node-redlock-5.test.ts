@@ -25,7 +25,7 @@ import {
 
 describe("the node-redlock entry on this engine", () => {
   it.each(["retryCount", "retryDelay", "retryJitter", "driftFactor"])(
-    "takes %s: undefined as left out",
+    "treats %s: undefined as left out",
     async (name) => {
       const server = await startRedis();
       onTestFinished(() => server.stop());
@@ -65,7 +65,7 @@ describe("the node-redlock entry on this engine", () => {
     ["by hand", { eval: async () => 1, evalsha: async () => 1, quit: async () => "OK" }],
     ["ioredis-mock", Object.create({ duplicate: () => undefined, evalsha: async () => 1 }, {})],
     ["vi.mock", Object.create(Redis.prototype)],
-  ] as const)("says what to do instead of a fake: %s", (_, fake: unknown) => {
+  ] as const)("refuses a fake client with advice on tests: %s", (_, fake: unknown) => {
     expect(() => open([fake as Client])).toThrow(TypeError);
     expect(() => open([fake as Client])).toThrow(/a fake of a client cannot hold locks; in tests start a redis-server/);
   });
@@ -81,7 +81,7 @@ describe("the node-redlock entry on this engine", () => {
     }
   });
 
-  it("counts a key of another type, such as a sorted set of another library, as locked", async () => {
+  it("treats a key of another type, such as a sorted set of another library, as locked", async () => {
     const { clients } = await nodes(1);
     const [client] = clients as [Redis];
     await client.zadd("typed", 1, "other library");
@@ -111,7 +111,7 @@ describe("the node-redlock entry on this engine", () => {
     await (await next).release();
   });
 
-  it("serves who waits before those who come later, also if its process's clock is ahead", async () => {
+  it("serves a waiter before later ones, even if the clock of the waiter's process is ahead", async () => {
     const { servers, clients } = await nodes(1);
     const wallMs = Date.now.bind(Date);
     const [holding, core] = [1, 2].map(() => {
@@ -132,7 +132,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(served).toEqual(["first", "last"]);
   });
 
-  it("keeps to the settings of a call", async () => {
+  it("uses the settings of a call", async () => {
     const { clients } = await nodes(1);
     const redlock = open(clients, { retryDelay: 1_000_000 });
     const lock = await redlock.acquire(["per-call"], 10_000);
@@ -160,7 +160,7 @@ describe("the node-redlock entry on this engine", () => {
     await lock.release();
   });
 
-  it("tells how each client voted", async () => {
+  it("reports the vote of each client", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients);
     await (await redlock.acquire(["warm"], 10_000)).release();
@@ -171,7 +171,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(await votesOf(await lock.release(), clients)).toEqual(votes);
   });
 
-  it("releases and extends a lock that was made by hand from its value", async () => {
+  it("releases and extends a lock that was constructed manually from its value", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients);
     const { value, expiration } = await redlock.acquire(["by-hand"], 10_000);
@@ -184,7 +184,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(extended.expiration).toBe(0);
   });
 
-  it("does not set a key again for a lock that was made by hand", async () => {
+  it("does not set a key again for a lock that was constructed manually", async () => {
     const { clients } = await nodes(1);
     const redlock = open(clients);
     const copy = new Lock(redlock, ["vanished"], "value", [], Date.now() + 10_000);
@@ -202,7 +202,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(error.attempts).toEqual([]);
   });
 
-  it("opens one connection per client, however many instances there are", async () => {
+  it("opens one connection per client, however many instances exist", async () => {
     const { clients } = await nodes(1);
     const [client] = clients;
     const connected = async (): Promise<number> =>
@@ -215,7 +215,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(await connected()).toBeLessThanOrEqual(3);
   });
 
-  it("ends its connections with the client, and opens new ones when it is connected again", async () => {
+  it("closes its connections with the client, and opens new ones when the client reconnects", async () => {
     const { servers, clients } = await nodes(1);
     const redlock = open(clients, { retryCount: 0 });
     await (await redlock.acquire(["again"], 10_000)).release();
@@ -234,7 +234,7 @@ describe("the node-redlock entry on this engine", () => {
     await (await redlock.acquire(["again"], 10_000)).release();
   });
 
-  it("leaves no timer when it quits while it waits for a connection of its own", async () => {
+  it("leaves no timer when it quits while it waits for its own connection", async () => {
     const {
       servers: [server],
       clients,
@@ -279,7 +279,7 @@ describe("the node-redlock entry on this engine", () => {
     }
   });
 
-  it("gives a node that lost its data no vote with `maxTtl`", async () => {
+  it("with `maxTtl`, ignores the vote of a node that lost its data", async () => {
     const { clients } = await nodes(3);
     const redlock = open(clients, { maxTtl: 2_000, retryCount: 0 });
     const error = await executionErrorOf(redlock.acquire(["fresh"], 400));
@@ -293,7 +293,7 @@ describe("the node-redlock entry on this engine", () => {
     await expect(redlock.acquire(["fresh"], 2_001)).rejects.toThrow("Duration must be <= maxTtl (2000), got 2001");
   });
 
-  it("locks a resource that is named twice once", async () => {
+  it("locks a resource once if the call names it twice", async () => {
     const { clients } = await nodes(1);
     const lock = await open(clients).acquire(["twice", "twice"], 10_000);
     expect(lock.resources).toEqual(["twice", "twice"]);
@@ -301,7 +301,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(await clients[0]?.get("twice")).toBeNull();
   });
 
-  it("takes a string for one resource, also of a lock that was made by hand", async () => {
+  it("treats a string as one resource, even in a lock that was constructed manually", async () => {
     const { clients } = await nodes(1);
     const redlock = open(clients);
     const name = "all" as unknown as string[];
@@ -314,7 +314,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(await clients[0]?.keys("a*")).toEqual([]);
   });
 
-  it("fails alone when a lock that was made by hand has a fencing token that is none", async () => {
+  it("fails only the call whose manually constructed lock has an invalid fencing token", async () => {
     const { clients } = await nodes(1);
     const redlock = open(clients);
     await (await redlock.acquire(["warm"], 10_000)).release();
@@ -328,7 +328,7 @@ describe("the node-redlock entry on this engine", () => {
     await lock.release();
   });
 
-  it("refuses bad input before anything is sent", async () => {
+  it("refuses invalid arguments before a command is sent", async () => {
     const { clients } = await nodes(1);
     expect(() => new Redlock([])).toThrow("at least one redis client");
     const many = Array.from({ length: 32 }, () => Object.create(clients[0] as object) as Client);
@@ -374,7 +374,7 @@ describe("the node-redlock entry on this engine", () => {
     await lock.release();
   });
 
-  it("releases a lock that it extended also on a client that takes the release only later", async () => {
+  it("releases an extended lock even on a client that accepts the release only later", async () => {
     const { servers, clients } = await nodes(3);
     const last = servers.at(-1);
     await open(clients).using(["later"], 5_000, { automaticExtensionThreshold: 4_500 }, async () => {
@@ -387,7 +387,7 @@ describe("the node-redlock entry on this engine", () => {
     await expect.poll(() => last?.call("EXISTS", "later"), { timeout: 5_000 }).toBe(0);
   });
 
-  it("releases later what a client did not take, for as long as any extension asked for", async () => {
+  it("repeats a release that a client refused, for as long as any extension requested", async () => {
     const { servers, clients } = await nodes(1);
     const [server] = servers;
     const proxy = await startProxy({ path: server?.path ?? "" });
@@ -426,7 +426,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(() => open(clients)).toThrow(new RangeError("nodes must have the same keyPrefix"));
   });
 
-  it("has node-redlock's defaults and the names of its errors", async () => {
+  it("has node-redlock's defaults and error names", async () => {
     const { clients } = await nodes(1);
     const redlock = new Redlock(new Set(clients));
     expect(redlock.settings).toEqual({
@@ -452,7 +452,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(redlock.scripts.acquireScript.hash).toMatch(/^[0-9a-f]{40}$/);
   });
 
-  it("writes errors as JSON like node-redlock does", () => {
+  it("serializes errors to JSON as node-redlock does", () => {
     const json = (error: Error): unknown => JSON.parse(JSON.stringify(error));
     const cause = new Error("why");
     const attempts = [Promise.resolve({} as ExecutionStats)];
@@ -475,7 +475,7 @@ describe("the node-redlock entry on this engine", () => {
     expect(new Set(told)).toEqual(new Set(["Connection is closed."]));
   });
 
-  it("goes on when an `error` listener throws", async () => {
+  it("continues when an `error` listener throws", async () => {
     const warned = vi.spyOn(process, "emitWarning").mockReturnValue();
     const { servers, clients } = await nodes(3);
     const redlock = open(clients);

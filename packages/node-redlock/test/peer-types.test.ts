@@ -9,14 +9,14 @@ import type * as Ours4 from "../src/v4.ts";
 const bodyOf = (file: string): string | undefined =>
   readFileSync(new URL(`types/${file}.ts`, import.meta.url), "utf8").split("\n// ---\n")[1];
 
-it.each(["node-redlock-4", "node-redlock-5"])("compiles the code of users of %s, word for word", (name) => {
+it.each(["node-redlock-4", "node-redlock-5"])("the code of users of %s compiles unchanged", (name) => {
   expect(bodyOf(`${name}-ours`)).toMatch(/redlock\.quit\(/);
   expect(bodyOf(`${name}-ours`)).toBe(bodyOf(`${name}-theirs`));
 });
 
 type Missing<Theirs, Ours> = Exclude<keyof Theirs, keyof Ours>;
 
-it("has each member of node-redlock 4", () => {
+it("the entry for version 4 has each member of node-redlock 4", () => {
   // They are only in the types: redlock.js has them on the class.
   expectTypeOf<Missing<Redlock4, Ours4.Redlock>>().toEqualTypeOf<"Lock" | "LockError">();
   expectTypeOf<Missing<typeof Redlock4, typeof Ours4.Redlock>>().toBeNever();
@@ -28,12 +28,12 @@ it("has each member of node-redlock 4", () => {
   expectTypeOf<Omit<Redlock4.Options, Scripts>>().toExtend<Ours4.Options>();
 });
 
-it("says of a node-redlock 4 lock what its types do not: `resource` is a list there, too", () => {
+it("the type of `resource` includes a list, which node-redlock 4 has but its types omit", () => {
   expectTypeOf<Redlock4.Lock["resource"]>().toEqualTypeOf<string>();
   expectTypeOf<Ours4.Lock["resource"]>().toEqualTypeOf<string | string[]>();
 });
 
-it("has each member of node-redlock 5", () => {
+it("the entry for version 5 has each member of node-redlock 5", () => {
   expectTypeOf<Missing<Redlock5.default, Ours5.Redlock>>().toBeNever();
   expectTypeOf<Missing<typeof Redlock5, typeof Ours5>>().toBeNever();
   expectTypeOf<Missing<Redlock5.Lock, Ours5.Lock>>().toBeNever();

@@ -34,12 +34,12 @@ const masterOf = async (name: string): Promise<number> =>
 const patient = { timeout: 20_000 } as const;
 
 describe("on a Cluster", () => {
-  it("has names on every master", async () => {
+  it("the test's names are on every master", async () => {
     const masters = await Promise.all(NAMES.map(masterOf));
     expect(new Set(masters)).toEqual(new Set([0, 1, 2]));
   });
 
-  it("a semaphore grants what there is, wakes its waiters in order, and numbers its grants", async () => {
+  it("a semaphore grants its permits, wakes its waiters in order, and numbers its grants", async () => {
     const [here, there] = [openRedlock(), openRedlock()];
     await Promise.all(
       NAMES.map(async (name) => {
@@ -71,7 +71,7 @@ describe("on a Cluster", () => {
     );
   });
 
-  it("never has more permits out than there are, under contention", async () => {
+  it("a semaphore never has more permits out than exist, under contention", async () => {
     const processes = [openRedlock(), openRedlock(), openRedlock()];
     await Promise.all(
       NAMES.map(async (name) => {
@@ -93,7 +93,7 @@ describe("on a Cluster", () => {
     );
   });
 
-  it("a read-write lock keeps writers alone, and no reader overtakes one", async () => {
+  it("a read-write lock excludes other holders from writers, and no reader overtakes a writer", async () => {
     const [here, there] = [openRedlock(), openRedlock()];
     await Promise.all(
       NAMES.map(async (name) => {
@@ -111,7 +111,7 @@ describe("on a Cluster", () => {
     );
   });
 
-  it("a latch wakes who waits on any master", async () => {
+  it("a latch wakes its waiters on any master", async () => {
     const [here, there] = [openRedlock(), openRedlock()];
     await Promise.all(
       NAMES.map(async (name) => {
@@ -124,7 +124,7 @@ describe("on a Cluster", () => {
     );
   });
 
-  it("goes on with the names of the other masters while one hangs", async () => {
+  it("semaphores on the other masters continue while one master hangs", async () => {
     const redlock = openRedlock({ nodeTimeout: 500 });
     const semaphores = NAMES.map((name) => new Semaphore(redlock, `hang:${name}`, { permits: 1 }));
     for (const semaphore of semaphores) await (await semaphore.acquire()).release();

@@ -37,7 +37,7 @@ function holdNextRead(protocol: RedlockProtocol) {
 }
 
 describe("a latch", () => {
-  it("opens for all who wait when the count is down", async () => {
+  it("opens for all waiters when the count reaches zero", async () => {
     const [here, there] = twoOf();
     expect(await here.set(3)).toBe(true);
     const opened: string[] = [];
@@ -52,7 +52,7 @@ describe("a latch", () => {
     await here.wait({ timeout: 0 });
   });
 
-  it("counts an id once, however often it is counted down", async () => {
+  it("counts an ID once, however often it is counted down", async () => {
     const [here, there] = twoOf();
     await here.set(2);
     expect(await here.countDown("row 1")).toBe(1);
@@ -61,7 +61,7 @@ describe("a latch", () => {
     expect(await there.countDown("row 3")).toBe(0);
   });
 
-  it("is set once until it has opened", async () => {
+  it("can be set only once until it has opened", async () => {
     const [here, there] = twoOf();
     expect(await here.set(1)).toBe(true);
     expect(await there.set(5)).toBe(false);
@@ -73,7 +73,7 @@ describe("a latch", () => {
   it.each([
     ["stays open if it has opened meanwhile", 1, 0],
     ["is told that it has set it, if it has not", 2, 1],
-  ])("whose setting is sent again, because the answer was lost, %s", async (_what, count, left) => {
+  ])("whose set() is sent again because the reply was lost %s", async (_what, count, left) => {
     const redlock = openRedlock(server());
     const protocol = protocolOf(redlock);
     const latch = new CountDownLatch(redlock, aName());
@@ -92,7 +92,7 @@ describe("a latch", () => {
     expect(await latch.count()).toBe(left);
   });
 
-  it.each(["set", "down"])("ignores a %s of an earlier round that arrives late", async (operation) => {
+  it.each(["set", "down"])("ignores a late %s of an earlier round", async (operation) => {
     const redlock = openRedlock(server());
     const protocol = protocolOf(redlock);
     const latch = new CountDownLatch(redlock, aName());
@@ -114,7 +114,7 @@ describe("a latch", () => {
     expect(await latch.countDown("row 1")).toBe(0);
   });
 
-  it("is closed while it is not set, and waits to be set", async () => {
+  it("is closed until it is set, and lets callers wait for this", async () => {
     const [here, there] = twoOf();
     expect(await here.count()).toBeUndefined();
     await expect(here.countDown()).rejects.toBeInstanceOf(LatchNotSetError);
@@ -124,7 +124,7 @@ describe("a latch", () => {
     await waiting;
   });
 
-  it("ends a wait by its signal at once, also while its node does not answer", async () => {
+  it("ends a wait by its signal immediately, even while its node does not answer", async () => {
     const redlock = openRedlock({ path: `${server().path}.none` }, { nodeTimeout: DAY_MS });
     const [controller, reason] = [new AbortController(), new Error("enough")];
     const waiting = errorOf(new CountDownLatch(redlock, aName()).wait({ signal: controller.signal }));
@@ -132,7 +132,7 @@ describe("a latch", () => {
     expect(await waiting).toBe(reason);
   });
 
-  it("ends a count-down that is to be sent again when its Redlock is closed", async () => {
+  it("ends a pending repetition of a count-down when its Redlock is closed", async () => {
     const redlock = openRedlock({ path: `${server().path}.none` }, { retryDelay: DAY_MS });
     const down = errorOf(new CountDownLatch(redlock, aName()).countDown());
     // It is answered behind the count-down.
@@ -148,7 +148,7 @@ describe("a latch", () => {
     expect(child.output).toContain("closed");
   });
 
-  it("ends a wait by timeout, signal and close, and says what was left", async () => {
+  it("ends a wait by timeout, signal and close, and reports the remaining count", async () => {
     const [here, there] = twoOf();
     await here.set(2);
     const error = await here.wait({ timeout: 20 }).catch((thrown: unknown) => thrown);
@@ -189,7 +189,7 @@ describe("the waiters of one process at one latch", () => {
     expect((await server().calls("subscribe")) - subscribed).toBe(1);
   });
 
-  it("still get the message when one of them has cancelled", async () => {
+  it("still receive the message when one of them has cancelled", async () => {
     const { latch, protocol } = openWatched();
     await latch.set(1);
     const read = holdNextRead(protocol);
@@ -204,7 +204,7 @@ describe("the waiters of one process at one latch", () => {
     await waiting;
   });
 
-  it("leave the channel with the last one, and a later wait opens it again", async () => {
+  it("leave the channel when the last one ends, and a later wait subscribes again", async () => {
     const { latch, protocol } = openWatched();
     const channels = (): Promise<unknown> => server().call("PUBSUB", "CHANNELS", `*{${latch.name}}*`);
     const controller = new AbortController();
@@ -243,7 +243,7 @@ describe("the waiters of one process at one latch", () => {
     await waiting;
   });
 
-  it("do not take the reply to a read from before their call", async () => {
+  it("do not use the reply to a read from before their call", async () => {
     const { latch, protocol } = openWatched();
     await latch.set(1);
     const { untilAnswered, pass } = holdNextRead(protocol);
@@ -256,7 +256,7 @@ describe("the waiters of one process at one latch", () => {
     await Promise.all([early, late]);
   });
 
-  it("go on by the read of another one if the message is lost", async () => {
+  it("continue because of another waiter's read if the message is lost", async () => {
     const { latch, protocol } = openWatched();
     vi.spyOn(protocol, "subscribe").mockResolvedValue(() => undefined);
     await latch.set(1);

@@ -14,7 +14,7 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
     return [new ReadWriteLock(openRedlock(servers()), name), new ReadWriteLock(openRedlock(servers()), name)];
   }
 
-  it("lets readers share, and keeps writers out meanwhile", async () => {
+  it("lets readers share, and excludes writers meanwhile", async () => {
     const [here, there] = twoOf();
     const readers = [await here.read.acquire(), await there.read.acquire(), await there.read.acquire()];
     expect(await here.write.tryAcquire()).toBeNull();
@@ -27,7 +27,7 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
     expect(await there.inspect()).toMatchObject({ readers: 0, isWriting: true });
   });
 
-  it("lets no reader overtake a writer that waits", async () => {
+  it("lets no reader overtake a waiting writer", async () => {
     const [here, there] = twoOf();
     const reader = await here.read.acquire();
     const order: string[] = [];
@@ -41,7 +41,7 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
     expect(order).toEqual(["writer", "reader"]);
   });
 
-  it("lets all readers in together who waited behind a writer", async () => {
+  it("grants all readers together that waited behind a writer", async () => {
     const [here, there] = twoOf();
     const writer = await here.write.acquire();
     // Two callers of one process have one place in line.
@@ -59,7 +59,7 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
     ["read", "write"],
     ["write", "read"],
     ["write", "write"],
-  ] as const)("refuses a call that would wait for its caller: %s, and in there %s", async (outer, inner) => {
+  ] as const)("refuses a call that would wait for its caller: %s, and %s inside it", async (outer, inner) => {
     const [here] = twoOf();
     await here[outer].using(async () => {
       const nested = here[inner].using(() => expect.unreachable(), { timeout: Number.POSITIVE_INFINITY });
@@ -69,7 +69,7 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
     });
   });
 
-  it("says who was in the way", async () => {
+  it("names the kind of the holders in a refusal", async () => {
     const [here, there] = twoOf();
     await here.read.acquire();
     const error = await there.write.acquire({ timeout: 20 }).catch((thrown: unknown) => thrown);
@@ -96,7 +96,7 @@ async function startThree(): Promise<readonly RedisServer[]> {
 describe("a read-write lock on several nodes", () => {
   const servers = useServers(3);
 
-  it("numbers writers upwards, and readers between the writers that they come after and before", async () => {
+  it("numbers writers in increasing order, and readers between the previous and the next writer", async () => {
     const [here, there] = [openRedlock(servers()), openRedlock(servers())];
     const name = aName();
     const tokens: number[] = [];
@@ -108,7 +108,7 @@ describe("a read-write lock on several nodes", () => {
     expect((await new ReadWriteLock(here, name).inspect()).fencingToken).toBe(tokens.at(-1));
   });
 
-  it("gives a writer a greater token than those before it, near the nodes' time, whatever its clock says", async () => {
+  it("gives a writer a greater token than earlier writers, near the nodes' time, whatever its clock says", async () => {
     let behindMs = 2_000;
     const name = aName();
     const lock = (): ReadWriteLock => {
@@ -130,7 +130,7 @@ describe("a read-write lock on several nodes", () => {
     expect(fast / 1_000).toBeLessThan(systemClock.wallMs() + HOUR_MS / 2);
   });
 
-  it("leaves nothing on any node, neither of holders nor of those who waited", async () => {
+  it("leaves no key on any node, neither of holders nor of waiters", async () => {
     const name = aName();
     const locks = Array.from({ length: 3 }, () => new ReadWriteLock(openRedlock(servers()), name));
     let writers = 0;
@@ -166,7 +166,7 @@ describe("a read-write lock on several nodes", () => {
     await expect(reader.extend()).rejects.toBeInstanceOf(QuorumUnreachableError);
   });
 
-  it("outlives the loss of every node's data, one node after another", async () => {
+  it("survives the loss of every node's data, one node after another", async () => {
     const nodes = await startThree();
     const { write } = new ReadWriteLock(openRedlock(nodes), "w");
     const writer = await write.acquire();

@@ -37,7 +37,7 @@ function kept<Lock extends { release(): Promise<void> }>(lock: Lock): Lock {
 describe.each([
   ["ours", "theirs", ours, theirs],
   ["theirs", "ours", theirs, ours],
-] as const)("a lock of %s excludes one of %s:", (_first, _second, first, second) => {
+] as const)("a lock of %s excludes a lock of %s", (_first, _second, first, second) => {
   it("Mutex", async () => {
     const name = aName();
     const held = new first.Mutex(client(), name, ONCE);
@@ -73,7 +73,7 @@ describe.each([
     expect(await two.tryAcquire()).toBe(true);
   });
 
-  it("hands a lock over by its identifier", async () => {
+  it("hands a lock over with its identifier", async () => {
     const name = aName();
     const held = new first.Mutex(client(), name, { ...ONCE, refreshInterval: 0 });
     await held.acquire();
@@ -86,7 +86,7 @@ describe.each([
 });
 
 describe("a lock", () => {
-  it("is lost when another has taken it, and says so once", async () => {
+  it("is lost when another holder has acquired it, and reports this once", async () => {
     const name = aName();
     const lost: unknown[] = [];
     const onLockLost = (error: ours.LostLockError): void => void lost.push(error);
@@ -121,7 +121,7 @@ describe("a lock", () => {
     expect(mutex.isAcquired).toBe(false);
   });
 
-  it("can be released again when its release failed", async () => {
+  it("can be released again if its release failed", async () => {
     const name = aName();
     const real = client();
     const node = { isUp: true };
@@ -139,7 +139,7 @@ describe("a lock", () => {
     expect(await real.exists(`mutex:${name}`)).toBe(0);
   });
 
-  it("with an empty externallyAcquiredIdentifier is acquired by an identifier of its own", async () => {
+  it("with an empty externallyAcquiredIdentifier is acquired with a new identifier", async () => {
     const name = aName();
     const options = { ...ONCE, externallyAcquiredIdentifier: "" };
     const held = kept(new ours.Semaphore(client(), name, 2, options));
@@ -149,7 +149,7 @@ describe("a lock", () => {
     expect(await client().zcard(`semaphore:${name}`)).toBe(2);
   });
 
-  it("throws a TimeoutError, or the reason of the signal, when it is not free in time", async () => {
+  it("throws a TimeoutError, or the reason of the signal, if it is not free in time", async () => {
     const name = aName();
     const held = kept(new ours.Semaphore(client(), name, 1, ONCE));
     await held.acquire();
@@ -162,7 +162,7 @@ describe("a lock", () => {
 });
 
 describe("a semaphore", () => {
-  it("goes by the node's clock: a client whose clock is ahead evicts nobody", async () => {
+  it("uses the node's clock, so that a client whose clock is ahead evicts no holder", async () => {
     const name = aName();
     const held = kept(new ours.Semaphore(client(), name, 1, ONCE));
     await held.acquire();
@@ -172,7 +172,7 @@ describe("a semaphore", () => {
     expect(Math.abs(Number(refreshedMs) - Number(seconds) * 1_000)).toBeLessThan(60_000);
   });
 
-  it("on several clients is refused, and on one client works", async () => {
+  it("is refused on several clients, and works on one client", async () => {
     expect(() => new ours.RedlockSemaphore(clients, aName(), 2)).toThrow(
       "RedlockSemaphore takes one client, got 3: three callers who are each refused by another of three nodes would hold two permits",
     );

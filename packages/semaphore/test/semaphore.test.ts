@@ -117,7 +117,7 @@ async function untilWaiting(semaphore: Semaphore, waiting: number): Promise<void
 }
 
 describe("permits", () => {
-  it("are held by so many at a time, in all processes together", async () => {
+  it("are held up to the limit, across all processes together", async () => {
     const [here, there] = twoOf(2);
     const held = [await here.acquire(), await there.acquire()];
     expect(await here.tryAcquire()).toBeNull();
@@ -128,7 +128,7 @@ describe("permits", () => {
     expect(await here.inspect()).toMatchObject({ permits: 2, used: 2, waiting: 0 });
   });
 
-  it("are taken all or none by a caller that wants several", async () => {
+  it("are acquired all or none by a caller that requests several", async () => {
     const [semaphore] = twoOf(3);
     const two = await semaphore.acquire({ permits: 2 });
     expect(await semaphore.tryAcquire({ permits: 2 })).toBeNull();
@@ -138,7 +138,7 @@ describe("permits", () => {
     expect((await semaphore.inspect()).used).toBe(0);
   });
 
-  it("have fencing tokens that grow from grant to grant", async () => {
+  it("have fencing tokens that increase from grant to grant", async () => {
     const [here, there] = twoOf(3);
     const tokens: number[] = [];
     for (const each of [here, there, here, there]) {
@@ -152,7 +152,7 @@ describe("permits", () => {
     expect((await here.inspect()).fencingToken).toBe(last.at(-1));
   });
 
-  it("expire with a holder that died, and go to whoever waits", async () => {
+  it("expire with a dead holder, and are granted to the next waiter", async () => {
     const [here, there] = twoOf(1);
     const crashed = await here.acquire({ ttl: 300 });
     const next = await there.acquire();
@@ -162,7 +162,7 @@ describe("permits", () => {
     expect(next.isHeld()).toBe(true);
   });
 
-  it("are extended in using, beyond their first lease", async () => {
+  it("are extended in using(), beyond their first lease", async () => {
     const [here, there] = twoOf(1);
     await here.using(
       async (permit) => {
@@ -176,7 +176,7 @@ describe("permits", () => {
     expect((await there.tryAcquire())?.isHeld()).toBe(true);
   });
 
-  it("are not extended in using if the call says so", async () => {
+  it("are not extended in using() if the call says so", async () => {
     const [here] = twoOf(1);
     const isLost = await here.using(
       async ({ signal }) => {
@@ -188,7 +188,7 @@ describe("permits", () => {
     expect(isLost).toBe(true);
   });
 
-  it("abort their signal when they are lost, with the reason", async () => {
+  it("abort their signal with the reason when they are lost", async () => {
     const [semaphore] = twoOf(1);
     const permit = await semaphore.acquire({ ttl: 200 });
     await expect.poll(() => permit.signal.aborted, { timeout: 20_000 }).toBe(true);
@@ -207,7 +207,7 @@ describe("permits", () => {
     expect((await other.tryAcquire())?.isHeld()).toBe(true);
   });
 
-  it("are given back when an inspection sees first that their lease is over", async () => {
+  it("are released if an inspection is the first to see that their lease has expired", async () => {
     const name = aName();
     const semaphore = new Semaphore(openRedlock(server()), name, { permits: 2 });
     const living = await semaphore.acquire({ ttl: 60_000 });
@@ -222,7 +222,7 @@ describe("permits", () => {
     expect(living.isHeld()).toBe(true);
   });
 
-  it("are given back when the connection breaks during the call, however late it is there again", async () => {
+  it("are released if the connection breaks during the call, however late it is restored", async () => {
     const name = aName();
     const node = failingNode(server());
     const redlock = new Redlock([node], { nodeTimeout: 10_000, maxTtl: 600_000 });
@@ -237,7 +237,7 @@ describe("permits", () => {
     await expect.poll(async () => (await other.inspect()).used, { timeout: 20_000 }).toBe(0);
   });
 
-  it("are extended by hand, and never shortened", async () => {
+  it("are extended manually, and never shortened", async () => {
     const [semaphore] = twoOf(1);
     const permit = await semaphore.acquire({ ttl: 10_000 });
     await permit.extend(50_000);
@@ -249,10 +249,10 @@ describe("permits", () => {
   });
 });
 
-describe("using inside using", () => {
+describe("a using() call inside using()", () => {
   const patient = { timeout: Number.POSITIVE_INFINITY };
 
-  it("is refused at once for the same semaphore, also where a permit is free", async () => {
+  it("is refused immediately for the same semaphore, even if a permit is free", async () => {
     const redlock = openRedlock(server());
     const name = aName();
     const nested = new Semaphore(redlock, name, { permits: 2 });
@@ -267,7 +267,7 @@ describe("using inside using", () => {
     });
   });
 
-  it("is not refused when the outer one has ended, or is lost", async () => {
+  it("is not refused if the outer call has ended, or its permit was released", async () => {
     const [semaphore] = twoOf(1);
     let later: Promise<string> = Promise.resolve("");
     let open = (): void => undefined;
@@ -284,7 +284,7 @@ describe("using inside using", () => {
     expect(again).toBe("again");
   });
 
-  it('is a call like every other with reentrancy: "wait", and so is an acquire inside', async () => {
+  it('is an ordinary call with reentrancy: "wait", and so is an acquire() inside', async () => {
     const redlock = openRedlock(server(), { reentrancy: "wait" });
     const semaphore = new Semaphore(redlock, aName(), { permits: 2 });
     expect(await semaphore.using(async () => await semaphore.using(() => "both"))).toBe("both");
@@ -314,7 +314,7 @@ describe("waiters", () => {
     expect(order).toEqual([0, 1, 2, 3, 4, 5]);
   });
 
-  it("are not overtaken by those that want one permit, if they want many", async () => {
+  it("are not overtaken by requests for one permit if they request many", async () => {
     const [here, there] = twoOf(3);
     const held = [await here.acquire(), await here.acquire({ permits: 2 })];
     const order: string[] = [];
@@ -335,7 +335,7 @@ describe("waiters", () => {
     expect(order).toEqual(["three", "one"]);
   });
 
-  it("of one process have one place in line, and are served in their order", async () => {
+  it("of one process have one place in line, and are served in order", async () => {
     const name = aName();
     const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
     const held = await other.acquire();
@@ -355,7 +355,7 @@ describe("waiters", () => {
     expect(requests.filter(({ operation }) => operation === "release")).toHaveLength(100);
   });
 
-  it("ask side by side while all of them can be granted", async () => {
+  it("send their requests in parallel while all of them can be granted", async () => {
     const { redlock, requests } = openRecorded(server());
     const semaphore = new Semaphore(redlock, aName(), { permits: 3 });
     const [two, one, behind] = [semaphore.acquire({ permits: 2 }), semaphore.acquire(), semaphore.acquire()];
@@ -365,7 +365,7 @@ describe("waiters", () => {
     expect((await behind).isHeld()).toBe(true);
   });
 
-  it("that stand behind others of their process are not overtaken by other processes", async () => {
+  it("behind others of their process are not overtaken by other processes", async () => {
     const [here, there] = twoOf(1);
     const order: string[] = [];
     const serve = (semaphore: Semaphore, who: string): Promise<void> =>
@@ -401,7 +401,7 @@ describe("waiters", () => {
     for (const call of waiting) await (await call).release();
   });
 
-  it("report what the first of their process was told, if their time is over before they are first", async () => {
+  it("report the refusal of the first waiter of their process if their time ends before they are first", async () => {
     const node = await startNode();
     const { redlock } = openRecorded(
       node,
@@ -424,7 +424,7 @@ describe("waiters", () => {
     await first;
   });
 
-  it("pass on a turn that comes when they have gone", async () => {
+  it("pass on a turn that arrives after they have left", async () => {
     const name = aName();
     const [here, there] = [openRedlock(server()), openRedlock(server())].map(
       (redlock) => new Semaphore(redlock, name, { permits: 1 }),
@@ -480,7 +480,7 @@ describe("waiters", () => {
     expect((await here.acquire()).isHeld()).toBe(true);
   });
 
-  it("get their reason when they cancel, and leave no place behind", async () => {
+  it("reject with their own reason when they cancel, and leave no place behind", async () => {
     const [here, there] = twoOf(1);
     const held = await here.acquire();
     const controller = new AbortController();
@@ -494,7 +494,7 @@ describe("waiters", () => {
     expect((await here.tryAcquire())?.isHeld()).toBe(true);
   });
 
-  it("are not granted by an answer that is read after nodeTimeout, and give the permit back", async () => {
+  it("are not granted by an answer that is read after nodeTimeout, and release the permit", async () => {
     const name = aName();
     const clock = new ManualClock();
     const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
@@ -515,7 +515,7 @@ describe("waiters", () => {
     }
   });
 
-  it("that are granted after close() reject, and give the permit back", async () => {
+  it("that are granted after close() reject, and release the permit", async () => {
     const name = aName();
     const other = new Semaphore(openRedlock(server()), name, { permits: 1 });
     for (let turns = 0; turns < 25; turns += 1) {
@@ -532,7 +532,7 @@ describe("waiters", () => {
     }
   });
 
-  it("are passed over when their process has died", async () => {
+  it("are skipped when their process has died", async () => {
     const name = aName();
     const [here, dying] = [openRedlock(server()), openRedlock(server())];
     const semaphore = new Semaphore(here, name, { permits: 1 });
@@ -547,7 +547,7 @@ describe("waiters", () => {
     expect((await next).isHeld()).toBe(true);
   });
 
-  it("say what was held when they waited in vain", async () => {
+  it("report the number of held permits when they wait in vain", async () => {
     const [here, there] = twoOf(2);
     await here.acquire({ permits: 2 });
     const error = await there.acquire({ timeout: 50 }).catch((thrown: unknown) => thrown);
@@ -559,7 +559,7 @@ describe("waiters", () => {
 });
 
 describe("a node", () => {
-  it("lets holders go on when it lost its data, and counts them again", async () => {
+  it("lets holders continue after it lost its data, and counts them again", async () => {
     const node = await startNode();
     const semaphore = new Semaphore(openRedlock(node), "jobs", { permits: 2 });
     const held = [await semaphore.acquire(), await semaphore.acquire()];
@@ -569,7 +569,7 @@ describe("a node", () => {
     expect(await semaphore.tryAcquire()).toBeNull();
   });
 
-  it("tells holders that they have lost when it lost its data and granted to others", async () => {
+  it("notifies holders of their loss if it lost its data and granted permits to others", async () => {
     const node = await startNode();
     const semaphore = new Semaphore(openRedlock(node), "jobs", { permits: 1 });
     const held = await semaphore.acquire();
@@ -581,7 +581,7 @@ describe("a node", () => {
     expect(next.isHeld()).toBe(true);
   });
 
-  it("with quarantine grants nothing after a loss of data, while holders go on", async () => {
+  it("with quarantine grants nothing after a loss of data, while holders continue", async () => {
     const node = await startNode();
     const client = commands(node);
     const runId = /run_id:(\w+)/.exec(await client.info("server"))?.[1] ?? "";
@@ -596,7 +596,7 @@ describe("a node", () => {
     expect(await semaphore.inspect()).toMatchObject({ used: 1, waiting: 0 });
   });
 
-  it("causes an error of the node, not of the semaphore, when it is not there", async () => {
+  it("causes an error of the node, not of the semaphore, when it is unreachable", async () => {
     const node = await startRedis();
     const semaphore = new Semaphore(openRedlock(node, { nodeTimeout: 500 }), "jobs", { permits: 2 });
     await node.stop();
@@ -606,7 +606,7 @@ describe("a node", () => {
 });
 
 describe("a semaphore", () => {
-  it("refuses a Redlock of several nodes, and says why", async () => {
+  it("refuses a Redlock of several nodes with the reason", async () => {
     const redlock = openRedlock(server());
     Object.defineProperty(redlock, "nodeCount", { value: 3 });
     expect(() => new Semaphore(redlock, "jobs", { permits: 2 })).toThrow(
@@ -614,7 +614,7 @@ describe("a semaphore", () => {
     );
   });
 
-  it("tells its grants as the Redlock's events, and its calls to tracing tools", async () => {
+  it("reports its grants as the Redlock's events, and its calls to tracing tools", async () => {
     const redlock = openRedlock(server());
     const semaphore = new Semaphore(redlock, aName(), { permits: 1 });
     const told: string[] = [];
