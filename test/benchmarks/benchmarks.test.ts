@@ -155,7 +155,7 @@ describe("the benchmarks", () => {
     expect(writeReport({ machine: "a machine", keys }).markdown).toContain("## Many keys with jobs in line");
   });
 
-  it("serve the quiet tenants beside a hot one", async () => {
+  it("serve the quiet tenants next to a hot one", async () => {
     const fairness = await measureFairness({ rounds: 1, loads: [{ slots: 1, hot: 100, quiet: 10 }] });
     expect(fairness.map(({ system }) => system)).toEqual([
       "BullMQ, no exclusion",

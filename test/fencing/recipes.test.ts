@@ -421,7 +421,7 @@ describe("a check on the write only", () => {
     expect(await faultsOf(checkedOnWrite, overlap)).toContain("lost update");
   });
 
-  it("is also exposed by random orders", async () => {
+  it("loses updates in random orders as well", async () => {
     const property = fc.asyncProperty(schedules(one), async (schedule) => {
       expect(await faultsOf(checkedOnWrite, schedule)).not.toContain("lost update");
     });

@@ -294,7 +294,7 @@ it("from moveToDelayed: the job runs again later", async () => {
   expect(tries).toBe(2);
 });
 
-it("from moveToDelayed: the worker that needs none of it", async () => {
+it("from moveToDelayed: the worker of this project needs no moveToDelayed", async () => {
   const { work, ran, most } = recorder<{ accountId: string }>(({ accountId }) => accountId);
   await openQueue("payments").addBulk(many(10, () => ({ accountId: "2" })));
   await play("problems/from-move-to-delayed", 1, { pay: work });

@@ -43,23 +43,23 @@ const sectionOf = (text: string, title: string): string =>
 const sorted = (names: Iterable<string>): string[] => [...new Set(names)].sort();
 
 describe("options in the guides", () => {
-  it("are those of a Redlock", () => {
+  it("match the options of a Redlock", () => {
     expect(sorted(tableOf(page("locks/options.md")))).toEqual(sorted(membersOf(core, "RedlockOptions")));
   });
 
-  it("are those of one acquisition", () => {
+  it("match the options of one acquisition", () => {
     const text = page("locks/options.md");
     for (const name of membersOf(core, "AcquireOptions")) expect(text).toContain(`\`${name}\``);
   });
 
-  it("are those of an election and its task", () => {
+  it("match the options of an election and its task", () => {
     const text = page("leader/options.md");
     const election = sectionOf(text, "`new LeaderElection");
     expect(sorted(tableOf(election))).toEqual(sorted(membersOf(leader, "LeaderElectionOptions")));
     expect(sorted(tableOf(sectionOf(text, "`election.run")))).toEqual(sorted(membersOf(leader, "TaskOptions")));
   });
 
-  it("are those of a schedule", () => {
+  it("match the options of a schedule", () => {
     const text = page("leader/missed-ticks.md");
     const names = [...membersOf(leader, "ScheduleOptions"), ...membersOf(leader, "IntervalOptions")];
     const found = tableOf(text).filter((name) => !choicesOf(leader, "Overlap").includes(name));
@@ -68,7 +68,7 @@ describe("options in the guides", () => {
     for (const name of choicesOf(leader, "Catchup")) expect(text).toContain(`\`"${name}"\``);
   });
 
-  it("are those of an exclusive worker", () => {
+  it("match the options of an exclusive worker", () => {
     const [table = ""] = page("workers/options.md").split("## ");
     const names = [...membersOf(workers, "ExclusiveOptions"), "lockDuration", "stalledInterval"];
     expect(sorted(tableOf(table))).toEqual(sorted(names));
@@ -93,7 +93,7 @@ function docstringsOf(source: string, name: string): ReadonlyMap<string, string>
   );
 }
 
-describe("defaults in the guides are those of the docstrings", () => {
+describe("defaults in the guides match the docstrings", () => {
   it.each([
     ["a Redlock", core, "RedlockOptions", "locks/options.md"],
     ["an election", leader, "LeaderElectionOptions", "leader/options.md"],
@@ -122,7 +122,7 @@ function insideOf(source: string, end: number): string {
   throw new Error("a bracket is not opened");
 }
 
-describe("defaults in the docstrings are those in the code", () => {
+describe("defaults in the docstrings match the code", () => {
   /** A literal that may stand behind the name of a constant, as a docstring writes it. */
   function literalOf(source: string, text: string): string | undefined {
     const [, named] = new RegExp(`^(?:export )?const ${text}(?:: [^=]*)? = ([^;]*);`, "m").exec(source) ?? [];
@@ -160,21 +160,21 @@ describe("defaults in the docstrings are those in the code", () => {
 });
 
 describe("events in the guides", () => {
-  it("are those of a Redlock", () => {
+  it("match the events of a Redlock", () => {
     for (const name of membersOf(core, "RedlockEvents")) expect(page("locks/events.md")).toContain(`\`${name}\``);
   });
 
-  it("are those of an election", () => {
+  it("match the events of an election", () => {
     const [table = ""] = page("leader/events-and-errors.md").split("## ");
     expect(sorted(tableOf(table))).toEqual(sorted(membersOf(leader, "LeaderEvents")));
   });
 
-  it("are those of a scheduler", () => {
+  it("match the events of a scheduler", () => {
     const section = sectionOf(page("leader/scheduler.md"), "Events");
     for (const name of membersOf(leader, "SchedulerEvents")) expect(section).toContain(`\`${name}\``);
   });
 
-  it("are those of exclusive workers", () => {
+  it("match the events of exclusive workers", () => {
     const section = sectionOf(page("workers/operating.md"), "Events");
     for (const name of membersOf(workers, "WorkerEvents")) expect(section).toContain(`\`${name}\``);
   });
@@ -187,20 +187,20 @@ describe("members in the guides", () => {
     return [...body.matchAll(/^ {2}(?:readonly |async |get )*([a-z]\w*)[<(:?]/gm)].map((match) => match[1] ?? "");
   }
 
-  it("are those of a Redlock", () => {
+  it("match the members of a Redlock", () => {
     const table = sectionOf(page("locks/api.md"), "`Redlock`").replaceAll(/\([^)]*\)/g, "");
     const documented = tableOf(table).filter((name) => name !== "new");
     expect(documented.length).toBeGreaterThan(7);
     expect(documented.filter((name) => !classMembersOf(core, "Redlock").includes(name))).toEqual([]);
   });
 
-  it("are those of a lock", () => {
+  it("match the members of a lock", () => {
     const table = sectionOf(page("locks/api.md"), "`Lock`").replaceAll(/\([^)]*\)/g, "");
     expect(tableOf(table).filter((name) => !classMembersOf(core, "Lock").includes(name))).toEqual([]);
     expect(tableOf(table)).toContain("fencingToken");
   });
 
-  it("are those of a term", () => {
+  it("match the members of a term", () => {
     const table = page("leader/term.md").replaceAll(/\([^)]*\)/g, "");
     const [, body = ""] = /^export interface LeaderTerm\b[^{]*{\n([^]*?)^}/m.exec(leader) ?? [];
     const members = [...body.matchAll(/^ {2}(?:readonly )?(\w+)[<(:]/gm)].map((match) => match[1] ?? "");

@@ -178,7 +178,7 @@ describe("an election", () => {
     expect(seen).toEqual([]);
   });
 
-  it("stops at once while a winner waits out lockDelay", async () => {
+  it("stops immediately while a winner waits out lockDelay", async () => {
     const crashed = lab.candidate("stop-early");
     await crashed.campaign();
     await lab.nodes.redlock().forceRelease("leader:stop-early");
@@ -193,7 +193,7 @@ describe("an election", () => {
     expect(next.isCurrent()).toBe(true);
   });
 
-  it("stops at once while an attempt takes office", async () => {
+  it("stops immediately while an attempt takes office", async () => {
     const crashed = lab.candidate("stop-attempt");
     await crashed.campaign();
     await lab.nodes.redlock().forceRelease("leader:stop-attempt");

@@ -35,7 +35,7 @@ async function elected(candidate: Candidate): Promise<number> {
 
 // Each waits for leases, on nodes of its own.
 describe.concurrent("failover of processes", () => {
-  it("never has two terms at work at once, through twelve faults", async ({ expect }) => {
+  it("never has two running terms at the same time, through twelve faults", async ({ expect }) => {
     await using scene = await startScene();
     const start4 = ["a", "b", "c", "d"].map((id) => scene.start(id));
     await Promise.all(start4.map((candidate) => candidate.next("ready")));

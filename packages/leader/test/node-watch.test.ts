@@ -21,7 +21,7 @@ describe("the votes of a refused attempt", () => {
     [votes(100, "held", "held", "held", "granted"), undefined],
     [votes("failed", "failed", "failed"), undefined],
     [votes(), undefined],
-  ])("%j tell when a quorum may vote again", (given, expected) => {
+  ])("%j show when a quorum may vote again", (given, expected) => {
     expect(quarantineLeftMs(given, FIVE)).toBe(expected);
   });
 

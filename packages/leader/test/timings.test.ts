@@ -8,7 +8,7 @@ const resolve = (options: Partial<LeaderElectionOptions>): ReturnType<typeof res
   resolveOptions({ name: "x", ...options }, FACTS);
 
 describe("durations", () => {
-  it("default to those of Kubernetes", () => {
+  it("have the defaults of Kubernetes", () => {
     expect(resolve({})).toMatchObject({
       leaseDuration: 15_000,
       renewDeadline: 10_000,
