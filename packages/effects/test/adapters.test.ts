@@ -1,4 +1,4 @@
-/** Every client that the guide names does the same: its own, or by the adapter that stands in the guide. */
+/** Every client that the guide names behaves the same, directly or through the adapter in the guide. */
 import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { PGlite } from "@electric-sql/pglite";

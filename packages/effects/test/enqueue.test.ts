@@ -1,4 +1,4 @@
-/** What `enqueue` refuses: everything that BullMQ would refuse, because such a row holds up its queue forever. */
+/** Jobs that `enqueue` refuses: every job that BullMQ would refuse, because its row would block its queue forever. */
 import type { RedisServer } from "@x/test-support";
 import { errorOf, startRedis } from "@x/test-support";
 import * as bullmq6 from "bullmq";

@@ -1,11 +1,11 @@
-/** `once` on a real server: races of two transactions, refusals, and what is stored. */
+/** `once` on a real server: races of two transactions, refusals, and stored results. */
 import { type EffectsEvents, TransactionEndedError } from "@x/effects";
 import { FencedOffError } from "@x/redlock-core";
 import { errorOf, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { gate, type Job, job, Lab, lock } from "./support/lab.ts";
 
-/** A loaded machine is slow: this ends what hangs. */
+/** Patience for a loaded machine, and an end for a test that hangs. */
 const patient = { timeout: 60_000 } as const;
 
 describe.skipIf(isWithoutPostgres())("once", () => {

@@ -15,10 +15,10 @@ import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { gate, Lab } from "./support/lab.ts";
 
-/** A loaded machine is slow: this ends what hangs. */
+/** Patience for a loaded machine, and an end for a test that hangs. */
 const patient = { timeout: 60_000 } as const;
 
-/** An election that this process wins at once, and holds until its signal aborts. */
+/** An election that this process wins immediately, and holds until its signal aborts. */
 const soleElection: RelayElection = {
   name: "sole",
   run: async (task, { signal }) => await task({ election: "sole", signal, assertCurrent: () => undefined }),

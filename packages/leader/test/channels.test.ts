@@ -1,4 +1,4 @@
-/** What elections and schedulers tell their listeners is told on channels of the same names, too. */
+/** Events of elections and schedulers are published on channels of the same names. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { Emitter } from "@x/redlock-core/kit";
 import { expect, it, onTestFinished } from "vitest";
@@ -7,7 +7,7 @@ import type { LeaderTerm } from "../src/leader-term.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "../src/scheduler/events.ts";
 import type { Tick } from "../src/scheduler/tick.ts";
 
-/** Keeps what is published as `x.leader.` and each of these names. */
+/** Records the messages published as `x.leader.` and each of these names. */
 function published(names: readonly string[]): Map<string, unknown> {
   const messages = new Map<string, unknown>();
   for (const name of names) {

@@ -1,4 +1,4 @@
-/** What the holder of a term believes when clocks jump. */
+/** Candidates and terms when clocks jump. */
 import { LeaderElection, type TermEndReason } from "@x/leader";
 import { type Clock, systemClock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";

@@ -1,4 +1,4 @@
-/** What becomes of an election whose Redlock is closed. */
+/** An election whose Redlock is closed. */
 
 import { LeaderElection, type LeaderTerm, type TermEndReason } from "@x/leader";
 import { protocolOf } from "@x/redlock-core/protocol";

@@ -9,7 +9,7 @@ describe("deadline", () => {
     expect([reasonAt(10, 60_000, 0), reasonAt(10, 60_000, 490), reasonAt(950, 60_000, 0)]).toEqual(
       Array(3).fill("clock-jumped"),
     );
-    // What the machine was suspended for has a resolution of 10 ms.
+    // The time of a suspend has a resolution of 10 ms.
     expect([reasonAt(10, 10, 59_990), reasonAt(10, 1_001, 981), reasonAt(10, 60_000, 59_990)]).toEqual(
       Array(3).fill("suspended"),
     );

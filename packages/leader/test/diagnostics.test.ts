@@ -1,4 +1,4 @@
-/** What an election tells of its nodes and its losses, to a logger and by `health()`. */
+/** Reports of an election about its nodes and losses, to a logger and by `health()`. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { LeaderElection, type LeaderElectionOptions, type LeaderEvents, type LeaderLogger } from "@x/leader";
 import { Redlock } from "@x/redlock-core";

@@ -1,4 +1,4 @@
-/** Candidates of one process: who is elected, who follows, and what an election refuses. */
+/** Candidates of one process: elected candidates, followers, and refused calls. */
 import {
   ElectionBusyError,
   ElectionStoppedError,

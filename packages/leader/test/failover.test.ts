@@ -1,4 +1,4 @@
-/** Candidates in processes of their own, and what happens when they or the nodes die, freeze or forget. */
+/** Candidates in separate processes, while they or the nodes die, freeze or forget. */
 import { describe, it } from "vitest";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
@@ -145,7 +145,7 @@ describe.concurrent("failover of processes", () => {
   });
 });
 
-/** Who was elected last, unless it has died or said that its term ended. */
+/** The candidate that was elected last, unless it has died or reported the end of its term. */
 function leaderOf(candidates: readonly Candidate[]): Candidate | undefined {
   const newest = candidates.toSorted((a, b) => lastTerm(b) - lastTerm(a))[0];
   if (newest === undefined || !newest.child.isRunning || lastTerm(newest) === 0) return undefined;

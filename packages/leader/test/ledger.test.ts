@@ -1,4 +1,4 @@
-/** What the scripts beside the lock store and refuse, on real nodes. */
+/** Records that the scripts store next to the lock, and records that they refuse, on real nodes. */
 import { type Lock, LockHeldError, type Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -49,7 +49,7 @@ describe("the record next to the lock", () => {
     const held = heldNow(await ledger.look(0), ledger.quorum);
     expect(held).toMatchObject({ record: { id: "a", instance: "a#1", value: "here", term: lock.fencingToken } });
     for (const server of nodes.servers) {
-      // The lock is ours by a quorum; the last node may be told of it a moment later.
+      // A quorum has granted the lock; the last node may receive it a moment later.
       await expect.poll(() => server.call("PTTL", ledger.key("note"))).toBeGreaterThan(0);
       expect(await server.call("PTTL", ledger.key("note"))).toBeLessThanOrEqual(2_000);
     }

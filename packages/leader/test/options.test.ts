@@ -1,4 +1,4 @@
-/** What is not an option is refused, with the name of the one that was meant. */
+/** An unknown option is refused with the name of the intended one. */
 import { LeaderElection, type LeaderElectionOptions, type LeaderLogger, type TaskOptions } from "@x/leader";
 import {
   type IntervalOptions,

@@ -1,4 +1,4 @@
-/** What happens to a term when the lock nodes fail. */
+/** A term while the lock nodes fail. */
 import { LeaderElection, type LeaderElectionOptions, type LeaderInfo, type TermEndReason } from "@x/leader";
 import { Redlock } from "@x/redlock-core";
 import { startProxy } from "@x/test-support";
@@ -154,7 +154,7 @@ describe.concurrent("an election during an outage of lock nodes", () => {
     await using scene = await start(3);
     const { nodes } = scene;
     const order: string[] = [];
-    // On a slow machine, too, nothing but the operator ends a term, and nobody gives up a request.
+    // Even on a slow machine only the operator ends a term, and no request times out.
     const patient = (): Redlock => nodes.redlock({ ttl: 20_000, maxTtl: 20_000, nodeTimeout: 5_000 });
     const [first, second] = ["a", "b"].map((id) =>
       scene.candidate(id, { leaseDuration: 20_000, renewDeadline: 15_000 }, patient()),

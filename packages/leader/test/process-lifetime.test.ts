@@ -16,12 +16,12 @@ it.concurrent.for(["main", "worker"])(
       env: { LOCK_PATHS: path },
     });
     await expect.poll(() => nodes.servers[0]?.call("EXISTS", "{leader:once}:waiters"), { timeout: 20_000 }).toBe(1);
-    // So long that a lease which is not renewed has run out.
+    // Long enough for a lease without renewal to expire.
     await pause(2 * LEASE.leaseDuration);
     expect(child.isRunning).toBe(true);
     await term.resign();
     await expect.poll(async () => (await election.leader())?.term ?? 0, { timeout: 10_000 }).toBeGreaterThan(term.term);
-    // So long that a lease which is not renewed has run out.
+    // Long enough for a lease without renewal to expire.
     await pause(2 * LEASE.leaseDuration);
     expect(child.isRunning).toBe(true);
     await election.requestResign();
@@ -38,7 +38,7 @@ it.concurrent("a process that only observes stays alive for as long as it observ
   await using child = spawnChild(new URL("children/observes-only.ts", import.meta.url), { args: [path] });
   const isSeen = (message: unknown): message is number => message === term.term;
   await child.message(isSeen);
-  // So long that a lease which is not renewed has run out.
+  // Long enough for a lease without renewal to expire.
   await pause(2 * LEASE.leaseDuration);
   expect(child.isRunning).toBe(true);
   await term.resign();
@@ -86,7 +86,7 @@ it("fifty elections of a process have one leader each, and leave no timer or soc
   const [left = [], right = []] = all;
   const led = (): number => left.filter((each, index) => each.isLeader() !== right[index]?.isLeader()).length;
   await expect.poll(led, { timeout: 15_000 }).toBe(50);
-  // So long that every lease was renewed, or is lost.
+  // Long enough for every lease to be renewed or lost.
   await pause(2 * LEASE.leaseDuration);
   await expect.poll(led, { timeout: 15_000 }).toBe(50);
   await Promise.all(all.flat().map((election) => election.stop()));

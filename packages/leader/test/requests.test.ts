@@ -1,4 +1,4 @@
-/** What a candidate, a term and an observer ask of the nodes, and when. */
+/** The requests of a candidate, a term and an observer to the nodes, and their times. */
 import {
   type Clock,
   LockHeldError,

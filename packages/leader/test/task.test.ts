@@ -1,4 +1,4 @@
-/** How `run()` treats its task: when it is begun, how long it may drain, and who may lead meanwhile. */
+/** How `run()` treats its task: its start, its time to drain, and the leadership meanwhile. */
 import { ElectionBusyError, LeaderElection, LeadershipLostError, type LeaderTerm, type TermEndReason } from "@x/leader";
 import { beforeEach, describe, expect, it } from "vitest";
 import { untilAborted } from "./support/lab.ts";

@@ -1,4 +1,4 @@
-/** How a term begins and ends, and who has the next one. */
+/** How a term begins and ends, and which candidate has the next one. */
 import {
   ElectionStoppedError,
   LeaderElection,

@@ -1,4 +1,4 @@
-/** What node-redlock 4's own tests (test/interop/redlock4-suite.test.ts) do not ask. */
+/** Behavior that node-redlock 4's own tests (test/interop/redlock4-suite.test.ts) do not cover. */
 import { type RedisServer, startRedis } from "@x/test-support";
 import Bluebird from "bluebird";
 import { Redis } from "ioredis";

@@ -1,4 +1,4 @@
-/** node-redlock 5's own test cases: those of one and of several instances, of mike-marcacci/node-redlock. */
+/** The test cases of node-redlock 5 for one and for several instances, from mike-marcacci/node-redlock. */
 import { setTimeout as delay } from "node:timers/promises";
 import { startCluster, startRedis } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import Redlock, { type RedlockAbortSignal, ResourceLockedError } from "../src/index.ts";
 import { executionErrorOf, votesAgainst } from "./support/node-redlock-5.ts";
 
-/** What node-redlock's own tests use: about 28,000 years. */
+/** The ttl in node-redlock's own tests: about 28,000 years. */
 const forever = Math.floor(Number.MAX_SAFE_INTEGER / 10);
 
 interface Place {

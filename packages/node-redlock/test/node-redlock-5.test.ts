@@ -1,4 +1,4 @@
-/** What node-redlock 5's own test cases do not ask: what is ours, and what its callers rely on. */
+/** Behavior that node-redlock 5's own test cases do not cover, and additions of this package. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock as CoreRedlock, systemClock } from "@x/redlock-core";
 import { errorOf, startProxy, startRedis } from "@x/test-support";
@@ -404,7 +404,7 @@ describe("the node-redlock entry on this engine", () => {
     proxy.drop();
     await extended;
     await Promise.all([shortened, unanswered].map((lock) => executionErrorOf(lock.release())));
-    // Longer than the lease of the one that was acquired, and shorter than what was asked for later.
+    // Longer than the lease of the acquired lock, and shorter than the requested extension.
     await delay(1_500);
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "unanswered")).toBe(0);

@@ -1,4 +1,4 @@
-/** The types of node-redlock 4 and 5 beside ours: `tsc -b` compiles the same code with both, and the members below. */
+/** The types of node-redlock 4 and 5 next to the types of this package: `tsc -b` compiles the same code with both. */
 import { readFileSync } from "node:fs";
 import type Redlock4 from "redlock4";
 import { expect, expectTypeOf, it } from "vitest";

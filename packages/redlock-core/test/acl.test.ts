@@ -40,7 +40,7 @@ describe("a Redis user", () => {
     await (await a.acquire(["r", "s"])).release();
     expect(await a.check()).toEqual([]);
     const refused = (await server.call("ACL", "LOG")) as unknown[];
-    // What the guide says that they do without; before Redis 7 the log has no subcommands.
+    // Commands that the guide says are optional; before Redis 7 the log has no subcommands.
     const spared = /client\|setinfo|config\|get|,object,(?:client|config),/;
     expect(refused.filter((entry) => !spared.test(String(entry)))).toEqual([]);
   });

@@ -67,7 +67,7 @@ describe("the name of a client", () => {
     const names = new HolderNames({ batchers, clock: new ManualClock(), options: { nodeTimeout: 500 } });
     expect(await Promise.all([names.of("a"), names.of("a"), names.of("b")])).toEqual(["name 1", "name 1", "name 2"]);
     expect(await names.of("a")).toBe("name 1");
-    // So many others that it is forgotten.
+    // More names than the cache holds, so that "a" is forgotten.
     await Promise.all(Array.from({ length: 1_000 }, (_, i) => names.of(`other ${i}`)));
     expect(await names.of("a")).not.toBe("name 1");
   });

@@ -18,7 +18,7 @@ import { openRedlock } from "./support/nodes.ts";
 /** A fork of ioredis 5, with its types. */
 const iovalkey = createRequire(import.meta.url)("iovalkey") as { readonly Redis: typeof Redis };
 
-/** What every client must do: exclude, wait, extend, hand over, survive a restart of the server. */
+/** The duties of every client: exclude, wait, extend, hand over, survive a restart of the server. */
 async function exercise(server: RedisServer, sources: () => NodeSource): Promise<void> {
   const [a, b] = [openRedlock([sources()], { timeout: 15_000 }), openRedlock([sources()], { timeout: 15_000 })];
   const lock = await a.acquire("r", { ttl: 20_000 });
@@ -97,11 +97,11 @@ describe("clients of one server", () => {
       const ask = await pushOn(nodeTimeout);
       await expect.poll(() => ask("in time", 1).catch(() => 0), { timeout: 10_000 }).toBeGreaterThan(0);
       await server.kill();
-      // GLIDE notices, and keeps what it is asked for the next connection, which it makes after 5 s.
+      // GLIDE notices, and keeps the commands for the next connection, which it opens after 5 s.
       const answers = Promise.allSettled([1, 2, 3].map((n) => ask("late", n)));
       await Promise.race([answers, delay(2 * nodeTimeout)]);
       await server.start();
-      // The server that was started knows no script, and says so to what comes late.
+      // The restarted server knows no script, and reports this for late commands.
       const reasons = (await answers).map((answer) => (answer.status === "rejected" ? String(answer.reason) : "done"));
       expect(reasons.filter((reason) => /done|NOSCRIPT/.test(reason))).toEqual([]);
       await expect.poll(() => ask("alive", 1).catch(() => 0), { timeout: 10_000 }).toBe(1);
@@ -191,7 +191,7 @@ describe("clients of one server", () => {
     const redlock = openRedlock([client]);
     await redlock.acquire("before");
     const blocked = busy.call("EVAL", "while true do end", 0).catch(() => undefined);
-    // Ten pings, which nobody but the client itself can see.
+    // Ten pings, which only the client itself can see.
     await delay(500);
     await busy.call("SCRIPT", "KILL");
     await blocked;

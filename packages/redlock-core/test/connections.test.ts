@@ -33,7 +33,7 @@ async function messageOf(redlock: Redlock): Promise<string> {
   return (error as Error).message;
 }
 
-/** The node has been asked again, twice, so that it refused what was sent again, too. */
+/** Resolves when the node has received two more requests, so that it has refused a repeated release. */
 async function askedAgain(server: RedisServer | undefined): Promise<void> {
   const before = await requestsOf(server);
   await expect.poll(() => requestsOf(server)).toBeGreaterThan(before + 1);

@@ -122,7 +122,7 @@ describe("the script of an embedded lock", () => {
   });
 });
 
-/** Names are made of what the rules of names are about, so that they hit them often. */
+/** Names are made of the parts that the rules of names mention, so that they hit the rules often. */
 const lockKeys = fc
   .array(
     fc.constantFrom(

@@ -1,4 +1,4 @@
-/** One primary with a replica, as managed services have it: the replica is promoted and does not have what was granted last. */
+/** One primary with a replica, as in managed services: the replica is promoted without the last grant. */
 import { errorOf, type RedisServer, startProxy } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { LockHeldError, type Redlock, type RedlockOptions } from "../src/index.ts";
@@ -9,7 +9,7 @@ interface Service {
   readonly replica: RedisServer;
   /** Two processes that know one address. */
   readonly clients: readonly [Redlock, Redlock];
-  /** What is written from now on does not reach the replica. */
+  /** Stops the replication: later writes do not reach the replica. */
   readonly loseReplication: () => Promise<void>;
   /** The address leads to the replica, a primary from now on. */
   readonly promote: () => Promise<void>;

@@ -77,7 +77,7 @@ describe("five nodes", () => {
     expect(votes.filter((vote) => vote.vote === "failed").length).toBeGreaterThanOrEqual(3);
     for (const vote of votes) if (vote.vote === "failed") expect(vote.error).not.toBe("");
     expect(structuredClone(votes)).toEqual(votes);
-    // What the two living nodes granted in vain is gone.
+    // The keys that the two living nodes granted in vain are gone.
     for (const server of servers.slice(3)) await expect.poll(() => server.call("EXISTS", "none")).toBe(0);
   });
 
@@ -145,7 +145,7 @@ it("a node that refused an acquisition keeps no key of an extension that is rele
   const states = async (): Promise<unknown[]> => (await redlock.inspect("same")).nodes.map(({ state }) => state);
   await expect.poll(states).toEqual(["free", "free", "free"]);
   await servers[2]?.call("SET", "same", "another's", "PX", 300);
-  // The refusal comes before the grant is decided.
+  // The refusal arrives before the grant is decided.
   slow.delay(100);
   const lock = await redlock.acquire("same");
   slow.heal();

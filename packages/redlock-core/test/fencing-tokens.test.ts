@@ -1,4 +1,4 @@
-/** Fencing tokens under everything at once: the order of grants is judged by a register that every holder writes to. */
+/** Fencing tokens under all faults together: a register that every holder writes to checks the order of grants. */
 import { setTimeout as delay } from "node:timers/promises";
 import { spawnChild, until } from "@x/test-support";
 import { expect, it } from "vitest";
@@ -36,7 +36,7 @@ it(`increase strictly over ${grants} grants of 4 processes with wrong clocks, wh
       const before = await granted();
       await until(async () => isOver || (await granted()) > before + 20, PATIENCE_MS);
       await server?.start();
-      // The quarantine of the one that forgot, which is a lease of a second, and then some.
+      // Longer than the quarantine of the restarted node, which is a lease of a second.
       await delay(1_600);
     }
   })();

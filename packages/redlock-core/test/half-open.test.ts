@@ -197,7 +197,7 @@ describe.each(Object.keys(clients))("a dead idle connection for messages (%s)", 
     await expect.poll(pings, { timeout: 8_000 }).toBeGreaterThan(1);
     cancelling.abort();
     await waiting;
-    // One that was due already comes within the 300 ms between two.
+    // A ping that was already due is sent within the 300 ms between two pings.
     await delay(400);
     const before = await pings();
     // Twice as long as between two.

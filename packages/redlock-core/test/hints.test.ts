@@ -1,4 +1,4 @@
-/** Waiters whose messages are lost, whose process's clock is wrong, and who leave a line that they stood in. */
+/** Waiters whose messages are lost, whose process's clock is wrong, or that leave their line. */
 import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { errorOf, type RedisServer, startCluster, startProxy } from "@x/test-support";
@@ -15,7 +15,7 @@ import { granted, StubNode } from "./support/stub-node.ts";
 
 const far = { ttl: 60_000, timeout: 60_000 } as const;
 
-/** A clock by which whatever is to happen after so long happens after 500 ms. */
+/** A clock whose timers of `longMs` run after 500 ms. */
 function hurried(longMs: number): Clock {
   return {
     ...systemClock,
@@ -26,7 +26,7 @@ function hurried(longMs: number): Clock {
 /** A connection that is asked for a sign of life every 15 seconds is asked every half of one. */
 const curious = hurried(15_000);
 
-/** Clients whose every node is there: a lock is then held on all of them. */
+/** Clients that are connected to every node, so that a lock is held on all of them. */
 async function connected(servers: readonly RedisServer[], count: number, options?: RedlockOptions): Promise<Redlock[]> {
   const redlocks = Array.from({ length: count }, () => openRedlock(servers, options));
   for (const redlock of redlocks) await everyNodeAnswers(redlock);
@@ -198,7 +198,7 @@ describe("subscribe", () => {
     const heard: string[] = [];
     const stop = await protocolOf(redlock).subscribe("news", (message) => heard.push(message));
     await server.call("ACL", "SETUSER", "deaf", "allchannels");
-    // A client may drop what comes before it knows that it is subscribed.
+    // A client may drop messages that arrive before it knows that it is subscribed.
     const publish = async (): Promise<boolean> => {
       await server.call("PUBLISH", "news", "heard");
       return heard.includes("heard");
@@ -372,7 +372,7 @@ describe("a lock in a Cluster slot that is moved", () => {
       await delay(moveMs);
       await Promise.all([to, from].map((node) => node.call("CLUSTER", "SETSLOT", slot, "NODE", String(toId))));
       const lock = await attempt;
-      // Twice as long as anything may be on its way, by another node, to the one that has the slot now.
+      // Twice the time that a request may take, by way of another node, to the node that has the slot now.
       await delay(1_000);
       await expect.poll(async () => Number(await to.call("PTTL", resource)) > 0).toBe(lock?.isHeld() === true);
     },

@@ -260,7 +260,7 @@ describe("a lease that is renewed by keep()", () => {
     isPaused: boolean;
   }
 
-  /** It is kept so long after the grant. From then on its node answers nothing until `settle`. */
+  /** Calls keep() `afterMs` after the grant. From then on the node answers nothing until `settle`. */
   async function keep(afterMs = 0): Promise<Kept> {
     const [clock, node] = [new ManualClock(), new StubNode()];
     const redlock = openRedlock([node], { clock, nodeTimeout: 60_000 });

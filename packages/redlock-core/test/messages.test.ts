@@ -1,4 +1,4 @@
-/** Whoever may publish at all may write to a process's channel, whatever it likes. */
+/** Any client that may publish may send any text to a process's channel. */
 import type { RedisServer } from "@x/test-support";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -83,7 +83,7 @@ it("a turn message for another process's waiter costs no request", async () => {
   const before = await requestsOf(server);
   await server.call("PUBLISH", channels[0] ?? "", `turn ${members[1]} r`);
   await server.call("PUBLISH", channels[0] ?? "", `turn ${members[0]} r`);
-  // What the process does because of the first message, it does before it hears the second.
+  // The process acts on the first message before it receives the second.
   await expect.poll(async () => await requestsOf(server)).toBeGreaterThan(before);
   expect(await requestsOf(server)).toBe(before + 1);
   expect(await membersOf(server)).toEqual(members);

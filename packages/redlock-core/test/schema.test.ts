@@ -19,7 +19,7 @@ const thrower = (): never => {
 };
 const revoked = Proxy.revocable({}, {});
 revoked.revoke();
-/** Behind functions: vitest prints what it is given. */
+/** Behind functions, because vitest prints the arguments of each test. */
 const hostile: readonly (readonly [string, () => unknown])[] = [
   ["a symbol", () => Symbol("s")],
   ["toString that throws", () => ({ toString: thrower, [Symbol.toPrimitive]: thrower })],

@@ -20,7 +20,7 @@ interface Facts {
   readonly error?: unknown;
 }
 
-/** What the tracing channels tell until the scope ends: what happened, and for which caller. */
+/** Records the messages of the tracing channels and their callers until the scope ends. */
 function listen(caller: AsyncLocalStorage<string>) {
   const told: string[] = [];
   const facts: Facts[] = [];

@@ -35,13 +35,13 @@ function situation(): Situation {
   };
 }
 
-/** Those of the operations that begin with the letter. */
+/** The operations that begin with the letter. */
 const sent = ({ operations }: StubNode, letter: string): readonly string[] =>
   operations.filter((operation) => operation.startsWith(letter));
 
 const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** The node hangs with as many requests as it may owe an answer; returns what lets it answer these and all others. */
+/** Makes the node hang with as many requests as may be pending. Returns a function that lets it answer all requests. */
 async function hang({ node, release }: Situation): Promise<() => void> {
   const answers: (() => void)[] = [];
   node.answer = (operations) => new Promise((resolve) => answers.push(() => resolve(granted(operations))));

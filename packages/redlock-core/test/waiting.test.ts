@@ -42,7 +42,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
           await lock?.release();
         })(),
       );
-      // So far apart, no client mistakes the order by what it is wrong about the node's clock.
+      // At this distance no client mistakes the order because of its error about the node's clock.
       await delay(20);
     }
     await holder?.release();
@@ -57,7 +57,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       const lock = await clients[index % 2]?.acquire("cost", { timeout: 30_000, ttl: 30_000 });
       await lock?.release();
     });
-    // Those of the holder's own process wait in it, and those of the other stand behind its first.
+    // Waiters of the holder's process wait in the process; waiters of the other process wait behind its first.
     await inLine(clients[0] as Redlock, "cost", 1);
     const before = await requestsOf(servers[0]);
     await holder?.release();
@@ -73,7 +73,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const next = waiting.acquire("quiet", { timeout: 20_000 });
     await inLine(holding, "quiet", 1);
     for (const server of servers) await expect.poll(() => server.call("PUBSUB", "CHANNELS", "x:*")).toHaveLength(1);
-    /** What comes of its own accord in so many steps of time, each of which is answered on its connections. */
+    /** Returns the number of requests that are sent by timers in `steps` steps of time. */
     const sentIn = async (steps: number): Promise<number> => {
       const before = await requestsOf(servers[0]);
       await pass(waiting, clock, { steps, stepMs: 100 });
@@ -153,7 +153,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
         ),
       );
     for (const timeout of [0, 5_000]) {
-      // Only the cancellation can end the call: no node answers, and nobody gives up.
+      // Only the cancellation can end the call: no node answers, and no timeout ends.
       const redlock = openRedlock(servers, { nodeTimeout: 60_000 });
       await everyNodeAnswers(redlock);
       await (await redlock.acquire("warm")).release();
@@ -161,7 +161,7 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       const before = await granted();
       for (const server of servers) server.freeze();
       const cancelled = errorOf(redlock.acquire("late", { signal: controller.signal, timeout }));
-      // Sent is what was asked for in a turn of the event loop: the frozen nodes have it.
+      // Requests are sent within a turn of the event loop, so the frozen nodes have them.
       for (let turn = 0; turn < 5; turn += 1) await immediate();
       controller.abort(new Error("cancelled"));
       expect(await cancelled).toBe(controller.signal.reason);
@@ -309,7 +309,7 @@ describe("waiting on nodes of several clients, one of which cannot count the rec
   });
 });
 
-/** The node, as an adapter has it that cannot tell whether anybody hears a message. */
+/** The node as it appears through an adapter that cannot count the receivers of a message. */
 function uncounting(node: LockNode): LockNode {
   return Object.assign(node, { countsReceivers: false });
 }
@@ -325,7 +325,7 @@ describe("a waiter", () => {
     const waits = clients.map(async (client, index) => {
       if (index > 0) {
         await expect.poll(() => server?.call("ZCARD", "{skewed}:waiters")).toBe(1);
-        // So far apart, neither mistakes the order by what it is wrong about the node's clock.
+        // At this distance no client mistakes the order because of its error about the node's clock.
         await delay(300);
       }
       const lock = await client.acquire("skewed", { timeout: 20_000 });

@@ -1,4 +1,4 @@
-/** What a latch promises, on a real node. */
+/** The promises of a latch on a real node. */
 import { setImmediate } from "node:timers/promises";
 import { RedlockClosedError } from "@x/redlock-core";
 import { DAY_MS, deferred } from "@x/redlock-core/kit";

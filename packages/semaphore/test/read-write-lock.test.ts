@@ -1,4 +1,4 @@
-/** What a read-write lock promises, on one real node and on three. */
+/** The promises of a read-write lock on one real node and on three. */
 import { LockHeldError, QuorumUnreachableError, ReentrancyError, systemClock } from "@x/redlock-core";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
@@ -78,7 +78,7 @@ describe.each([1, 3])("a read-write lock on %i", (nodeCount) => {
   });
 });
 
-/** For what an operator does to a node, and to look at its data. */
+/** A client for an operator's commands to a node, and for its data. */
 function commands(node: RedisServer): Redis {
   const client = new Redis({ path: node.path });
   onTestFinished(() => client.disconnect());

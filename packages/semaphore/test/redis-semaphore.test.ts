@@ -1,4 +1,4 @@
-/** The drop-in for redis-semaphore, beside the real one on the same keys. */
+/** The drop-in for redis-semaphore next to the original on the same keys. */
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
 import * as theirs from "redis-semaphore";

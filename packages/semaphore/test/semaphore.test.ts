@@ -1,4 +1,4 @@
-/** What a semaphore promises, on a real node. */
+/** The promises of a semaphore on a real node. */
 import { tracingChannel } from "node:diagnostics_channel";
 import {
   LockHeldError,
@@ -25,14 +25,14 @@ function twoOf(permits: number): readonly [Semaphore, Semaphore] {
   return [new Semaphore(a, name, { permits }), new Semaphore(b, name, { permits })];
 }
 
-/** For what an operator does to a node. */
+/** A client for an operator's commands to a node. */
 function commands(node: RedisServer): Redis {
   const client = new Redis({ path: node.path });
   onTestFinished(() => client.disconnect());
   return client;
 }
 
-/** A node whose connection breaks once it has done a request, and is then down as long as there is a fault. */
+/** A node whose connection breaks after it has executed a request, and which stays down while `fault` is set. */
 function failingNode(node: RedisServer): LockNode & { fault: "unanswered" | "down" | undefined; refused: number } {
   const client = commands(node);
   return {
@@ -55,7 +55,7 @@ function failingNode(node: RedisServer): LockNode & { fault: "unanswered" | "dow
   };
 }
 
-/** What one request asks for: ARGV of permits.lua.ts. */
+/** The arguments of one request: ARGV of permits.lua.ts. */
 interface Request {
   readonly operation: string;
   readonly holder: string;
@@ -438,7 +438,7 @@ describe("waiters", () => {
           if (isBroken && operation === "release") throw new Error("not connected");
         },
       },
-      // What was not delivered is sent again when time goes on.
+      // Undelivered operations are sent again only when the clock advances.
       { clock: new ManualClock() },
     );
     const cancel = new AbortController();

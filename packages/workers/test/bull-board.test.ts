@@ -1,4 +1,4 @@
-/** Bull Board with the adapter, by what it is told and in a real browser. */
+/** The adapter for Bull Board, by its calls and in a real browser. */
 import { mkdirSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -24,7 +24,7 @@ interface Shown {
   readonly end: () => void;
 }
 
-/** Key 42 has a job that runs and two that wait, key 7 one that runs; one job has a delay of its own. */
+/** Key 42 has a running job and two waiting ones, key 7 has a running job, and one job is delayed. */
 async function busyQueue(name: string): Promise<Shown> {
   const connection = { url: server.url, maxRetriesPerRequest: null };
   const queue = new Queue(name, { connection });

@@ -1,4 +1,4 @@
-/** Five processes, one of them killed every 1.5 s: judged from outside by what they wrote down. */
+/** Five processes, one of which is killed every 1.5 s: checked by their recorded history. */
 import { setTimeout as delay } from "node:timers/promises";
 import { spawnChild, startRedis, until } from "@x/test-support";
 import { Redis } from "ioredis";

@@ -42,7 +42,7 @@ describe.concurrent("a worker that is killed", () => {
       if (policy !== "maxWaiting") expect(failed, crashAt).toBe(0);
       const events = await readHistory(history);
       const { overlaps, tokenRegressions, started } = judge(events, deaths);
-      // Whoever is not in the full line has no order: a job that its worker was failing when it died comes back at any time.
+      // Only jobs in the full line have an order: a job whose worker died while failing it returns at any time.
       const inLine = policy === "maxWaiting" ? events.filter(({ i }) => i <= options.perKey.maxWaiting.max) : events;
       const { inversions } = judge(inLine, deaths);
       expect({ overlaps, inversions, tokenRegressions }, crashAt).toEqual({
@@ -50,7 +50,7 @@ describe.concurrent("a worker that is killed", () => {
         inversions: [],
         tokenRegressions: [],
       });
-      // The newest one is never the one that gives way, and without a policy of the line each one runs.
+      // The newest job is never dropped, and without a policy of the line each job runs.
       const last = events.some(({ i }) => i === JOBS - 1);
       if (policy === "latest" || policy === "interrupt") expect(last, crashAt).toBe(true);
       if (policy === "rate") expect(started, crashAt).toBe(JOBS);
@@ -58,7 +58,7 @@ describe.concurrent("a worker that is killed", () => {
       const returned = await Promise.all(ids.map(async (id) => (await queue.getJob(id))?.returnvalue as unknown));
       const ran = new Set(events.map(({ jobId }) => jobId));
       for (const [index, id] of ids.entries()) {
-        // Whoever did not run says so, or was in the call of one that did.
+        // A job that did not run has a result that says so, or was in the call of another job.
         if (places[index] !== "completed" || ran.has(id)) continue;
         if (policy === "merge") expect(returned[index], `${crashAt}: job ${id}`).toBe("done");
         else expect(returned[index], `${crashAt}: job ${id}`).toHaveProperty("notRun");
@@ -110,7 +110,7 @@ interface Phase {
   readonly concurrency: number;
 }
 
-/** Starts beside more jobs, of processes that lived, than any policy said that the start can have been decided under. */
+/** Starts at which more jobs of living processes ran than any policy allowed that was in force when the start was decided. */
 function tooMany(events: readonly Event[], deaths: ReadonlyMap<number, bigint>, phases: readonly Phase[]): string[] {
   const endOf = (start: Event): bigint | undefined => {
     const end = events.find(

@@ -104,7 +104,7 @@ describe("ends of jobs", () => {
     await queue.addBulk(jobs(30, (i) => `k${i}`));
     lab.worker(
       async (job) => {
-        // What BullMQ's script looks into is of another type.
+        // A key that BullMQ's script reads has another type.
         if (job.data.i % 10 === 5) await lab.redis.set(`${queue.toKey(String(job.id))}:dependencies`, "no set");
       },
       { key: "k", concurrency: 30 },

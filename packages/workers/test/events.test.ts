@@ -65,7 +65,7 @@ describe("the time for which a job was parked", () => {
   const rules = { recheckInterval: HOUR_MS, stalledInterval: HOUR_MS } as const;
   type Told = [string, boolean];
 
-  /** The runs, as the tracing channel tells of them, and whether their jobs were parked for an hour. */
+  /** The runs published on the tracing channel, and whether their jobs were parked for an hour. */
   function runs(lab: Lab): () => Told[] {
     const heard: Told[] = [];
     const listener = (message: unknown): void => {

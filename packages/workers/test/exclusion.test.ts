@@ -1,4 +1,4 @@
-/** The lock of a key: other queues, plain code, several lock nodes, and what happens when it is held or lost. */
+/** The lock of a key: other queues, plain code, several lock nodes, and held or lost locks. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LockLostError, type Redlock, ReentrancyError, systemClock } from "@x/redlock-core";
 import { startProxy, startRedis, startRedisNodes, until } from "@x/test-support";
@@ -20,7 +20,7 @@ describe("with plain code and other queues", () => {
       if (inside.has(key)) clashes.push(key);
       inside.add(key);
       tokens.set(key, [...(tokens.get(key) ?? []), fencingToken]);
-      // Whoever is let in beside it is told so by then.
+      // A second process in the section would be visible after this round trip.
       await lab.redis.ping();
       inside.delete(key);
     };
@@ -223,7 +223,7 @@ describe("with plain code and other queues", () => {
       await lab.redis.call(command, name, value);
       await queue.addBulk(jobs(1, () => "k"));
       const worker = lab.worker(undefined, { timeout: SHORT_MS, recheckInterval: 500 });
-      // A loaded machine may give no answer within the timeout, which tells nothing of the key.
+      // A loaded machine may give no answer within the timeout, which says nothing about the key.
       let refusals = 0;
       worker.redlock.on("acquire", ({ outcome }) => (refusals += outcome === "held" ? 1 : 0));
       let refusalsBeforeError: number | undefined;
@@ -318,7 +318,7 @@ describe.each(["its own Redlock", "the option redlock"])(
             },
             patient,
           );
-          // The first job does not wait for what it started.
+          // The first job does not wait for its call.
           if (job.id === "2") await call;
           else void call.catch((error: unknown) => order.push(String(error)));
           expect(lock.isHeld()).toBe(true);
@@ -463,7 +463,7 @@ describe("when a lock is lost", () => {
         await lab.redis.del(`bull:q:${job.id}:lock`);
         await until(() => signal.aborted);
         reasons.push(signal.reason);
-        // A processor that ignores its signal: the job is stalled, and taken again, but must not run beside this one.
+        // A processor that ignores its signal: the job is stalled and taken again, but must not run at the same time.
         await ending.passed;
       }, tuned);
     }

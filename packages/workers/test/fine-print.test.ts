@@ -1,4 +1,4 @@
-/** What the README says of BullMQ's less used commands and events, beside what contract/ shows. */
+/** Statements of the README about BullMQ's less used commands and events, in addition to contract/. */
 
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@x/test-support";
@@ -179,7 +179,7 @@ describe("the fine print", () => {
         await until(async () => {
           const before = calls;
           calls = await scriptCalls(lab);
-          // What follows the end of a job does so at once; then an idle worker asks nothing for seconds.
+          // The work after the end of a job is immediate; then an idle worker sends nothing for seconds.
           await delay(300);
           return calls === before;
         });

@@ -1,4 +1,4 @@
-/** What becomes of jobs that come to a busy key, with `perKey.maxWaiting` and `whenBusy`. */
+/** The outcome of jobs for a busy key, with `perKey.maxWaiting` and `whenBusy`. */
 import { until } from "@x/test-support";
 import { KeyBacklogError } from "@x/workers";
 import { describe, expect, it } from "vitest";

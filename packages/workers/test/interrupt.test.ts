@@ -1,4 +1,4 @@
-/** `whenBusy: "interrupt"`: the newest job of a key stops the one that runs. */
+/** `whenBusy: "interrupt"`: the newest job of a key stops the running one. */
 import { until } from "@x/test-support";
 import { type NotRun, SupersededError } from "@x/workers";
 import { DelayedError, type Job, type Queue } from "bullmq";

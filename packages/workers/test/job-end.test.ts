@@ -23,7 +23,7 @@ beforeAll(async () => {
 });
 afterAll(async () => await server.stop());
 
-/** What a worker sends its commands through. */
+/** Calls `look` with the object through which a worker sends its commands. */
 async function withTarget({ Worker }: typeof bullmq6, options: object, look: (target: Target) => void): Promise<void> {
   const connection = { path: server.path, maxRetriesPerRequest: null };
   const worker = new Worker("q", null, { connection, autorun: false, ...options });

@@ -1,4 +1,4 @@
-/** A path that finds no key: the jobs run without a lock, and somebody should know. */
+/** A path that finds no key: the jobs run without a lock, and the worker warns. */
 import { describe, expect, it, vi } from "vitest";
 import { finished, jobs, Lab } from "./support/lab.ts";
 

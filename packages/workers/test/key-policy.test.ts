@@ -1,4 +1,4 @@
-/** What operators say of one key instead of the workers' `perKey`: when it holds, for whom, and that it goes. */
+/** Policies that operators set for one key instead of the workers' `perKey`. */
 import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { startCrew } from "./support/crew.ts";
@@ -114,7 +114,7 @@ describe.concurrent("the policy of a key", () => {
     // Each answer reckons from a look at the clock of its own.
     expect(Math.abs(Date.parse(told) - (key?.limitedUntilMs ?? 0))).toBeLessThan(60_000);
     expect(await worker.counts()).toMatchObject({ waitingKeys: 1, limitedKeys: 1 });
-    // The starts that were counted count for the new rate, too.
+    // The recorded starts count against the new rate as well.
     await worker.setKeyPolicy("a", { rate: { max: 4, duration: 3_600_000 } });
     await finished(queue, 10);
     await queue.addBulk(jobs(3, () => "c"));

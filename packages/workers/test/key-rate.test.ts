@@ -8,7 +8,7 @@ const rate = { max: 3, duration: 3_000 } as const;
 // No timer but the one of the rate brings a job back in the time of a test.
 const rules = { recheckInterval: 3_600_000, concurrency: 8, perKey: { rate } } as const;
 
-/** The times at which Redis handed out the jobs of a key: those that it counted. */
+/** The times at which Redis handed out the jobs of a key, from the recorded starts. */
 async function countedStarts({ redis }: Lab, key: string): Promise<number[]> {
   return (await redis.lrange(`bull:q:lane:starts=${key}`, 0, -1)).map(Number);
 }
@@ -24,7 +24,7 @@ async function startsUntil(lab: Lab, key: string, isOver: () => Promise<boolean>
   return [...seen].toSorted((a, b) => a - b);
 }
 
-/** No more than `max` of them lie in any such time. */
+/** Expects at most `max` starts in any window of `duration`. */
 function expectApart(starts: readonly number[], max: number, duration: number): void {
   expect(starts.length).toBeGreaterThan(0);
   for (const [index, start] of starts.slice(max).entries())

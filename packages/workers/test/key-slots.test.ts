@@ -55,7 +55,7 @@ describe.concurrent("the concurrency of a key", () => {
     const ofKey = (): number[] => lab.ran.filter(({ key }) => key === "a").map(({ i }) => i);
     await finished(queue, 6);
     await until(() => resources.length === 3);
-    // Two that are handed out at once may be started in any order.
+    // Two jobs that are handed out at the same time may start in any order.
     expect(new Set(ofKey())).toEqual(new Set([0, 1, 2]));
     expect(resources.toSorted()).toEqual(["a", "a\u001f1", "a\u001f2"]);
     const [worker] = workers;

@@ -1,4 +1,4 @@
-/** Scripts of the lane that fail half-way: Redis keeps what they did before, and no job may be lost by it. */
+/** Scripts of the lane that fail halfway: Redis keeps their earlier writes, and no job may be lost. */
 
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@x/test-support";
@@ -11,7 +11,7 @@ import { type Data, finished, Lab } from "./support/lab.ts";
 
 const HEAD = "local call, try = redis.call, redis.pcall";
 
-/** In every run of a script, the lane's command whose number is in `<queue>:fault` fails. BullMQ's own commands do not. */
+/** In every run of a script, the lane's command with the number in `<queue>:fault` fails. BullMQ's own commands do not. */
 const FAULTY_HEAD = `
 local faultKey, step = string.match(KEYS[1], '^[^:]*:[^:]*:') .. 'fault', 0
 local faultAt = tonumber(redis.call('GET', faultKey) or 0)
@@ -72,7 +72,7 @@ async function misplaced(lab: Lab, queue: string, ids: readonly string[]): Promi
 
 const options = { recheckInterval: 100, drainDelay: 1, lockDuration: 3_000, stalledInterval: 500, concurrency: 4 };
 
-/** A step takes a second. Beside other work, twenty-four servers at once have taken ten times as long. */
+/** A step takes a second. Next to other work, twenty-four servers have taken ten times as long. */
 const STEP_MS = 45_000;
 
 function isToFail(job: Job<Data>): boolean {
@@ -195,7 +195,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
         expect(await misplaced(lab, "q", ids)).toEqual([]);
         return name === "lane:paused" || lab.errors.some((error) => error instanceof LaneError);
       });
-      // Longer than jobs may stall: what cannot be judged does not.
+      // Longer than the time after which a job stalls: a job that cannot be judged does not stall.
       await delay(5_000);
       expect(await misplaced(lab, "q", ids)).toEqual([]);
       await lab.redis.del(`bull:q:${name}`);

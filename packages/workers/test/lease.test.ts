@@ -41,7 +41,7 @@ function watch(): {
   readonly watchdog: Watchdog;
   readonly lost: [jobId: string, atMs: number][];
   readonly at: (ms: number) => void;
-  /** The machine is suspended for so long. */
+  /** Suspends the machine for `ms`. */
   readonly suspend: (ms: number) => void;
   readonly run: (jobId: string, sentMs: number) => Run;
 } {

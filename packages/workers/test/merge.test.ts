@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { Batch } from "../src/job-run/rules/batch.ts";
 import { type Data, finished, gate, jobs, Lab } from "./support/lab.ts";
 
-/** A queue of one key, and workers whose calls are noted; job 0 runs until `running` is open. */
+/** A queue of one key, and workers that record their calls; job 0 runs until `running` is open. */
 class Merging implements AsyncDisposable {
   readonly running = gate();
   readonly calls: string[][] = [];
@@ -37,7 +37,7 @@ class Merging implements AsyncDisposable {
     );
   }
 
-  /** Adds job 0, and behind it the others, until all of them stand in line. */
+  /** Adds job 0 and then the others, and waits until all of the others are in line. */
   async lineUp(others: readonly { readonly name: string; readonly data: Data }[], opts = {}): Promise<void> {
     await this.queue.add("job", { k: "a", i: 0 }, opts);
     await until(() => this.lab.ran.length === 1);
@@ -45,14 +45,14 @@ class Merging implements AsyncDisposable {
     await until(async () => (await this.queue.getDelayedCount()) === others.length);
   }
 
-  /** Stores what a call has made of jobs, as it does before its own job ends. */
+  /** Stores the outcomes that a call sets for other jobs, as it does before its own job ends. */
   async settle(ids: readonly string[]): Promise<void> {
     for (const id of ids) {
       await this.lab.redis.hset(`bull:q:${id}`, "lr", JSON.stringify({ value: `of ${id}`, by: "0" }));
     }
   }
 
-  /** Lets job 0 end, and waits for as many as there are. Returns what became of each. */
+  /** Lets job 0 end, and waits for `count` finished jobs. Returns the outcome of each. */
   async ends(count: number): Promise<unknown[]> {
     this.running.open();
     await finished(this.queue, count);
@@ -144,7 +144,7 @@ describe.concurrent("jobs that wait for a key", () => {
     const { lab } = merging;
     merging.worker();
     await merging.lineUp(behind(5));
-    // It has finished elsewhere, and stands in line for a moment.
+    // The job has finished in a plain worker, and is in line for a moment.
     await lab.redis.hset("bull:q:3", "finishedOn", "1");
     // BullMQ will fail it.
     await lab.redis.hset("bull:q:5", "defa", "stalled too often");
@@ -158,7 +158,7 @@ describe.concurrent("jobs that wait for a key", () => {
     merging.running.open();
     merging.worker(undefined, { perKey: { batch: { wait: 3_000 }, rate: { max: 1, duration: 600_000 } } });
     await merging.queue.addBulk(jobs(5, () => "a"));
-    // Those of the batch do not start, so the rate is not theirs.
+    // The other jobs of the batch do not start, so the rate does not limit them.
     await merging.ends(5);
     expect(merging.calls).toEqual([["1", "2", "3", "4", "5"]]);
   });

@@ -1,4 +1,4 @@
-/** What operators see and do: pure meaning of the lane's replies, and the real thing. */
+/** The view and the calls of operators: explanations of the lane's replies, and a running queue. */
 
 import { until } from "@x/test-support";
 import type { Job } from "bullmq";
@@ -161,7 +161,7 @@ describe("a running queue", () => {
     await until(async () => (await asker.counts()).parked === 1);
     expect(await asker.explain("1")).toMatchObject({ verdict: "runs", message: "is running" });
     expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: false }]);
-    // What is left of a worker that was killed: its lock of the job ends, and it is not heard of any more.
+    // The state after a worker was killed: the lock of its job has expired, and the worker reports nothing.
     await lab.redis.del("bull:q:1:lock", "bull:q:lane:workers");
     expect(await asker.explain("1")).toMatchObject({ verdict: "stalled", state: "active" });
     expect(await asker.explain("2")).toMatchObject({

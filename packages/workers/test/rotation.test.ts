@@ -7,7 +7,7 @@ import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
 import { type Data, finished, gate, jobs, Lab } from "./support/lab.ts";
 
-/** Nothing comes back by itself: what does not come in its turn, does not come. */
+/** Nothing returns because of a timer: only turns start jobs. */
 const rules = { recheckInterval: 3_600_000, between: "rotate", concurrency: 1 } as const;
 
 const keysOf = ({ ran }: Lab): string => ran.map(({ key }) => (key === "undefined" ? "-" : key)).join("");
@@ -211,7 +211,7 @@ it("finds quiet keys behind a hot one, and serves each in turn, in two processes
   findLatestRun.delete("hot");
   // The key that the killed process had waits until its job has stalled, however much others do meanwhile.
   const [, last] = [...findLatestRun.values()].sort((a, b) => b - a);
-  // Ten pages of look-ahead, and one start in each of three rounds; some more for what was run again.
+  // Ten pages of look-ahead, one start in each of three rounds, and some more for jobs that ran again.
   expect(last).toBeLessThan(60 + 40);
   await until(async () => (await lab.leftovers()).length === 0);
 });

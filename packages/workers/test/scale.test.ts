@@ -12,7 +12,7 @@ interface Costs {
   readonly commands: number;
 }
 
-/** What the queue's Redis was asked for: scripts, and the commands inside them. */
+/** The requests to the queue's Redis: scripts, and the commands inside them. */
 async function costs(lab: Lab): Promise<Costs> {
   const stats = await lab.redis.info("commandstats");
   const calls = [...stats.matchAll(/cmdstat_(\w+):calls=(\d+)/g)].map(
@@ -275,7 +275,7 @@ it("runs on a Redis Cluster with a hash-tagged prefix", async () => {
     expect(clashes).toEqual([]);
     for (const each of starts.values()) expect(each).toEqual([...each].sort((a, b) => a - b));
     expect(lab.errors).toEqual([]);
-    // Two keys in two slots cannot be locked together: such a job fails, rather than wait for ever.
+    // Two keys in two slots cannot be locked together: such a job fails instead of waiting forever.
     await queue.addBulk(jobs(1, () => ["k1", "k2"]));
     await finished(queue, 201);
     expect((await queue.getFailed())[0]?.failedReason).toMatch(/must share a hash slot/);

@@ -12,7 +12,7 @@ import { settle, TakenJob } from "../src/lane/taken-job.ts";
 import { ScriptLocks } from "../src/locks/script-locks.ts";
 import { type Data, finished, gate, jobs, Lab, listen, redlockOn, scriptCalls } from "./support/lab.ts";
 
-/** By the time that a lock lapses, the tests here are over: what is free then was released. */
+/** Locks do not expire before the tests here end, so a free lock was released. */
 const SOON_MS = 10_000;
 
 async function isFree({ redis }: Lab, key: string): Promise<boolean> {
@@ -255,6 +255,6 @@ it("releases one lock together with the end of a job, and other locks by separat
   expect(locks.takeLockInstruction(one)).toBeUndefined();
   settle(instruction, true);
   expect(await Promise.all(released)).toEqual([true, true, true]);
-  // The end of the second has told of a release that never was.
+  // The end of the second job has reported a release that the script did not make.
   expect(await lab.redis.mget("a", "b", "c")).toEqual([null, second.token, null]);
 });

@@ -1,4 +1,4 @@
-/** BullMQ's option `telemetry`: whoever traces plain workers sees the same of exclusive ones. */
+/** BullMQ's option `telemetry`: exclusive workers emit the same spans as plain workers. */
 import { until } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { type Job, Queue, type Telemetry, UnrecoverableError, Worker } from "bullmq";
@@ -60,7 +60,7 @@ function recorder(): { readonly telemetry: Telemetry<SpanRecord | undefined>; re
   return { telemetry, spans };
 }
 
-/** What of a span does not depend on the moment: which attributes it has, and those that say what happened. */
+/** The parts of a span that do not depend on the moment: the names of attributes, and the values that describe the event. */
 function described(span: SpanRecord): string {
   const { name, kind, parent, attributes, events, exceptions, isEnded } = span;
   const told = Object.entries(attributes)
@@ -71,7 +71,7 @@ function described(span: SpanRecord): string {
   return JSON.stringify({ name, kind, parent, told, events, exceptions, isEnded });
 }
 
-/** Jobs that succeed, one that is retried, one that fails for good. */
+/** Runs jobs that succeed, one that is retried, and one that fails for good. */
 async function trace(makeWorker: typeof Worker): Promise<string[]> {
   await using lab = await Lab.start();
   const { telemetry, spans } = recorder();

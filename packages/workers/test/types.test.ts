@@ -1,4 +1,4 @@
-/** What the compiler accepts; `tsc -b` fails for an `@ts-expect-error` without an error. */
+/** Code that the compiler accepts; `tsc -b` fails for an `@ts-expect-error` without an error. */
 import { ExclusiveWorker, type ExclusiveWorkerOptions, type KeyPath } from "@x/workers";
 import type { Job } from "bullmq";
 import { describe, expectTypeOf, it } from "vitest";

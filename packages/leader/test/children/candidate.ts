@@ -1,4 +1,4 @@
-/** A candidate in a process of its own: campaigns for ever and tells its parent of each term. Argument: JSON of `CandidateArgs`. */
+/** A candidate in its own process: campaigns forever and reports each term to its parent. Argument: JSON of `CandidateArgs`. */
 import { BroadcastChannel } from "node:worker_threads";
 import { LeaderElection, type LeaderTerm } from "@x/leader";
 import { QuorumUnreachableError, Redlock } from "@x/redlock-core";

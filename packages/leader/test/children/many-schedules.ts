@@ -1,4 +1,4 @@
-/** Adds thousands of schedules of different expressions, leads with them, and tells its parent what they cost. Argument: path of a node. */
+/** Adds thousands of schedules with different expressions, leads, and reports their cost to its parent. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { until } from "@x/test-support";
@@ -7,7 +7,7 @@ import { connect } from "../support/redis.ts";
 const COUNT = 4_000;
 /** They are there before, so that their code is warm and maps have room. */
 const FIRST = 1_000;
-/** So many parsed expressions are kept of those that are asked for again soon, 83 kB each, however many there are. */
+/** Number of parsed expressions in the cache, 83 kB each, however many schedules exist. */
 const KEPT = 16;
 // A machine with more to do takes its time over answers of thousands of lines.
 const redlock = connect([process.argv[2] ?? ""], { maxTtl: 30_000, nodeTimeout: 5_000 });
@@ -28,7 +28,7 @@ function heapBytes(): number {
   return process.memoryUsage().heapUsed;
 }
 
-// What does not grow with their number is there now.
+// These first schedules pay the fixed costs.
 add(0, FIRST);
 add(FIRST - KEPT, KEPT, "again");
 const before = heapBytes();

@@ -1,4 +1,4 @@
-/** Observes until nobody leads, with nothing else that keeps the process alive. Argument: path of a node. */
+/** Observes until there is no leader, with nothing else that keeps the process alive. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
 import { connect, LEASE } from "../support/redis.ts";
 

@@ -10,7 +10,7 @@ const EVERY_MS = 200;
 const DURATIONS = { leaseDuration: 1_500, renewDeadline: 1_000, retryPeriod: 200 };
 const MAX_TTL = 2_000;
 
-/** Lock nodes, replicas that end with them, and what the replicas ran. */
+/** Lock nodes, replicas that end with them, and a record of the replicas' runs. */
 class Scene implements AsyncDisposable {
   readonly nodes: Nodes;
   readonly file: string;
@@ -41,7 +41,7 @@ class Scene implements AsyncDisposable {
     return replica;
   }
 
-  /** Who was elected last, unless it has died or said that its term ended. */
+  /** The replica that was elected last, unless it has died or reported the end of its term. */
   leader(): Child | undefined {
     const newest = this.replicas
       .filter((replica) => replica.isRunning)
@@ -50,7 +50,7 @@ class Scene implements AsyncDisposable {
     return messages(newest, "ended").some((end) => end.term === lastTerm(newest)) ? undefined : newest;
   }
 
-  /** What each node has of the register, so that a tick which ran twice can be explained. */
+  /** The register of each node, to explain a tick that ran twice. */
   nodeStates(): Promise<string[]> {
     return Promise.all(
       this.nodes.servers.map(async (server, index) => {
@@ -63,7 +63,7 @@ class Scene implements AsyncDisposable {
     );
   }
 
-  /** Resolves when so many more ticks have run. */
+  /** Resolves when `ticks` more ticks have run. */
   async progress(ticks: number): Promise<void> {
     const before = this.runs.length;
     await vi.waitUntil(() => this.runs.length > before + 2 * ticks, { timeout: 20_000 });

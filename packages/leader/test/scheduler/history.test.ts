@@ -63,7 +63,7 @@ describe("the lines of a history", () => {
 
   it("report a tick as running only in the term of the present leader", () => {
     expect(recordOf("s", began(1_000), 7).outcome).toBe("running");
-    // Whoever looked for the leader did so before that began.
+    // The leader was looked up before the tick started.
     expect(recordOf("s", began(1_000), 6).outcome).toBe("running");
     expect(recordOf("s", began(1_000), 8).outcome).toBe("unfinished");
     expect(recordOf("s", began(1_000), undefined).outcome).toBe("unfinished");
@@ -274,7 +274,7 @@ describe("the history of a scheduler", () => {
     next.start();
     await next.trigger("s");
     await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["run", "unfinished"]);
-    // A handler that ends after its term tells that, too.
+    // A handler that ends after its term is recorded as well.
     end();
     await expect.poll(() => outcomes(next), { timeout: 20_000 }).toEqual(["run", "run"]);
   });
@@ -332,7 +332,7 @@ describe("the history of a scheduler", () => {
     await expect.poll(() => count, { timeout: 20_000 }).toBeGreaterThan(before);
     await operator.resume("s");
     expect((await operator.list({ all: true }))[0]?.paused).toBe(false);
-    // The nodes have fields of these names, too.
+    // These are also names of fields on the nodes.
     for (const name of ["t", "p:s", ":term"]) {
       for (const call of [operator.pause(name), operator.trigger(name), operator.history(name)])
         await expect(call).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: name });

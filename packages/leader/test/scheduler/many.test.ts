@@ -108,7 +108,7 @@ describe("many schedules", () => {
       const frequent = new Set<string>();
       for (let at = 0; at < COUNT; at += 1) {
         const name = `s${at}`;
-        // Those in front are due again before the last one has had its turn.
+        // The schedules in front are due again before the last schedule has had its turn.
         if (which === "are more than there is time for" && at < COUNT / 4) frequent.add(name);
         const isDense = which.startsWith("are far behind") && at === 0;
         const periodMs = isDense ? 1 : frequent.has(name) ? FREQUENT_MS : PERIOD_MS;

@@ -5,7 +5,7 @@ import { type Catchup, ON_TIME_MS, type Plan, type PlanInput, planInSteps } from
 
 const catchup = fc.constantFrom<Catchup>("none", "latest", "all");
 
-/** All the steps of a plan at once. */
+/** Runs all steps of a plan in one call. */
 function planTicks(input: PlanInput): Plan {
   const planning = planInSteps(input);
   for (;;) {

@@ -1,4 +1,4 @@
-/** Overlap, timeouts, places, and what many schedules cost. */
+/** Overlap, timeouts, slots, and the cost of many schedules. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type SchedulerOptions, type Tick } from "@x/leader/scheduler";
 import { type Clock, type Redlock, RedlockClosedError, type RedlockOptions, systemClock } from "@x/redlock-core";
@@ -9,7 +9,7 @@ import type { SkipReason } from "../../src/scheduler/events.ts";
 import { untilAborted } from "../support/lab.ts";
 import { LEASE, type Nodes, startNodes } from "../support/redis.ts";
 
-/** Its time passes so many times faster than the machine's; the time of day does not. */
+/** A clock whose monotonic time passes `speed` times faster than the machine's. Its time of day does not. */
 const clockOf = (speed: number): Clock => ({
   ...systemClock,
   monotonicMs: () => systemClock.monotonicMs() * speed,
@@ -45,12 +45,12 @@ describe("schedules", () => {
     return own;
   }
 
-  /** On a slow machine, too, no term ends by itself, and no request is given up. */
+  /** Even on a slow machine no term ends by itself, and no request times out. */
   function patient(options: RedlockOptions = {}): Redlock {
     return nodes.redlock({ ...options, nodeTimeout: 5_000, ttl: 20_000, maxTtl: 20_000 });
   }
 
-  /** A handler that ends when told, or when its signal aborts, and keeps count of itself. */
+  /** A handler that ends when released, or when its signal aborts, and records its ticks. */
   function slow(): {
     handler: (tick: Tick) => Promise<void>;
     ticks: Tick[];
@@ -356,7 +356,7 @@ describe("schedules", () => {
     let ticks = 0;
     for (const own of [one, two]) own?.every("s", 86_400_000, () => (ticks += 1));
     await one?.trigger("s");
-    // What tells the two apart is their time.
+    // The two triggers differ only in their time.
     const firstMs = Date.now();
     await until(() => Date.now() > firstMs);
     await two?.trigger("s");
@@ -444,7 +444,7 @@ describe("schedules", () => {
       ),
     ).toThrow(/must be null or a Date/);
     own.start();
-    // A slow machine may lose a term meanwhile, which is told as well.
+    // A slow machine may lose a term meanwhile, which is also reported as an error.
     const broken = (): unknown[] => errors.filter((error) => String(error).includes("no calendar"));
     await expect.poll(() => broken().length).toBe(1);
     const before = ticks;

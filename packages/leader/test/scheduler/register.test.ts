@@ -1,4 +1,4 @@
-/** The rules of the register, on real nodes: what each of them refuses, and what it is given instead. */
+/** The rules of the register on real nodes: refused writes, and full writes. */
 import { type Clock, systemClock } from "@x/redlock-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Slice } from "../../src/kit/slice.ts";

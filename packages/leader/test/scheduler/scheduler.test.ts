@@ -11,7 +11,7 @@ interface Replica extends AsyncDisposable {
   readonly scheduler: LeaderScheduler;
 }
 
-/** The clock of a replica that comes when nobody has led for a while. */
+/** The clock of a replica that starts after a time without a leader. */
 const afterGap = (): number => systemClock.wallMs() + 2_500;
 
 describe("LeaderScheduler", () => {

@@ -42,7 +42,7 @@ describe("a session", () => {
   };
   const beStopped = (): void =>
     controller.abort(new LeadershipLostError({ election: "x", term: 5, reason: "stopping" }));
-  /** Until now; what is due from here on is claimed. */
+  /** A register whose schedule is processed until now; later ticks are claimed. */
   const upToNow = (): readonly [string, string] => ["s", `${clock.wallMs()} 0 0`];
   const memoryStore = (fields: readonly (readonly [string, string])[] = []): MemoryStore =>
     new MemoryStore(fields, clock);
@@ -66,7 +66,7 @@ describe("a session", () => {
     await pass(() => expect(isOver).toBe(true));
   }
 
-  /** Resolves when more ticks than so many have fallen due, while somebody else lets time pass. */
+  /** Resolves when more than `count` ticks have fallen due, while another call lets time pass. */
   async function dueMoreThan(count: number): Promise<void> {
     const untilMs = clock.wallMs() + (count + 1) * PERIOD_MS;
     while (clock.wallMs() < untilMs) await immediate();

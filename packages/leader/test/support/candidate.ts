@@ -37,7 +37,7 @@ export type CandidateOrder =
 
 type Of<Type extends CandidateMessage["type"]> = CandidateMessage & { readonly type: Type };
 
-/** A candidate process, and what it told. */
+/** A candidate process and its messages. */
 export class Candidate implements AsyncDisposable {
   readonly child: Child;
 

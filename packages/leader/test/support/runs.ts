@@ -11,7 +11,7 @@ export interface ReplicaArgs {
   readonly durations: { readonly leaseDuration: number; readonly renewDeadline: number; readonly retryPeriod: number };
 }
 
-/** One line of the file in which all replicas note what they run. */
+/** One line of the file in which all replicas record their runs. */
 export interface Run {
   readonly event: "start" | "end";
   readonly by: string;

@@ -1,4 +1,4 @@
-/** Clients of node-redlock 5's entry that end with their test, and what the attempts of a call say. */
+/** Clients of node-redlock 5's entry that end with their test, and the votes of a call's attempts. */
 import { errorOf, type RedisServer, startRedisNodes } from "@x/test-support";
 import { Redis } from "ioredis";
 import { expect, type Mock, onTestFinished } from "vitest";

@@ -1,4 +1,4 @@
-/** Asks for `check()` with nothing else that keeps the process alive, and has to be told. */
+/** Calls `check()` with nothing else that keeps the process alive, and must get the answer. */
 import { Redlock } from "@x/redlock-core";
 
 const [path = ""] = process.argv.slice(2);

@@ -33,7 +33,7 @@ async function take(resource: string): Promise<void> {
     try {
       const lock = await redlock.acquire(resource);
       const isNewer = await raise(resource, lock.fencingToken);
-      // A write that arrives after the lease is what the register is for.
+      // The register exists to refuse a write that arrives after the lease.
       if (isNewer !== 1 && lock.isHeld()) tally.stale += 1;
       tally.grants += 1;
       await lock.release();

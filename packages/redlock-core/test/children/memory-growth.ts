@@ -1,4 +1,4 @@
-/** Acquisitions and releases, some of them waited for and cancelled, and what they left in memory after the first ones. */
+/** Acquires and releases locks, some with waits and cancellations, and reports the memory that remains after the first ones. */
 import { getEventListeners } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";

@@ -1,4 +1,4 @@
-/** Stands in the line for a lock three times, and never gets anywhere: to be killed or frozen. */
+/** Waits in line for a lock three times without a grant, until it is killed or frozen. */
 import { Redlock } from "@x/redlock-core";
 
 const [resource = "", ...paths] = process.argv.slice(2);

@@ -29,7 +29,7 @@ export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], option
   return redlock;
 }
 
-/** Resolves when so many wait in line on a quorum of the nodes. */
+/** Resolves when `count` waiters are in line on a quorum of the nodes. */
 export async function inLine(redlock: Redlock, resource: string, count: number): Promise<void> {
   await expect
     .poll(async () => (await redlock.inspect(resource)).nodes.filter(({ waiters }) => waiters === count).length)

@@ -1,6 +1,6 @@
 import type { LockNode, NodeScript, NodeState } from "../../src/index.ts";
 
-/** A node that is only a list of what it was asked, and answers with what the test says; nothing, unless that is set. */
+/** A node that records its operations, and replies with the test's `answer`; without one it never replies. */
 export class StubNode implements LockNode {
   readonly name = "stub";
   state: NodeState;
@@ -13,7 +13,7 @@ export class StubNode implements LockNode {
     this.state = state;
   }
 
-  /** What was asked so far, of whatever request. */
+  /** All operations so far, over all requests. */
   get operations(): readonly string[] {
     return this.requests.flat();
   }
@@ -24,7 +24,7 @@ export class StubNode implements LockNode {
     return this.answer(operations);
   }
 
-  /** Changes its state, and tells. */
+  /** Changes the state, and notifies the listeners. */
   become(state: NodeState): void {
     this.state = state;
     for (const listener of this.#listeners) listener();

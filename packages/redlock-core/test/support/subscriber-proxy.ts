@@ -1,7 +1,7 @@
 import { FaultyProxy, type ProxyConnection } from "@x/test-support";
 import { onTestFinished } from "vitest";
 
-/** A proxy that tells the connections over which a SUBSCRIBE went from the others. Ends with the test. */
+/** A proxy that recognizes connections with a SUBSCRIBE. Ends with the test. */
 export async function startSubscriberProxy(path: string): Promise<SubscriberProxy> {
   const proxy = new SubscriberProxy({ path });
   await proxy.listen();
@@ -27,7 +27,7 @@ export class SubscriberProxy extends FaultyProxy {
     for (const subscriber of this.#open()) subscriber.isSilent = true;
   }
 
-  /** Cuts the connection over which the next SUBSCRIBE comes. */
+  /** Cuts the connection on which the next SUBSCRIBE arrives. */
   cutNextSubscribe(): void {
     this.#cuts += 1;
   }

@@ -32,7 +32,7 @@ export function useServers(count: number): () => readonly RedisServer[] {
 
 type At = Pick<RedisServer, "path">;
 
-/** Waits for an answer for as long as a loaded machine may take. New nodes vote at once. */
+/** Waits for an answer for as long as a loaded machine may take. New nodes vote immediately. */
 export function openRedlock(servers: At | readonly At[], options: RedlockOptions = {}): Redlock {
   const nodes = [servers].flat().map(({ path }) => ({ path }));
   const redlock = new Redlock(nodes, { nodeTimeout: 10_000, timeout: 60_000, quarantine: false, ...options });

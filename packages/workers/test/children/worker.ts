@@ -50,7 +50,7 @@ const worker = new ExclusiveWorker<Data>(
     if (task.holdsUntilAborted && job.data.i === 0 && !signal.aborted) {
       process.send?.({ kind: "holding", fencingToken: lock.fencingToken });
       await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
-      // A zombie that was just thawed: what it writes now must be refused by the store.
+      // A frozen process that has just thawed: the store must refuse its write.
       const written = await history.eval(fencedWrite, 1, "store", lock.fencingToken, "zombie");
       process.send?.({ kind: "zombie", written, isHeld: lock.isHeld(), reason: (signal.reason as Error).name });
       return "late";

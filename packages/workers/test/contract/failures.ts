@@ -1,4 +1,4 @@
-/** What a failed or stalled job does to the other jobs of its key. */
+/** The effects of a failed or stalled job on the other jobs of its key. */
 import { until } from "@x/test-support";
 import { UnrecoverableError } from "bullmq";
 import { describe, expect, it } from "vitest";
@@ -20,7 +20,7 @@ export function testFailures(key: Key): void {
       const job = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
       await until(() => yields.at(-1)?.reason === "held");
       expect(await first.explain("1")).toMatchObject({ verdict: "waits-for-lock" });
-      // The first worker waits for the lock on behalf of the job, which comes back in the second and has its turn there.
+      // The first worker waits for the lock for the job, which returns in the second worker and has its turn there.
       await queue.addBulk(jobs(1, () => "busy"));
       await until(() => lab.ran.length === 1);
       await job.promote();
@@ -96,7 +96,7 @@ export function testFailures(key: Key): void {
       await finished(queue, 6);
       expect(await worker.resumeKey("a")).toBe(false);
       expect(lab.inversions().filter((each) => each.endsWith("a"))).toEqual([]);
-      // b's last job failed, too: its key stays halted, with nothing in line.
+      // The last job of b has failed as well: its key stays halted, with no job in line.
       expect((await worker.listKeys()).map((each) => [each.key, each.paused?.jobId, each.parked])).toEqual([
         ["b", "6", 0],
       ]);

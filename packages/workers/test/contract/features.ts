@@ -143,7 +143,7 @@ export function testFeatures(key: Key): void {
       const limited = lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), {
         key,
         limiter: { max: 3, duration: 3_600_000 },
-        // BullMQ may begin such a wait when the worker closes already.
+        // BullMQ may start such a wait while the worker closes.
         maximumRateLimitDelay: 100,
       });
       await queue.addBulk([

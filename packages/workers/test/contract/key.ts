@@ -9,7 +9,7 @@ export const keyKinds = {
   function: (job) => job.data.k as string | undefined,
 } satisfies Readonly<Record<string, Key>>;
 
-/** Options of a worker that looks often enough for a test at what no event tells it. */
+/** Options of a worker that checks its lane often enough for a test when no event is sent. */
 export function healsSoon(key: Key): {
   readonly key: Key;
   readonly recheckInterval: number;

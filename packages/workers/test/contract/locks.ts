@@ -1,4 +1,4 @@
-/** The lock of a running job: who renews it, who extends it, and who is told that it has ended. */
+/** The lock of a running job: its renewal, its extension, and the signal at its end. */
 
 import { type EventEmitter, once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
@@ -41,7 +41,7 @@ export function testLocks(key: Key): void {
       let [isAborted, wasRenewed] = [true, false];
       const worker = lab.worker(
         async (job, signal) => {
-          // What BullMQ does when the fetch after the earlier run, which sent the job back, has answered.
+          // BullMQ does this when the fetch after the earlier run, which sent the job back, has been answered.
           lockManager.untrackJob(String(job.id));
           await renewal(worker);
           [isAborted, wasRenewed] = [signal.aborted, lockManager.getTrackedJobIds().includes(String(job.id))];
@@ -57,7 +57,7 @@ export function testLocks(key: Key): void {
       await until(() => lockManager.getTrackedJobIds().length === 0);
     });
 
-    /** Runs a job that has its locks extended, and looks at what is left of them when `extend` resolves. */
+    /** Runs a job that has its locks extended, and checks the remaining leases when `extend` resolves. */
     async function expectExtended(
       options: Partial<ExclusiveWorkerOptions<Data>>,
       extend: (job: Job<Data>, worker: () => ExclusiveWorker<Data>) => Promise<unknown>,

@@ -29,7 +29,7 @@ export function testLostAnswers(key: Key): void {
         return await reply;
       };
       void worker.run();
-      // The queue's own connection is cut, too, and node-redis does not ask again what it asked.
+      // The queue's own connection is cut as well, and node-redis does not repeat a command.
       const ended = async (): Promise<number> => {
         const [completed, failed] = [queue.toKey("completed"), queue.toKey("failed")];
         return (await lab.redis.zcard(completed)) + (await lab.redis.zcard(failed));

@@ -1,4 +1,4 @@
-/** One job of a key at a time, in the order in which they were added, and what changes that order. */
+/** One job of a key at a time in the order in which jobs are added, and the exceptions from that order. */
 import { until } from "@x/test-support";
 import { WorkerMismatchError } from "@x/workers";
 import type { Job } from "bullmq";

@@ -1,4 +1,4 @@
-/** What others do to jobs and keys behind the worker's back: plain workers, operators, lost data. */
+/** Changes to jobs and keys without the worker: plain workers, operators, lost data. */
 import { until } from "@x/test-support";
 import { FlowProducer, Worker } from "bullmq";
 import { describe, expect, it } from "vitest";
@@ -53,7 +53,7 @@ export function testRecovery(key: Key): void {
     it("never passes a key to a parked job that a plain worker has finished", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      // Nobody renews the lock of a job that is fetched by hand.
+      // The lock of a job that is fetched manually is not renewed.
       const options = { key, recheckInterval: 600_000, autorun: false, lockDuration: 120_000 };
       const worker = lab.worker(undefined, options);
       const added = await queue.addBulk(jobs(4, () => "a"));
@@ -244,7 +244,7 @@ export function testRecovery(key: Key): void {
         }
       }
       opened.open();
-      // The nearest that BullMQ takes, with its lock, its log and its children beside it.
+      // The most similar IDs that BullMQ accepts, with their locks, logs and children.
       const ids = ["lane:line:k", "lane:parked:k", "lane", "line=k", "lane:holders:lock"];
       for (const jobId of ids) await queue.add("job", { k: "k", i: 6 }, { jobId });
       await finished(queue, 6 + ids.length);

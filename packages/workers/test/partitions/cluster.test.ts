@@ -74,7 +74,7 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
         data: { k: `key${(added + n) % KEYS}`, i: added + n },
         opts: { jobId: `job-${added + n}` },
       }));
-      // What was added already is not added twice.
+      // A job that was already added is not added twice.
       const isAdded = await queue.addBulk(batch).then(
         () => true,
         () => false,
@@ -101,7 +101,7 @@ it("keeps order and exclusion while a master is killed and its replica takes ove
   expect(verdict.overlaps).toEqual([]);
   expect(verdict.inversions).toEqual([]);
   expect(verdict.tokenRegressions).toEqual([]);
-  // What a failover loses of acknowledged jobs is Redis' promise: what the replica had not got yet.
+  // Redis loses acknowledged jobs in a failover if the replica had not received them yet.
   expect(JOBS - count).toBeLessThanOrEqual(size);
 });
 
@@ -206,7 +206,7 @@ it("ends a job with its own result after its slot has moved, however long the mo
   end.open();
   await until(async () => (await refusals()) >= before + 20, 20_000);
   expect(ends).toEqual([]);
-  // What does not end a job is refused as a whole, and does half of nothing.
+  // A command that does not end a job is refused completely, without half of its effect.
   await expect(worker.pauseKey("key0")).rejects.toThrow(/TRYAGAIN|Too many Cluster redirections/);
   await moveSlot(slot, from, to, cluster.nodes);
   await until(() => ends.length === 3, 20_000);
@@ -232,7 +232,7 @@ it.each(["close", "pause"] as const)("%s resolves even if the slot moved while t
   const nodes = duplicates.mock.results.flatMap(({ value }) => (value as Cluster).nodes());
   await Promise.all(nodes.filter(({ status }) => status === "wait").map(async (node) => await node.connect()));
   await moveSlot(slot, from, to, cluster.nodes);
-  // Redis tells who waits for a job of the move within a second. It is read while the worker disconnects.
+  // Redis notifies blocked clients of the move within a second. The message is read while the worker disconnects.
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500);
   await worker[end]();
 });

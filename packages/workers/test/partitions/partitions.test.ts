@@ -1,4 +1,4 @@
-/** A queue in partitions on one server: what one queue promises, one concurrency, and processes that do not agree. */
+/** A queue in partitions on one server: the promises of one queue, one concurrency, and processes that disagree. */
 
 import { setTimeout as delay } from "node:timers/promises";
 import { inspect } from "node:util";
@@ -667,7 +667,7 @@ describe("invalid input", () => {
       key: "k",
       connection: { path: lab.server.path, maxRetriesPerRequest: null },
     });
-    // What it has to know of the queue, it knows.
+    // The first job makes the producer read the queue's layout.
     await queue.add("job", { k: "a", i: 0 });
     const clients = async (): Promise<number> => ((await lab.redis.client("LIST")) as string).trim().split("\n").length;
     const adding = queue.addFlow({ name: "job", data: { k: "a", i: 1 } }).catch(String);

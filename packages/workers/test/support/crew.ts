@@ -1,11 +1,11 @@
-/** Worker processes of one queue, and what they write down of their runs on a Redis of its own. */
+/** Worker processes of one queue, and a Redis with the history of their runs. */
 import { type Child, spawnChild, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import type { Task } from "./history.ts";
 import type { Lab } from "./lab.ts";
 
 export interface Crew {
-  /** What `readHistory` reads. */
+  /** The Redis that `readHistory` reads. */
   readonly history: Redis;
   /** Starts a process, which ends with the lab. */
   readonly spawn: (task?: Pick<Task, "crashAt">) => Child;

@@ -1,4 +1,4 @@
-/** What worker processes did, as they wrote it down, and a checker that looks for what must not happen. */
+/** The recorded history of worker processes, and a checker for broken promises. */
 import type { Redis } from "ioredis";
 
 /** Where a worker process kills itself. */

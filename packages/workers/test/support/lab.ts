@@ -1,4 +1,4 @@
-/** A queue on a server of its own, workers on it, and a record of what ran when; all closed together. */
+/** A queue on its own server, workers on it, and a record of their runs; all closed together. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
@@ -25,7 +25,7 @@ export interface Ran {
 
 type Body = (job: Job<Data>, signal: AbortSignal, lock: JobLock) => unknown;
 
-/** Whoever is not closed by then waits for a job that waits for its test, which has failed. */
+/** When the lab closes, running bodies are ended after this time: they may wait for a test that has failed. */
 const PATIENCE_MS = 5_000;
 
 export class Lab implements AsyncDisposable {
@@ -97,7 +97,7 @@ export class Lab implements AsyncDisposable {
     return this.adopt(worker);
   }
 
-  /** What it resolves with, or nothing when the lab is over: nobody opens the gate of a test that has failed. */
+  /** Resolves with the result, or with nothing when the lab is over: a test that has failed opens no gate. */
   async #unlessOver(body: () => unknown): Promise<unknown> {
     if (this.#isOver) return undefined;
     let end = (): void => {};
@@ -137,7 +137,7 @@ export class Lab implements AsyncDisposable {
     this.#closers.push(close);
   }
 
-  /** Resolves when `count` runs have ended, without asking Redis: `finished` does, by a script. Its timeout begins anew, too. */
+  /** Resolves when `count` runs have ended. Unlike `finished`, it sends no script to Redis. The timeout starts anew. */
   async ended(count: number): Promise<void> {
     const ended = (): number => this.ran.filter((run) => run.endedMs !== undefined).length;
     for (let before = ended(); before !== count; before = ended()) await until(() => ended() !== before);
@@ -174,7 +174,7 @@ export class Lab implements AsyncDisposable {
     return this.ran.filter(({ key }) => key !== "undefined");
   }
 
-  /** What the lane still holds of any key. */
+  /** The keys that the lane still holds for any key. */
   async leftovers(queue = "q"): Promise<string[]> {
     const keys = await this.redis.keys(`*:${queue}:lane:*`);
     return keys.filter((key) => !/lane:(seq|workers|sweep)$/.test(key));
@@ -218,7 +218,7 @@ export async function finished(queue: Queue, count: number, timeout = 20_000): P
     await until(async () => (await ended()) !== before, timeout);
 }
 
-/** A promise that somebody else settles. */
+/** A promise, and the function that resolves it. */
 export function gate(): { readonly passed: Promise<void>; open(): void } {
   let open = (): void => {};
   const passed = new Promise<void>((resolve) => (open = resolve));
