@@ -156,7 +156,7 @@ describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redi
   });
 
   it.each([
-    ["gives a command up", { maxRetriesPerRequest: 1 }],
+    ["gives up a command", { maxRetriesPerRequest: 1 }],
     ["has no offline queue", { enableOfflineQueue: false }],
   ])("rejects when the client %s", async (_, options) => {
     const { peer } = await open({ ...options });

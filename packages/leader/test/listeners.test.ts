@@ -71,8 +71,8 @@ describe("a failure without a listener", () => {
   });
 
   it.each([
-    ["is a warning when the task of an election rejects", false],
-    ["is no warning when the election has a logger", true],
+    ["is reported by a warning when the task of an election rejects", false],
+    ["causes no warning when the election has a logger", true],
   ])("%s", async (_title, isLogged) => {
     const lab = new VirtualLab();
     const ignore = (): void => undefined;
@@ -109,8 +109,8 @@ describe("a failure without a listener", () => {
   });
 
   it.each([
-    ["is a warning when no lock node can be reached", false],
-    ["is no warning when a listener hears that no lock node can be reached", true],
+    ["is reported by a warning when no lock node can be reached", false],
+    ["causes no warning when a listener is notified that no lock node can be reached", true],
   ])("%s", async (_title, isHeard) => {
     const redlock = new Redlock({ path: "/nowhere/redis.sock" });
     onTestFinished(() => redlock.close());

@@ -72,7 +72,7 @@ describe("a latch", () => {
 
   it.each([
     ["stays open if it has opened meanwhile", 1, 0],
-    ["is told that it has set it, if it has not", 2, 1],
+    ["reports that the call has set it if it is still closed", 2, 1],
   ])("whose set() is sent again because the reply was lost %s", async (_what, count, left) => {
     const redlock = openRedlock(server());
     const protocol = protocolOf(redlock);

@@ -150,7 +150,7 @@ describe("the fine print", () => {
 
   it.each([
     [2, "after"],
-    [4, "beside"],
+    [4, "next to"],
   ] as const)("with %s slots, runs another key %s backlogs of three", async (concurrency, when) => {
     await using lab = await Lab.start();
     const queue = lab.queue();

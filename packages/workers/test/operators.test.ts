@@ -221,7 +221,7 @@ describe("a running queue", () => {
     expect(await worker.listKeys()).toEqual([]);
   });
 
-  it.each(["is asked for its keys", "is replaced by another"])(
+  it.each(["is asked for its keys", "is replaced by another worker"])(
     "forgets the keys of jobs that were removed while they held or waited for them, when it %s",
     async (when) => {
       await using lab = await Lab.start();
@@ -393,7 +393,7 @@ describe("a running queue", () => {
     },
   );
 
-  it.each(["after it was judged", "at once"])(
+  it.each(["after it was judged", "immediately"])(
     "starts a job that failed and halted its key first when it is retried manually and the key is resumed %s",
     async (when) => {
       await using lab = await Lab.start();
@@ -422,7 +422,7 @@ describe("a running queue", () => {
     ["its path", "k"],
     ["a function", (job: { readonly data: Data }) => job.data.k as string | string[]],
   ] as const)(
-    "keeps the order of a job that reuses the ID of a removed job that halted a key, with a key of %s",
+    "keeps the order of a job that reuses the ID of a removed job that halted a key, with the key from %s",
     async (_how, key) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
@@ -462,7 +462,7 @@ describe("a running queue", () => {
     ["its path", "k"],
     ["a function", (job: { readonly data: Data }) => job.data.k as string | string[]],
   ] as const)(
-    "puts a job that reuses the ID of the removed holder behind the jobs in line, with a key of %s",
+    "puts a job that reuses the ID of the removed holder behind the jobs in line, with the key from %s",
     async (_how, key) => {
       await using lab = await Lab.start();
       const queue = lab.queue();

@@ -27,9 +27,9 @@ describe("lanes, step by step", () => {
   });
 
   it.each([
-    ["expect a LIFO job that is retried by hand in front, as BullMQ puts it there", "hostile-b/59"],
+    ["put a LIFO job that is retried manually in front, as BullMQ does", "hostile-b/59"],
     [
-      "let a parked job pass one that was put in front before, when its timer has fired and its key is passed on",
+      "let a parked job pass a job that was put in front earlier, if its timer has fired and its key is passed on",
       "51387t/79",
       {
         name: "backlog",
@@ -40,9 +40,9 @@ describe("lanes, step by step", () => {
         sameIdChance: 0.9,
       },
     ],
-    ["let a limited job of a lost line wait for the end of the limit, though that is lifted", "p/26"],
+    ["let a limited job of a lost line wait for the end of the limit, even if the limit is removed", "p/26"],
     [
-      "let a job that was handed out go on before one that came back from waiting for its lock to a limited key",
+      "let a job that was handed out continue before a job that returned from its wait for a lock to a limited key",
       "ci/300",
       {
         name: "locks and a rate",
@@ -54,26 +54,30 @@ describe("lanes, step by step", () => {
       },
     ],
     [
-      "let a job that was chosen and goes back stay behind one that waits for its lock, when the key is limited",
+      "let a chosen job that goes back stay behind a job that waits for its lock, if the key is limited",
       "fb/12",
       "policies of keys, pauses",
     ],
-    ["give a call as many as it may have behind those that are gone", "fb/6", "merged calls"],
-    ["wake a job that has lost its key and was given it again", "gb/15", "lost while yielding"],
-    ["let a turn that has begun have as many starts as it had then", "gb/14", "rotation, weights that operators say"],
+    ["give a call up to its limit of jobs behind missing ones", "fb/6", "merged calls"],
+    ["wake a job that has lost its key and received it again", "gb/15", "lost while yielding"],
     [
-      "let a job that backs off without its key go before one that has backed off with it",
+      "let a turn keep the number of starts that the key's weight allowed when the turn began",
+      "gb/14",
+      "rotation, weights that operators say",
+    ],
+    [
+      "let a job that backs off without its key go before a job that has backed off with the key",
       "gb/6",
       "interrupts, lost holders",
     ],
-    ["let no key pass those in front of the queue again and again, when no other key waits for its turn", "aa/2"],
-    ["wait for the retry of a job that left a line which operators have lifted the limit of since", "ff/130"],
-    ["let two jobs that wait for their locks come back to a limited key in any order", "ff/260"],
-    ["know that a job loses its place in line for its locks when its line is full", "bb/128"],
-    ["know that a job which BullMQ fails unrun uses up the turn of its key", "bb/159"],
-    ["expect no interrupt of a job that is retried by hand for those that came before", "u/188"],
-    ["know of a job that was superseded that the newer one's id may be another job's by now", "v/43"],
-    ["let a call settle a job whose line was lost, which waits still", "kk/297"],
+    ["let no key pass the jobs in front of the queue repeatedly when no other key waits for its turn", "aa/2"],
+    ["wait for the retry of a job that left a line whose limit operators have removed since", "ff/130"],
+    ["let two jobs that wait for their locks return to a limited key in any order", "ff/260"],
+    ["let a job lose its place in line for its locks when the line of its key is full", "bb/128"],
+    ["let a job that BullMQ fails without a run use up the turn of its key", "bb/159"],
+    ["do not interrupt a manually retried job for jobs that were added earlier", "u/188"],
+    ["let the ID of the job that superseded another belong to a later job", "v/43"],
+    ["let a call settle a waiting job whose line was lost", "kk/297"],
   ] as [title: string, seed: string, focus?: Focus | string][])("%s", async (_title, seed, named) => {
     const focus = typeof named === "string" ? FOCUSES.get(named) : named;
     expect(focus === undefined).toBe(named === undefined);

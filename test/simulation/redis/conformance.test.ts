@@ -303,8 +303,8 @@ describe("the simulated Redis", () => {
       "redis.call('HSET', KEYS[1], 'f', '1') return redis.pcall('SET', KEYS[1], 'a', 'PX', 20000, 'GET').err",
     ],
     ["a hash as a string", "redis.call('HSET', KEYS[1], 'f', '1') return redis.call('GET', KEYS[1])"],
-    ["a ttl of nothing", "return redis.call('SET', KEYS[1], 'a', 'PX', 0)"],
-    ["a ttl that is no number", "return redis.pcall('SET', KEYS[1], 'a', 'PX', 'x').err"],
+    ["a ttl of zero", "return redis.call('SET', KEYS[1], 'a', 'PX', 0)"],
+    ["a ttl that is not a number", "return redis.pcall('SET', KEYS[1], 'a', 'PX', 'x').err"],
     [
       "PEXPIRE in the past",
       "redis.call('SET', KEYS[1], 'a') return {redis.call('PEXPIRE', KEYS[1], -1), redis.call('PTTL', KEYS[1])}",
@@ -313,7 +313,7 @@ describe("the simulated Redis", () => {
       "RENAME onto another key",
       "redis.call('SET', KEYS[1], 'a', 'PX', 20000) redis.call('SET', KEYS[2], 'b') return redis.call('RENAME', KEYS[1], KEYS[2])",
     ],
-    ["RENAME of nothing", "return redis.pcall('RENAME', KEYS[1], KEYS[2]).err"],
+    ["RENAME of a missing key", "return redis.pcall('RENAME', KEYS[1], KEYS[2]).err"],
     [
       "a key that never expires",
       "redis.call('SET', KEYS[1], 'a') return {redis.call('PTTL', KEYS[1]), redis.call('TYPE', KEYS[1]).ok}",
