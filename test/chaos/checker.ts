@@ -1,4 +1,4 @@
-/** Pure: reads a recorded history and says what is wrong with it. Knows nothing of how the history was made. */
+/** Pure: reads a recorded history and reports broken promises. Does not depend on how the history was made. */
 import type { History } from "./history.ts";
 
 export interface Held {

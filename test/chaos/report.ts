@@ -1,4 +1,4 @@
-/** The report of a chaos run: what was found, and a picture of who held what when, with the faults. */
+/** The report of a chaos run: the findings, and a picture of the holders over time with the faults. */
 import { escaped, type Track, tracksSvg } from "@x/test-support";
 import type { Verdict } from "./checker.ts";
 import type { History } from "./history.ts";

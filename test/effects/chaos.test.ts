@@ -26,7 +26,7 @@ const RARER = JOBS > 1_000 ? 4 : 1;
 const RELAY_CHANCE = 0.012;
 const ACCOUNTS = 12;
 const LIMIT_MS = 90_000 + JOBS * 60;
-/** Longer than the lease of a job, a leader and a transaction, so that somebody else takes over. */
+/** Longer than the lease of a job, a leader and a transaction, so that another process takes over. */
 const FROZEN_MS = { min: 300, max: 3_500 } as const;
 
 interface Numbered {
@@ -53,7 +53,7 @@ const FAULTS = Object.entries(PLACES).flatMap(([role, places]) =>
   places.flatMap((place) => [`${role} kill ${place}`, `${role} freeze ${place}`]),
 );
 
-/** Processes of one role, of which one that died is replaced. */
+/** Processes of one role. A process that dies is replaced. */
 class Crew {
   readonly faults = new Set<string>();
   readonly #children = new Set<Child>();

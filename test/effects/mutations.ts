@@ -4,7 +4,7 @@ import type { SceneName } from "./scenes.ts";
 
 export interface Mutation {
   readonly protection: string;
-  /** What is done instead. */
+  /** The behavior without the protection. */
   readonly without: string;
   readonly scene: SceneName;
   readonly patches: readonly SourcePatch[];

@@ -17,7 +17,7 @@ export interface Servers {
 
 let stages = 0;
 
-/** The tables of one scene, in a database that others use, too. */
+/** The tables of one scene, in a shared database. */
 export class Stage implements AsyncDisposable {
   readonly name = `scene${stages++}_`;
   readonly pool: pg.Pool;

@@ -1,4 +1,4 @@
-/** docker-compose.yml: its servers accept their options, and its Cluster is the one that the guide says. */
+/** docker-compose.yml: its servers accept their options, and its Cluster is the Cluster of the guide. */
 import { execFile, execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** Whatever a program logs of errors and events, no password of its own stands in it. */
+/** No error or event that a program may log contains a password of the program. */
 import { LeaderElection, type LeaderLogger } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock as NodeRedlock } from "@x/node-redlock";

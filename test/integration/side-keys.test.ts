@@ -1,4 +1,4 @@
-/** No lock can have a key that something else keeps beside a lock. */
+/** No lock can have the name of a key that another feature keeps next to a lock. */
 
 import { readFileSync } from "node:fs";
 import { LeaderElection } from "@x/leader";

@@ -1,4 +1,4 @@
-/** Other libraries' locks and ours on the same keys of real nodes: whoever has it, everybody else sees it as held. */
+/** Locks of other libraries and of this project on the same keys of real nodes: each sees the other's lock as held. */
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock as CompatRedlock } from "@x/node-redlock";
@@ -62,7 +62,7 @@ describe.each(cases)("$name and this project on $nodeCount nodes", ({ kind, node
   it("the peer treats a reservation as a held lock, and leaves the lock to the waiter", async () => {
     const { ours, theirs } = open();
     const lock = await ours.acquire("d");
-    // What the release script writes for a waiter, for longer.
+    // The value that the release script writes for a waiter, with a longer lifetime.
     const reservation = "reserved:1:x:redlock:gone#1";
     const key = `${kind.keyPrefix}d`;
     await Promise.all(servers.map((server) => server.call("SET", key, reservation, "PX", 60_000)));

@@ -92,7 +92,7 @@ export const peerKinds: readonly PeerKind[] = [
   },
 ];
 
-/** A library that tells by an error that the resource is held. */
+/** A library that reports by an error that the resource is held. */
 function attempts(errorName: string, acquire: (resource: string) => Promise<Release>): Peer {
   return {
     tryAcquire: async (resource) => {

@@ -1,4 +1,4 @@
-/** The pictures of the guides are what the code does: run with `-u` to draw them anew. */
+/** The pictures of the guides show the behavior of the code: run with `-u` to draw them anew. */
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 import { ATTACKS, type Attack, play } from "../proof/attacks.ts";

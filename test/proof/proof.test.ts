@@ -44,13 +44,13 @@ describe("the proof", () => {
   });
 
   it.each(CHANGES.map((change) => [change.name, change] as const))(
-    "uses the same formulas as the code: %s",
+    "depends on the formulas in the code: %s",
     async (_name, change) => {
       expect(await isProvedWith(solver, change)).toBe(change.isProved === true);
     },
   );
 
-  it("states how far the wall clocks of clients may differ", async () => {
+  it("holds up to a known difference between the wall clocks of clients", async () => {
     const attack = ATTACKS.find(({ without }) => without === "wall clocks that agree");
     if (attack === undefined) throw new Error("no attack");
     // (1 - d)(D - 300) - nodeTimeout / (1 - d), where D - 300 is maxTtl + drift: 10,102 ms, rounded up by less than one

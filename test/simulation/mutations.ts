@@ -8,7 +8,7 @@ import type { SourcePatch } from "./sources.ts";
 
 export interface Mutation {
   readonly protection: string;
-  /** What is done instead. */
+  /** The behavior without the protection. */
   readonly without: string;
   readonly patches: readonly SourcePatch[];
   /** Name of the schedule in directed.ts that shows it, where random search rarely gets there. */

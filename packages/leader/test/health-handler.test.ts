@@ -71,7 +71,7 @@ describe("healthHandler", () => {
     expect(await ask("/readyz", "HEAD")).toEqual({ status: 200, body: "" });
   });
 
-  it("answers no other path", async () => {
+  it("answers no other path and no other method", async () => {
     const ask = await served({});
     expect(await ask("/")).toMatchObject({ status: 404 });
     expect(await ask("/livez", "POST")).toMatchObject({ status: 405 });

@@ -126,7 +126,7 @@ it("emits drained when the queue is drained, and not while it parks a burst of j
   expect(await Promise.all(waiting)).toEqual([0]);
 });
 
-it("fetches manually until a burst is parked, instead of returning no job", async () => {
+it("returns the next job from a manual fetch, even while a burst of jobs of one key is parked", async () => {
   await using lab = await Lab.start();
   const queue = lab.queue();
   await add(queue, 3_000, () => "hot");

@@ -1,4 +1,4 @@
-/** Campaigns for ever, and works while its term is current. */
+/** Campaigns forever, and works while its term is current. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LeaderElection } from "@x/leader";
 import { Redlock } from "@x/redlock-core";

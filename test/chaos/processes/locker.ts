@@ -1,4 +1,4 @@
-/** Takes and releases locks for ever. */
+/** Acquires and releases locks forever. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock, RedlockError } from "@x/redlock-core";
 import { processArguments, RESOURCES } from "./arguments.ts";

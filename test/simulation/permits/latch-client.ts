@@ -23,7 +23,7 @@ export interface Round {
   readonly answered: Set<string>;
 }
 
-/** What is true of a latch, whatever its node says. */
+/** The facts about a latch, whatever its node says. */
 export class Facts {
   readonly name: string;
   readonly count: number;

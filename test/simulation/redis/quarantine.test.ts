@@ -1,4 +1,4 @@
-/** The rule of quarantine stands in Lua and in JavaScript: both say the same, whatever the node's hash has. */
+/** The rule of quarantine exists in Lua and in JavaScript: both give the same result, whatever the node's hash contains. */
 
 import fc from "fast-check";
 import { expect, it } from "vitest";
@@ -21,7 +21,7 @@ const state = fc.record({
   wholeMs: fc.integer({ min: 1, max: 3_000 }),
 });
 
-it("the simulated quarantine reports in JavaScript for how long the script grants nothing, and again later", () => {
+it("the rule of quarantine returns the same time in JavaScript as in Lua, now and later", () => {
   fc.assert(
     fc.property(state, fc.integer({ min: 0, max: 4_000_000 }), ({ runId, knownRunId, ageUs, wholeMs }, laterUs) => {
       let nowUs = NOW_US;
@@ -41,7 +41,7 @@ it("the simulated quarantine reports in JavaScript for how long the script grant
   );
 });
 
-it("the simulated quarantine names the missing field if INFO has no run_id", () => {
+it("the script of quarantine names the missing field if INFO has no run_id", () => {
   const store = new Store({ nowUs: () => NOW_US, info: () => "redis_version:7.4.0\r\n", publish: () => 0 });
   expect(() => evaluate(store, script, ["n"], [String(NOW_US), "1000"])).toThrow(
     "NO_RUN_ID INFO of this server has no run_id",

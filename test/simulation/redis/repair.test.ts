@@ -1,4 +1,4 @@
-/** What an extension sets again where a key is missing: the rules of scripts/extend.lua.ts, which no schedule without a DEL by hand needs. */
+/** How an extension sets a missing key again: the rules of scripts/extend.lua.ts, which a schedule needs only after a manual DEL. */
 
 import { beforeEach, describe, expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";

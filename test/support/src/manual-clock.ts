@@ -42,7 +42,7 @@ export class ManualClock {
     this.#steppedMs += byMs;
   }
 
-  /** Runs what is due meanwhile, each at its time, and lets what follows from it happen. */
+  /** Runs the timers that are due meanwhile, each at its time, and lets their effects happen. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#nowMs + ms;
     for (;;) {

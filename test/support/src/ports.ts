@@ -8,7 +8,7 @@ export const portCount = 10_000;
 
 const attempts = 100;
 
-/** A port of the loopback that no other test takes until it is disposed of, also while nobody listens on it. */
+/** A port of the loopback that no other test takes until it is disposed of, even while no server listens on it. */
 export interface ReservedPort extends Disposable {
   readonly port: number;
 }

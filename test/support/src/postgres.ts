@@ -162,7 +162,7 @@ export class PostgresServer implements AsyncDisposable {
     if (outcome !== "ready") throw new Error(`${outcome}\n${this.#log.join("\n")}`);
   }
 
-  /** Ends the server and its sessions at once; its data stays. */
+  /** Ends the server and its sessions immediately; its data stays. */
   async shutDown(): Promise<void> {
     this.#child?.kill("SIGQUIT");
     await this.#exited;

@@ -64,7 +64,7 @@ export class FaultyProxy implements AsyncDisposable {
     return this.#links.size;
   }
 
-  /** Those that are open. */
+  /** The open connections. */
   get connections(): ReadonlySet<ProxyConnection> {
     return this.#links;
   }
@@ -87,7 +87,7 @@ export class FaultyProxy implements AsyncDisposable {
     for (const each of both(direction)) this.#delayMs[each] = ms;
   }
 
-  /** Keeps connections open and swallows every byte from now on, both directions unless one is named. New connections open, too. */
+  /** Keeps connections open and swallows every byte from now on, in both directions unless one is named. Accepts new connections. */
   blackhole(direction?: Direction): void {
     for (const each of both(direction)) this.#swallowed[each] = true;
   }
@@ -102,17 +102,17 @@ export class FaultyProxy implements AsyncDisposable {
     for (const link of this.#links) if (connection === undefined || link === connection) this.#close(link);
   }
 
-  /** Closes new connections at once; open ones stay. */
+  /** Closes new connections immediately; open ones stay. */
   refuse(): void {
     this.#refusing = true;
   }
 
-  /** Ends the server's side of every open connection (FIN to the client), and goes on passing what the client sends. */
+  /** Ends the server's side of every open connection (FIN to the client), and continues to pass on the client's bytes. */
   halfClose(): void {
     for (const { client } of this.#links) client.end();
   }
 
-  /** Ends every fault: bytes pass at once again, connections are accepted. Swallowed bytes do not come back. */
+  /** Ends every fault: bytes pass immediately, connections are accepted. Swallowed bytes do not return. */
   heal(): void {
     this.delay(0);
     this.#swallowed.up = false;
@@ -132,7 +132,7 @@ export class FaultyProxy implements AsyncDisposable {
     await this.stop();
   }
 
-  /** For subclasses: called with what a client sends, before it goes anywhere. */
+  /** For subclasses: called with the bytes that a client sends, before they are passed on. */
   protected onSent(_bytes: Buffer, _connection: ProxyConnection): void {}
 
   #accept(client: Socket): void {
@@ -187,7 +187,7 @@ export class FaultyProxy implements AsyncDisposable {
     if (!this.#links.delete(link)) return;
     clearTimeout(link.lines.up.timer);
     clearTimeout(link.lines.down.timer);
-    // libuv refuses to reset a socket that is being shut down, and Node then keeps it open for ever.
+    // libuv refuses to reset a socket that is being shut down, and Node then keeps it open forever.
     if (link.client.writableEnded) link.client.destroy();
     else link.client.resetAndDestroy();
     link.server.destroy();

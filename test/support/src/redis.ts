@@ -125,7 +125,7 @@ export class RedisServer implements AsyncDisposable {
     const end = await Promise.race([this.#readLog(child), exited, late]);
     deadline.abort();
     if (end === "ready") {
-      // A server that runs keeps nobody alive.
+      // A running server does not keep the process alive.
       for (const each of [child, child.stdout, child.stderr]) unref(each);
       void exited.then(() => {
         if (this.#child === child) this.#child = undefined;
@@ -229,11 +229,11 @@ export class RedisServer implements AsyncDisposable {
       return;
     }
     this.#kept = client;
-    // Like the server, it keeps nobody alive.
+    // Like the server, the connection does not keep the process alive.
     client.stream.unref();
   }
 
-  /** Ends the server at once, removes its folder and gives up its port. */
+  /** Ends the server immediately, removes its folder and releases its port. */
   async stop(): Promise<void> {
     await this.kill();
     this.#reserved?.[Symbol.dispose]();

@@ -16,7 +16,7 @@ async function renewal(worker: ExclusiveWorker<Data>): Promise<void> {
 
 export function testLocks(key: Key): void {
   describe("locks", () => {
-    it("leaves the renewal of a job's lock to a processor that renews it itself", async () => {
+    it("keeps the locks of a job whose processor renews them itself", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const held: boolean[] = [];
