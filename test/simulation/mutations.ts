@@ -332,7 +332,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/session.ts",
+        "scheduler/scheduler-term.ts",
         "if (plan.accountedMs > track.accountedMs) changes.set",
         "if (plan.accountedMs < track.accountedMs) changes.set",
       ),
@@ -343,14 +343,16 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "at-least-once forgets the ticks that it started",
     directed: "dead at work",
     subject: "elections",
-    patches: [leader("scheduler/session.ts", "changes.set(noteOf(claimed), String(claimed.attempt));", "void noteOf;")],
+    patches: [
+      leader("scheduler/scheduler-term.ts", "changes.set(noteOf(claimed), String(claimed.attempt));", "void noteOf;"),
+    ],
   },
   {
     protection: "register: the next attempt is written before it starts",
     without: "a later leader repeats the attempt",
     directed: "dead at work",
     subject: "elections",
-    patches: [leader("scheduler/session.ts", "changes.set(noteOf(tick), String(attempt));", "void attempt;")],
+    patches: [leader("scheduler/scheduler-term.ts", "changes.set(noteOf(tick), String(attempt));", "void attempt;")],
   },
   {
     protection: "register: a quorum has a step before its ticks start",
@@ -358,7 +360,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/session.ts",
+        "scheduler/scheduler-term.ts",
         "    if (!(await this.#register.confirm())) return false;\n",
         "    for (const each of this.#step.confirmed.splice(0)) each();\n    if (!(await this.#register.confirm())) return false;\n",
       ),
@@ -379,7 +381,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/store.ts",
+        "scheduler/register-store.ts",
         "(isNewer(each.version, best.version) ? each : best)",
         "(isNewer(each.version, best.version) ? best : each)",
       ),
@@ -403,7 +405,11 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "a mailbox that returns a trigger makes it run again",
     subject: "elections",
     patches: [
-      leader("scheduler/session.ts", "changes.set(field, triggerLine(trigger, true));", `changes.set(field, "");`),
+      leader(
+        "scheduler/scheduler-term.ts",
+        "changes.set(field, triggerLine(trigger, true));",
+        `changes.set(field, "");`,
+      ),
     ],
   },
   {
@@ -413,7 +419,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/session.ts",
+        "scheduler/scheduler-term.ts",
         "} else if (trigger === undefined) changes.set(field, line);",
         "} else if (trigger === undefined) expired.push(field);",
       ),
@@ -461,7 +467,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/session.ts",
+        "scheduler/scheduler-term.ts",
         "    this.#hearPauses();\n    for (const each of confirmed) each();",
         "    for (const each of confirmed) each();",
       ),

@@ -47,7 +47,7 @@ import {
 import { clientErrorOf, isConflict, isConnectionLost } from "./rules/failures.ts";
 import { jsonOf, type OutboxJobOptions, type OutboxRow, rowOf } from "./rules/outbox-row.ts";
 import { type Statements, statementsOf } from "./rules/sql.ts";
-import { Store, stores } from "./store.ts";
+import { SqlStore, stores } from "./sql-store.ts";
 import { UsedSteps } from "./used-steps.ts";
 import { warnOfWorker } from "./worker-warnings.ts";
 
@@ -93,7 +93,7 @@ type Progress =
   | { readonly name: "stored"; readonly result: string | null };
 
 export class Effects<Client = unknown> {
-  readonly #store: Store;
+  readonly #store: SqlStore;
   readonly #database: Database<Client>;
   readonly #statements: Statements;
   readonly #options: ResolvedEffectsOptions;
@@ -109,7 +109,7 @@ export class Effects<Client = unknown> {
     this.#database = databaseOf<Client>(database);
     this.#options = resolveEffects(options);
     this.#statements = statementsOf(this.#options);
-    this.#store = new Store(this.#database, this.#statements);
+    this.#store = new SqlStore(this.#database, this.#statements);
     stores.set(this, this.#store);
   }
 

@@ -18,7 +18,7 @@ import type { Effects } from "./effects.ts";
 import { RELAY_EVENTS, type RelayEvents, relayChannels, type StopListening } from "./events.ts";
 import { type OutboxRelayOptions, type RelayTerm, resolveRelay, TERM } from "./options.ts";
 import { clientErrorOf } from "./rules/failures.ts";
-import { type Store, type StoredRow, stores } from "./store.ts";
+import { type SqlStore, type StoredRow, stores } from "./sql-store.ts";
 
 /** Rows in one `addBulk`. More brought no more throughput. */
 const BATCH = 500;
@@ -37,7 +37,7 @@ const CLOSE_TIMEOUT_MS = 5_000;
 const EFFECTS = shaped<Effects>("an Effects (of @x/effects)", (given) => stores.has(given));
 
 export class OutboxRelay implements AsyncDisposable {
-  readonly #store: Store;
+  readonly #store: SqlStore;
   readonly #options: ReturnType<typeof resolveRelay>;
   readonly #events = new Emitter<RelayEvents>(RELAY_EVENTS, relayChannels);
   readonly #stop = new AbortController();
@@ -56,7 +56,7 @@ export class OutboxRelay implements AsyncDisposable {
    * @throws TypeError, RangeError naming option, rule and value
    */
   constructor(effects: Effects, options: OutboxRelayOptions) {
-    this.#store = stores.get(EFFECTS.of("effects", effects)) as Store;
+    this.#store = stores.get(EFFECTS.of("effects", effects)) as SqlStore;
     this.#options = resolveRelay(options);
   }
 

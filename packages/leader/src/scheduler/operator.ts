@@ -12,6 +12,7 @@ import { UnknownScheduleError } from "../errors.ts";
 import { Slice } from "../kit/slice.ts";
 import type { LeaderInfo } from "../rules/record.ts";
 import { dateOf } from "../rules/values.ts";
+import { type Answer, newestOf, type RegisterStore } from "./register-store.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./rules/history.ts";
 import {
   isLater,
@@ -25,7 +26,6 @@ import {
   TRIGGER,
   triggerLine,
 } from "./rules/lines.ts";
-import { type Answer, newestOf, type Store } from "./store.ts";
 import type { Entry } from "./timetable.ts";
 
 export interface ScheduleInfo {
@@ -71,7 +71,7 @@ interface OperatorParts {
   readonly entries: ReadonlyMap<string, Entry>;
   /** The greatest number of past ticks to return for each schedule. */
   readonly kept: number;
-  readonly store: () => Store;
+  readonly store: () => RegisterStore;
   /** Returns the number of active runs of a schedule in this process. Undefined if this process does not lead. */
   readonly runningOf: (name: string) => number | undefined;
   readonly report: (error: unknown) => void;

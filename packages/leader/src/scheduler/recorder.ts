@@ -13,12 +13,12 @@ import type { Clock } from "@x/redlock-core";
 import type { Emitter } from "@x/redlock-core/kit";
 import type { SchedulerEvents } from "./events.ts";
 import { Outage } from "./outage.ts";
+import type { RegisterStore } from "./register-store.ts";
 import { errorText, type Happening, keyOf, lineOf } from "./rules/history.ts";
-import type { Store } from "./store.ts";
 import { type Tick, tickId } from "./tick.ts";
 
 interface RecorderParts {
-  readonly store: Store;
+  readonly store: RegisterStore;
   readonly clock: Clock;
   readonly events: Emitter<SchedulerEvents>;
   readonly term: number;

@@ -25,11 +25,11 @@
  */
 import { median } from "@x/redlock-core/protocol";
 import type { Slice } from "../kit/slice.ts";
+import { type Answer, type Enough, isNewer, newestOf, type RegisterStore, type Version } from "./register-store.ts";
 import { isLater } from "./rules/lines.ts";
-import { type Answer, type Enough, isNewer, newestOf, type Store, type Version } from "./store.ts";
 
 interface RegisterParts {
-  readonly store: Store;
+  readonly store: RegisterStore;
   readonly term: { readonly term: number; isCurrent(): boolean };
   /**
    * Called when the register relies on a quorum that may have lost data, or ignores a value that cannot be right. Also

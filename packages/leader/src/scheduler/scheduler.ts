@@ -47,6 +47,7 @@ import {
   zone,
 } from "./options.ts";
 import { Recorder } from "./recorder.ts";
+import { RegisterStore } from "./register-store.ts";
 import {
   boundedCalendar,
   type Calendar,
@@ -56,8 +57,7 @@ import {
   ownCalendar,
 } from "./rules/calendar.ts";
 import type { TickRecord } from "./rules/history.ts";
-import { Session } from "./session.ts";
-import { Store } from "./store.ts";
+import { SchedulerTerm } from "./scheduler-term.ts";
 import type { TickHandler } from "./tick.ts";
 import type { Entry } from "./timetable.ts";
 
@@ -137,7 +137,7 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #stop = new AbortController();
   readonly #operator: Operator;
   #running: Promise<void> | undefined;
-  #leading: { readonly session: Session; readonly ended: Promise<void> } | undefined;
+  #leading: { readonly session: SchedulerTerm; readonly ended: Promise<void> } | undefined;
   /** Writes of the last term's history. Undefined if there was no term. */
   #recording: Promise<void> | undefined;
 
@@ -293,7 +293,7 @@ export class LeaderScheduler implements AsyncDisposable {
     ledTerms.set(term, prefixes.add(this.#prefix));
     const { clock, random } = protocolOf(election.redlock);
     const over = linkSignals(term.signal, this.#stop.signal);
-    const session = new Session({
+    const session = new SchedulerTerm({
       term,
       store: this.#store(),
       clock,
@@ -391,7 +391,7 @@ export class LeaderScheduler implements AsyncDisposable {
     return inTime(clock, ended, { timeoutMs, otherwise: "a handler goes on", keepAlive: true }).catch(() => undefined);
   }
 
-  #recorderOf(term: number, session: Session): Recorder | undefined {
+  #recorderOf(term: number, session: SchedulerTerm): Recorder | undefined {
     const { election, history: kept } = this.#options;
     if (kept === 0) return undefined;
     return new Recorder({
@@ -410,9 +410,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /** The stored state lives longer than the longest catch-up window. */
-  #store(): Store {
+  #store(): RegisterStore {
     const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
-    return new Store(this.#ledger, this.#prefix, 30 * DAY_MS + 2 * longestWindowMs);
+    return new RegisterStore(this.#ledger, this.#prefix, 30 * DAY_MS + 2 * longestWindowMs);
   }
 
   #report(error: unknown): void {

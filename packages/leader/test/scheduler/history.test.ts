@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { Ledger } from "../../src/record/ledger.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { Recorder } from "../../src/scheduler/recorder.ts";
+import { type HistoryLine, RegisterStore } from "../../src/scheduler/register-store.ts";
 import {
   errorText,
   type Happening,
@@ -15,7 +16,6 @@ import {
   pastOf,
   recordOf,
 } from "../../src/scheduler/rules/history.ts";
-import { type HistoryLine, Store } from "../../src/scheduler/store.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
 import { type Nodes, startNodes } from "../support/redis.ts";
 
@@ -119,7 +119,7 @@ describe("a recorder of history", () => {
       },
     };
     const recorder = new Recorder({
-      store: store as unknown as Store,
+      store: store as unknown as RegisterStore,
       clock,
       events,
       term: 7,
@@ -172,7 +172,14 @@ describe("a recorder whose nodes are away", () => {
         if (isAway) throw away;
       },
     };
-    const parts = { store: store as unknown as Store, clock, events, term: 7, kept: 10, nextOf: () => undefined };
+    const parts = {
+      store: store as unknown as RegisterStore,
+      clock,
+      events,
+      term: 7,
+      kept: 10,
+      nextOf: () => undefined,
+    };
     const recorder = new Recorder(parts);
     const skip = (): void =>
       events.emit("tickSkipped", { schedule: "s", scheduledAt: new Date(clock.wallMs()), reason: "overlap" });
@@ -250,7 +257,7 @@ describe("the history of a scheduler", () => {
     const scheduler = replica("many", "a");
     const names = Array.from({ length: 250 }, (_, at) => `s${at}`);
     for (const name of names) scheduler.every(name, 365 * 24 * HOUR_MS, () => undefined);
-    const store = new Store(new Ledger(nodes.redlock(), "many", "leader:many"), "", HOUR_MS);
+    const store = new RegisterStore(new Ledger(nodes.redlock(), "many", "leader:many"), "", HOUR_MS);
     const happening = (at: number): Happening => ({ outcome: "missed", scheduledAtMs: 1_000 + at, term: 1, count: 1 });
     const written = names.map((name, at) => ({ name, key: "missed", line: lineOf(happening(at), undefined) }));
     await store.record(written.slice(1), 10);

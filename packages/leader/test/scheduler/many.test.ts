@@ -10,7 +10,7 @@ import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/even
 import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { Register } from "../../src/scheduler/register.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
-import { Session } from "../../src/scheduler/session.ts";
+import { SchedulerTerm } from "../../src/scheduler/scheduler-term.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
 import type { Entry } from "../../src/scheduler/timetable.ts";
 import { MemoryStore } from "../support/memory-store.ts";
@@ -63,7 +63,7 @@ const FREQUENT_MS = 200;
 function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readonly end: () => Promise<void> } {
   const over = new AbortController();
   const term = { election: "x", term: 5, fencingToken: 5, signal: over.signal, isCurrent: () => !over.signal.aborted };
-  const running = new Session({
+  const running = new SchedulerTerm({
     term: term as unknown as LeaderTerm,
     store: store.asStore,
     clock: store.ledger.clock,

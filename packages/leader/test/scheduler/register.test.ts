@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Slice } from "../../src/kit/slice.ts";
 import { Ledger } from "../../src/record/ledger.ts";
 import { Register } from "../../src/scheduler/register.ts";
-import { newestOf, Store, type Write } from "../../src/scheduler/store.ts";
+import { newestOf, RegisterStore, type Write } from "../../src/scheduler/register-store.ts";
 import { type Nodes, startNodes } from "../support/redis.ts";
 
 const DAY_MS = 86_400_000;
@@ -20,28 +20,41 @@ describe("a register", () => {
   });
 
   let names = 0;
-  const fresh = (nodes = three, clock: Clock = systemClock): Store => {
+  const fresh = (nodes = three, clock: Clock = systemClock): RegisterStore => {
     names += 1;
     const name = `e${names}`;
-    return new Store(new Ledger(nodes.redlock({ clock, nodeTimeout: 1_000 }), name, `leader:${name}`), "", DAY_MS);
+    return new RegisterStore(
+      new Ledger(nodes.redlock({ clock, nodeTimeout: 1_000 }), name, `leader:${name}`),
+      "",
+      DAY_MS,
+    );
   };
-  const registerOf = (store: Store, term: number, doubts: Error[] = [], isCurrent = (): boolean => true): Register =>
-    new Register({ store, term: { term, isCurrent }, onDoubt: (error) => doubts.push(error) });
+  const registerOf = (
+    store: RegisterStore,
+    term: number,
+    doubts: Error[] = [],
+    isCurrent = (): boolean => true,
+  ): Register => new Register({ store, term: { term, isCurrent }, onDoubt: (error) => doubts.push(error) });
   const take = (register: Register, clock: Clock = systemClock): Promise<boolean> => register.take(new Slice(clock));
   const write = async (register: Register, changes: Record<string, string>, expired?: string[]): Promise<boolean> => {
     register.begin(new Map(Object.entries(changes)), expired);
     const isTaken = await register.confirm();
     return register.hasGap ? await register.poll() : isTaken;
   };
-  const hash = async (store: Store, nodes: Nodes, at: number, name = "register"): Promise<Record<string, string>> => {
+  const hash = async (
+    store: RegisterStore,
+    nodes: Nodes,
+    at: number,
+    name = "register",
+  ): Promise<Record<string, string>> => {
     const list = (await nodes.servers[at]?.call("HGETALL", store.ledger.key(name))) as string[];
     return Object.fromEntries(
       list.flatMap((field, index) => (index % 2 === 0 ? [[field, list[index + 1] ?? ""]] : [])),
     );
   };
-  const fields = async (store: Store, nodes: Nodes, at: number): Promise<Record<string, string>> =>
+  const fields = async (store: RegisterStore, nodes: Nodes, at: number): Promise<Record<string, string>> =>
     Object.fromEntries(Object.entries(await hash(store, nodes, at)).filter(([field]) => !field.startsWith(":")));
-  const forget = async (store: Store, nodes: Nodes, at: number): Promise<unknown> =>
+  const forget = async (store: RegisterStore, nodes: Nodes, at: number): Promise<unknown> =>
     await nodes.servers[at]?.call("DEL", store.ledger.key("register"));
 
   it("is adopted by the next term with all confirmed changes, and accepts no further step of the older term", async () => {

@@ -1,6 +1,12 @@
 /** One node's register and mailbox in memory, for the logic of a session; register.test.ts has the real ones. */
 import { type Clock, systemClock } from "@x/redlock-core";
-import { type Answer, isNewer, type Store, type Version, type Write } from "../../src/scheduler/store.ts";
+import {
+  type Answer,
+  isNewer,
+  type RegisterStore,
+  type Version,
+  type Write,
+} from "../../src/scheduler/register-store.ts";
 
 export class MemoryStore {
   readonly fields: Map<string, string>;
@@ -17,8 +23,8 @@ export class MemoryStore {
     this.ledger = { quorum: 1, nodeCount: 1, clock };
   }
 
-  get asStore(): Store {
-    return this as unknown as Store;
+  get asStore(): RegisterStore {
+    return this as unknown as RegisterStore;
   }
 
   /** Of each write so far: what it said of fields that begin so. */

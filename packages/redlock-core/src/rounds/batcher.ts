@@ -20,8 +20,8 @@ import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
 import { digits, isNumber } from "../rules/operation.ts";
 import { batchScript } from "../scripts/batch.lua.ts";
 import type { BatchRequests } from "./batch-request.ts";
+import { ConnectionWatch } from "./connection-watch.ts";
 import { GrantNumbers } from "./grant-numbers.ts";
-import { NodeWatch } from "./node-watch.ts";
 import { isReadOnly, isRefused, operationError, type Receiver, type Reply, Request } from "./request.ts";
 import { type Undelivered, UndeliveredList } from "./undelivered.ts";
 
@@ -58,7 +58,7 @@ const YES: Reply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0
 export class Batcher {
   readonly node: LockNode;
   readonly index: number;
-  readonly watch: NodeWatch;
+  readonly watch: ConnectionWatch;
   readonly numbers: GrantNumbers = new GrantNumbers();
   readonly #clock: Clock;
   readonly #requests: BatchRequests;
@@ -84,7 +84,7 @@ export class Batcher {
     this.#clock = clock;
     this.#requests = requests;
     this.#nodeTimeoutMs = nodeTimeoutMs;
-    this.watch = new NodeWatch(node, clock, nodeTimeoutMs);
+    this.watch = new ConnectionWatch(node, clock, nodeTimeoutMs);
     this.#fullRequest = requests.sender.isAlone ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();

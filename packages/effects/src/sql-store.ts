@@ -15,13 +15,13 @@ export interface StoredRow {
 }
 
 /** The store of each `Effects`, for the relays. */
-export const stores: WeakMap<object, Store> = new WeakMap();
+export const stores: WeakMap<object, SqlStore> = new WeakMap();
 
 const LARGEST_COUNT = 100_000;
 /** Largest number of rows that one statement deletes: 7 ms, measured. */
 const PORTION = 1_000;
 
-export class Store {
+export class SqlStore {
   readonly database: Database;
   readonly statements: Statements;
 

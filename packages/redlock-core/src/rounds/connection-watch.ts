@@ -7,7 +7,7 @@ import { NO_ANSWER } from "../nodes/connection.ts";
 import type { LockNode } from "../nodes/node.ts";
 import { deadConnectionMs, READ_ONLY_MS } from "../rules/silence.ts";
 
-export class NodeWatch {
+export class ConnectionWatch {
   readonly #node: LockNode;
   readonly #clock: Clock;
   readonly #nodeTimeoutMs: number;

@@ -18,6 +18,7 @@ import { dateOf } from "../rules/values.ts";
 import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import { Outage } from "./outage.ts";
 import { Register } from "./register.ts";
+import type { RegisterStore } from "./register-store.ts";
 import {
   isValidLine,
   NOTE,
@@ -36,13 +37,12 @@ import {
 import { decideOverlap, type OverlapDecision } from "./rules/overlap.ts";
 import type { Plan } from "./rules/plan.ts";
 import { type ClaimedTick, isCatchingUp, Runner } from "./runner.ts";
-import type { Store } from "./store.ts";
 import { type NamedTick, tickId } from "./tick.ts";
 import { type Entry, Timetable, type Track } from "./timetable.ts";
 
 interface SessionParts {
   readonly term: LeaderTerm;
-  readonly store: Store;
+  readonly store: RegisterStore;
   readonly clock: Clock;
   readonly random: () => number;
   readonly entries: ReadonlyMap<string, Entry>;
@@ -89,7 +89,7 @@ class Step {
   readonly taken = new Map<string, number>();
 }
 
-export class Session {
+export class SchedulerTerm {
   readonly #parts: SessionParts;
   readonly #register: Register;
   readonly #timetable: Timetable;

@@ -7,9 +7,9 @@ import { LeadershipLostError } from "../../src/errors.ts";
 import type { LeaderTerm } from "../../src/leader-term.ts";
 import { SCHEDULER_EVENTS, type SchedulerEvents } from "../../src/scheduler/events.ts";
 import { resolveScheduleOptions, type ScheduleOptions } from "../../src/scheduler/options.ts";
+import type { Write } from "../../src/scheduler/register-store.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
-import { Session } from "../../src/scheduler/session.ts";
-import type { Write } from "../../src/scheduler/store.ts";
+import { SchedulerTerm } from "../../src/scheduler/scheduler-term.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
 import type { Entry } from "../../src/scheduler/timetable.ts";
 import { MemoryStore } from "../support/memory-store.ts";
@@ -74,7 +74,11 @@ describe("a session", () => {
 
   const ranAt = (atMs: number): readonly Tick[] => ticks.filter((tick) => tick.scheduledAt.getTime() === atMs);
 
-  function session(store: MemoryStore, options: ScheduleOptions = {}, handler?: (tick: Tick) => unknown): Session {
+  function session(
+    store: MemoryStore,
+    options: ScheduleOptions = {},
+    handler?: (tick: Tick) => unknown,
+  ): SchedulerTerm {
     const term = {
       election: "x",
       term: 5,
@@ -92,7 +96,7 @@ describe("a session", () => {
       options: resolveScheduleOptions(options, "UTC"),
     };
     entries = new Map([["s", entry]]);
-    return new Session({
+    return new SchedulerTerm({
       term,
       store: store.asStore,
       clock,
@@ -105,7 +109,7 @@ describe("a session", () => {
   }
 
   /** Runs until a tick has been claimed by the clock, then loses the term. */
-  async function runAWhile(own: Session): Promise<void> {
+  async function runAWhile(own: SchedulerTerm): Promise<void> {
     const running = own.run();
     const fromMs = clock.wallMs();
     await pass(() => expect(ticks.some((tick) => tick.scheduledAt.getTime() >= fromMs)).toBe(true));

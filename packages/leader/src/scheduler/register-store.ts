@@ -79,7 +79,7 @@ const CUT_BYTES = 110;
 /** The greatest number of histories in one request. A history usually has 2 kB, and 20 kB at most. */
 const MOST_HISTORIES = 100;
 
-export class Store {
+export class RegisterStore {
   readonly ledger: Ledger;
   readonly #keys: readonly [register: string, mailbox: string];
   readonly #ticks: readonly [histories: string, newest: string];
