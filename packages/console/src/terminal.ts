@@ -5,11 +5,11 @@ export interface Terminal {
   /** Whether a person uses the terminal. Colors, a cleared screen and questions need a person. */
   readonly isInteractive: boolean;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Ends watching. */
+  /** Ends watching when the signal aborts. */
   readonly signal: AbortSignal;
   readonly write: (text: string) => void;
   readonly writeError: (text: string) => void;
-  /** Asks a question with the answers yes and no. */
+  /** Asks a question. Resolves with true if the answer is yes. */
   readonly confirm: (question: string) => Promise<boolean>;
 }
 

@@ -41,7 +41,7 @@ const OPTIONS = new Schema({
  * - `/readyz` also answers 503 unless each election campaigns or leads and each worker runs. Which process leads does
  *   not matter.
  *
- * Other paths are answered with 404.
+ * Other paths are answered with 404, and methods other than GET and HEAD with 405.
  * @throws TypeError naming option, rule and value
  */
 export function healthHandler(

@@ -24,7 +24,8 @@ export interface LeaderTerm extends AsyncDisposable {
   /** Milliseconds until the deadline, unless a renewal moves it; 0 when the term is over. */
   remaining(): number;
   /**
-   * Asks the nodes whether a quorum still holds the lock for this term. For rare, expensive side effects.
+   * Asks the nodes whether a quorum still holds the lock for this term. Resolves with false if not, or if the term is
+   * over. For rare, expensive side effects.
    * @throws QuorumUnreachableError if too few nodes answer
    */
   verify(): Promise<boolean>;

@@ -21,15 +21,21 @@ import { durationMs, durationOrNoneMs, electionName, LEADER, name, proclaimedVal
 
 /** The options of an election. All durations are integer milliseconds. */
 export interface LeaderElectionOptions {
-  /** The name of the election; there is at most one leader per name. The lock's resource is `leader:<name>`. */
+  /**
+   * The name of the election, of 1 to 4,089 bytes. There is at most one leader per name. The lock's resource is
+   * `leader:<name>`.
+   */
   readonly name: string;
   /**
-   * The name of this candidate, which observers see. Default `<hostname>/<pid>`.
+   * The name of this candidate, which observers see, of 1 to 4,096 characters. Default `<hostname>/<pid>`.
    *
    * Two candidates may have the same ID, because a random token of each grant decides the ownership.
    */
   readonly id?: string | undefined;
-  /** A text for observers, such as an address. `term.proclaim()` changes the text. Default: none. */
+  /**
+   * A text for observers, such as an address, of at most 4,096 characters. `term.proclaim()` changes the text. Default:
+   * none.
+   */
   readonly value?: string | undefined;
   /**
    * The lease on the lock nodes. A crashed leader is replaced within this time. Range 100 to the `Redlock`'s `maxTtl`.
@@ -45,7 +51,7 @@ export interface LeaderElectionOptions {
   readonly renewDeadline?: number | undefined;
   /**
    * The time from the beginning of a renewal, successful or not, to the beginning of the next renewal. Default 2/15 of
-   * the lease. At least two attempts must fit before the deadline.
+   * the lease. At most half of `renewDeadline`, and with the `Redlock`'s `nodeTimeout` less than `renewDeadline`.
    */
   readonly retryPeriod?: number | undefined;
   /** The random spread of the pauses between attempts and of cooldowns, 0 to 1. Default 0.2. */
@@ -69,7 +75,7 @@ export interface LeaderElectionOptions {
   readonly renewal?: "main" | { readonly worker: WorkerRenewal } | undefined;
   /**
    * The pause of this candidate after a failed task or a resignation. The pause doubles with each failure in a row.
-   * Default 1,000 to 60,000.
+   * Default: 1,000 ms after the first failure, up to 60,000 ms.
    */
   readonly cooldown?: CooldownOptions | undefined;
   /**
@@ -82,7 +88,7 @@ export interface LeaderElectionOptions {
 export interface CooldownOptions {
   /** The pause after the first failure, in ms. Default 1,000. */
   readonly initial?: number | undefined;
-  /** The longest pause, in ms. Default 60,000, or `initial` if `initial` is longer. */
+  /** The longest pause, in ms, at least `initial`. Default 60,000, or `initial` if `initial` is longer. */
   readonly max?: number | undefined;
 }
 

@@ -44,8 +44,9 @@ export class CoordinationHealth {
   }
 
   /**
-   * Reports `up` while this process takes part in the election, as leader or not. Reports `down` once this process has
-   * stopped, without an election, and while work runs on without its lease: a process that hangs should be restarted.
+   * Reports `up` while this process takes part in the election, as leader or not. Reports `down` if the module has no
+   * election, or if this process does not take part. Also reports `down` while work runs on without its lease, because
+   * such a process should be restarted.
    */
   election<const Key extends string = "election">(key?: Key): CoordinationHealthResult<Key> {
     const health = this.#election?.health();

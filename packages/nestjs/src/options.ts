@@ -26,7 +26,7 @@ export interface CoordinationOptions {
   readonly keepOpen?: boolean | undefined;
   /**
    * How long the shutdown waits for running work, counted from the start of the shutdown. Afterwards the work's signal
-   * aborts, and the shutdown continues without the work. Default 30,000.
+   * aborts, and the shutdown continues without the work. From 0 to a day. Default 30,000.
    */
   readonly drainTimeout?: number | undefined;
   /**

@@ -60,7 +60,9 @@ export class VirtualClock extends VirtualProcess {
     return this.#world.nowMs;
   }
 
-  /** Advances the time by `ms`, and runs all events that are due. Throws `LockViolationError` if a check fails. */
+  /**
+   * Advances the time by `ms`, and runs all events that are due. Rejects with `LockViolationError` if a check fails.
+   */
   async advance(ms: number): Promise<void> {
     DURATION.of("ms", ms);
     await this.#inTurn(() => this.#run(ms));
@@ -68,7 +70,7 @@ export class VirtualClock extends VirtualProcess {
 
   /**
    * Advances the time until `promise` settles, and settles with the same outcome. Rejects if `promise` is still pending
-   * after `within` ms.
+   * after `within` ms, or with `LockViolationError` if a check fails.
    */
   async until<Result>(promise: PromiseLike<Result>, options: UntilOptions = {}): Promise<Result> {
     const { within } = UNTIL.resolve(options);

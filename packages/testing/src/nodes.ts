@@ -33,8 +33,8 @@ const NODES: Check<readonly MemoryNode[]> = new Check({
 });
 
 /**
- * Creates the given number of empty nodes, which have been up for an hour. If `nodes` are existing nodes, returns the
- * same nodes as seen by another process, over new connections.
+ * Creates the given number (1 to 9) of empty nodes, which have been up for an hour. If `nodes` are existing nodes,
+ * returns the same nodes as seen by another process, over new connections.
  */
 export function memoryNodes(nodes: number | readonly MemoryNode[], options: MemoryNodesOptions): readonly MemoryNode[] {
   const { clock, latency } = OPTIONS.resolve(options);

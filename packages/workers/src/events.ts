@@ -48,7 +48,8 @@ export interface WorkerEvents {
   stale: AboutJob & { readonly ageMs: number };
   /**
    * An operator has paused a key through this worker, or a processor has called `lock.backOff`. `untilMs`: when the
-   * pause ends by itself, in ms since the epoch. Undefined for a pause without an end.
+   * pause ends by itself, in ms since the epoch. Undefined for a pause without an end. An operator's pause is reported
+   * even if the key was already paused.
    */
   keyPaused: {
     readonly queue: string;
@@ -56,7 +57,10 @@ export interface WorkerEvents {
     readonly reason: string;
     readonly untilMs?: number;
   };
-  /** An operator has resumed a key through this worker. Not emitted for a pause that ends by itself. */
+  /**
+   * An operator has resumed a key through this worker, even if the key was not paused. Not emitted for a pause that
+   * ends by itself.
+   */
   keyResumed: { readonly queue: string; readonly key: string };
   /**
    * A job waits because its key has reached its rate. `untilMs`: when the key's next job may start, in ms since the

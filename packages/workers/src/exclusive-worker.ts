@@ -131,7 +131,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /**
    * Permanently removes the jobs of a key that are not running, with their children. `state` restricts the removal to
-   * one state of `jobsOf`. Resolves with the number of removed jobs.
+   * one state of `jobsOf`. Default `"all"`. Resolves with the number of removed jobs.
    *
    * Running jobs are left alone, and so is the next job of a job scheduler. Jobs that are added during the call may be
    * removed as well. The cost is O(jobs of the queue in this state), in pages.
@@ -147,7 +147,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
 
   /**
    * Pauses a key. No process starts a job of the key until `resumeKey` is called. With `for`, the pause also ends after
-   * that many ms by the clock of the queue's Redis. A running job continues.
+   * that many ms (1 to 31622400000, which is 366 days) by the clock of the queue's Redis. A running job continues.
+   * `reason` has at most 10000 characters.
    *
    * Resolves with false if the key was already paused. The pause that ends later then remains, with its reason.
    *

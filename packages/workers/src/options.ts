@@ -137,7 +137,8 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    *   completed job is a `NotRun`.
    * - `"interrupt"`: like `"latest"`, and the `signal` of the running job aborts with a `SupersededError`. The running
    *   job does not run again: if its processor rejects, the job is completed with a `NotRun`.
-   * - `"merge"`: the job waits in line, and the next call handles all waiting jobs as `lock.batch`.
+   * - `"merge"`: the job waits in line, and the next call handles the waiting jobs as `lock.batch`, up to
+   *   `perKey.batch.size`.
    * - `"drop"`: the job is completed without a run. Its return value is a `NotRun`.
    */
   readonly whenBusy?: "queue" | "latest" | "interrupt" | "merge" | "drop" | undefined;
@@ -161,7 +162,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
   readonly ttl?: number | undefined;
   /**
    * How long a job waits in its slot for a lock that plain code holds, in ms. Afterwards the job returns to `delayed`,
-   * keeps its key, and is woken when the lock is released. Default 100, at least 0.
+   * keeps its key, and is woken when the lock is released. From 0 to a day. Default 100.
    */
   readonly timeout?: number | undefined;
   /**
@@ -176,8 +177,9 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    */
   readonly reentrancy?: Reentrancy | undefined;
   /**
-   * When the first job in line for a key is judged again even if no job has passed the key on, in ms. The n-th job in
-   * line waits n times as long, and at most an hour. Default 15000, at least 100.
+   * How long the first job in line for a key waits, in ms, until the job is judged again even if no other job has
+   * passed the key on. From 100 to a day. Default 15000. The n-th job in line waits n times as long, but at most an
+   * hour. A longer `recheckInterval` replaces the hour.
    *
    * If jobs were removed by hand, their keys move on within three times this value. Both times are longer while
    * thousands of keys are busy.
@@ -186,8 +188,9 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
 }
 
 /**
- * BullMQ's options, with other defaults: `lockDuration` 10000 and `stalledInterval` 5000. With these defaults, a killed
- * worker's keys move on after about 15 s at the latest.
+ * BullMQ's options, with other defaults: `lockDuration` 10000 (100 to a day) and `stalledInterval` 5000 (1 to a day).
+ * With these defaults, a killed worker's keys move on after about 15 s at the latest. `lockRenewTime` must be at most
+ * half of `lockDuration`.
  */
 export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string> = WorkerOptions &
   ExclusiveOptions<Data, Name>;

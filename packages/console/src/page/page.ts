@@ -43,11 +43,11 @@ export interface PageOptions {
    * `[::1]`. Requests for other hosts are refused, because an attacker's name may point to this server.
    */
   readonly hosts?: readonly string[] | undefined;
-  /** The time between two looks while a browser has the page open, in ms. Default 1,000. */
+  /** The time between two looks while a browser has the page open, in ms, from 200 to 60,000. Default 1,000. */
   readonly refresh?: number | undefined;
   /**
-   * A random text that each action must contain. Pass the same text to all replicas that answer for one address.
-   * Default: a new text per process.
+   * A random text that each action must contain: 16 to 200 letters, digits, `_` and `-`. Pass the same text to all
+   * replicas that answer for one address. Default: a new text per page.
    */
   readonly token?: string | undefined;
 }
@@ -55,7 +55,7 @@ export interface PageOptions {
 /** A request handler for any router. */
 export interface Page {
   (request: Request): Promise<Response>;
-  /** Shows a line to everybody who has the page open, for instance about a deployment. */
+  /** Shows a line of 1 to 500 characters in each browser that has the page open, for instance about a deployment. */
   note(text: string): void;
   /** Ends all live connections and the page's own requests. The objects in the options stay open. */
   close(): Promise<void>;

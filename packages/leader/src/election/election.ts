@@ -148,7 +148,9 @@ export class LeaderElection implements AsyncDisposable {
   }
 
   /**
-   * Makes one attempt, without waiting.
+   * Makes one attempt, without waiting for another leader or a cooldown. If the option `lockDelay` applies,
+   * a successful attempt still waits for this delay. Resolves with undefined if another candidate holds the lock, if
+   * this candidate is not eligible, or if the lease is lost before the term begins.
    * @throws the signal's reason, ElectionStoppedError, ElectionBusyError, RedlockClosedError, QuorumUnreachableError
    */
   async tryCampaign(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<LeaderTerm | undefined> {
@@ -228,6 +230,10 @@ export class LeaderElection implements AsyncDisposable {
     return this.#stopped;
   }
 
+  /**
+   * Returns the health of this candidate. Sends no request. `maxTolerableExpiredLease` is the time in ms for which a
+   * task may run without its lease before `healthy` is false. Default 0.
+   */
   health(options: { readonly maxTolerableExpiredLease?: number | undefined } = {}): LeaderHealth {
     const { maxTolerableExpiredLease: tolerated } = HEALTH.resolve(options);
     const { lastError, term: held } = this.#standing;

@@ -46,7 +46,10 @@ export function resolveTaskOptions(given: TaskOptions = {}): ResolvedTaskOptions
 
 /** The options of `stop()`, of an election and of a scheduler. */
 export interface StopOptions {
-  /** The time that work may take to end from now on, in ms. Default: the last given value, otherwise 30,000. */
+  /**
+   * The time in ms, counted from the call, that work may take to end. A second call may shorten the time. Default: the
+   * `drainTimeout` of `run()` or of the scheduler, otherwise 30,000.
+   */
   readonly drainTimeout?: number | undefined;
 }
 

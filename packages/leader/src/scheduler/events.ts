@@ -13,9 +13,12 @@ export interface SchedulerEvents {
    * call.
    */
   tick: Tick;
-  /** The handler has ended, after `tookMs`. */
+  /** The handler has ended without an error, after `tookMs` ms. */
   tickDone: { readonly tick: Tick; readonly tookMs: number };
-  /** The handler rejected. The tick counts as run. */
+  /**
+   * The handler rejected, after `tookMs` ms. The tick counts as run. Exception: if the term's end has aborted
+   * `tick.signal`, an `at-least-once` tick is left to the next leader.
+   */
   tickError: { readonly tick: Tick; readonly tookMs: number; readonly error: unknown };
   /**
    * The tick was claimed and does not run.

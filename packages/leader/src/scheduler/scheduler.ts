@@ -64,7 +64,7 @@ import type { Entry } from "./timetable.ts";
 export interface SchedulerOptions {
   /** The election. Its leader runs the ticks. */
   readonly election: LeaderElection;
-  /** Prefix that separates several schedulers of one election. Default "". */
+  /** Prefix that separates several schedulers of one election, of 1 to 4,096 characters. Default: none. */
   readonly keyPrefix?: string | undefined;
   /** IANA time zone of cron expressions. Default "UTC". */
   readonly timezone?: string | undefined;
@@ -201,7 +201,8 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Runs `handler` by the user's own calendar. The calendar is called once immediately. @throws the calendar's error
+   * Runs `handler` at each time that `next` returns. `next` is called once immediately.
+   * @throws the error of `next`, TypeError, RangeError for a wrong option or a used name
    */
   add(name: string, next: NextTick, handler: TickHandler, options?: ScheduleOptions): Schedule {
     scheduleName.of("name", name);
@@ -213,9 +214,9 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Makes the leader run a schedule now, even a paused one. The tick has its own ID. A leader without the schedule, as
-   * during a deployment, reports that (`error`). The order then waits for a leader with the schedule, and expires after
-   * a day.
+   * Makes the leader run a schedule now, even a paused one. The tick has its own ID. If the leader does not have the
+   * schedule, for instance during a deployment, the leader emits an `error` event. The order then waits for a leader
+   * with the schedule, and expires after a day.
    * @throws UnknownScheduleError if neither this process nor the lock nodes know it, QuorumUnreachableError
    */
   async trigger(name: string): Promise<void> {
@@ -273,12 +274,13 @@ export class LeaderScheduler implements AsyncDisposable {
   }
 
   /**
-   * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. It resolves when no handler
+   * Runs ticks for as long as `term` lasts: `election.run((term) => scheduler.lead(term))`. Resolves when no handler
    * runs any more.
    *
-   * It keeps the process alive until then, but no longer than `drainTimeout` after the term or this scheduler is asked
-   * to end.
-   * @throws RangeError for a term of another election, or one that another scheduler with this `keyPrefix` leads
+   * The call keeps the process alive until then, but no longer than `drainTimeout` after the term or this scheduler is
+   * asked to end.
+   * @throws RangeError for a term of another election, for a term that another scheduler with this `keyPrefix` leads,
+   * or if this scheduler already leads a term
    */
   async lead(term: LeaderTerm): Promise<void> {
     TERM.of("term", term);

@@ -44,7 +44,8 @@ export interface JobLock<Data = any, Result = any, Name extends string = string>
    */
   backOff(ms: number): never;
   /**
-   * The jobs that this call handles: all jobs in line with `whenBusy: "merge"`, otherwise only the processor's own job.
+   * The jobs that this call handles. With `whenBusy: "merge"`, these are the processor's own job and the jobs in line,
+   * up to `perKey.batch.size` jobs. Otherwise only the processor's own job.
    */
   readonly batch: Batch<Data, Result, Name>;
 }

@@ -11,14 +11,14 @@ export interface DivisionOptions {
   /** Number of partitions, from 1 to 1024. All producers and workers of the queue must use the same number. */
   readonly partitions: number;
   /**
-   * The servers of the partitions: a single server or Cluster (BullMQ's `connection`), or a list of servers. Partition
-   * i is on server i modulo the number of servers.
+   * The servers of the partitions: a single server or Cluster (BullMQ's `connection`), or a list of at most as many
+   * servers as partitions. Partition i is on server i modulo the number of servers.
    *
    * Pass clients instead of options to share connections. A client then serves all partitions of its server, in
    * addition to a blocking connection for each partition.
    */
   readonly connection: ConnectionOptions | readonly ConnectionOptions[];
-  /** BullMQ's prefix of all keys. Default "bull". */
+  /** BullMQ's prefix of all keys, of 1 to 256 characters. Default "bull". */
   readonly prefix?: string | undefined;
 }
 

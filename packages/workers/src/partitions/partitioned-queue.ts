@@ -128,7 +128,11 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     return (await added) as Job<Data, Result, Name>;
   }
 
-  /** Adds jobs and returns them in the same order. The jobs of one partition are added atomically. */
+  /**
+   * Adds jobs and returns them in the same order. The jobs of one partition are added atomically. If the call rejects,
+   * the jobs of other partitions may have been added.
+   * @throws RangeError, DivisionMismatchError as `add`. In this case no job was added.
+   */
   async addBulk(jobs: readonly BulkJob<Data, Name>[]): Promise<Job<Data, Result, Name>[]> {
     const groups = new Map<number, number[]>();
     for (const [index, { name, data, opts }] of jobs.entries()) {
@@ -223,8 +227,9 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Returns a page of the jobs in these states, over all partitions: the jobs from `start` to `end`, ordered by the
-   * time of their addition. The cost is O(partitions × end).
+   * Returns a page of the jobs in these states, over all partitions: the jobs from `start` (default 0) to `end`
+   * (default 99, included), the newest first. With `asc`, the oldest job is first. The cost is O(partitions × end).
+   * @throws TypeError, RangeError if `start` or `end` is negative.
    */
   async getJobs(types: JobType | JobType[], start = 0, end = 99, asc = false): Promise<Job<Data, Result, Name>[]> {
     INDEX.of("start", start);

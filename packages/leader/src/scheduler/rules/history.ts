@@ -8,7 +8,7 @@ import { tickId } from "../tick.ts";
  * Outcome of a tick.
  *
  * - `running`: the current leader has called the handler, or was about to call it, and the handler has not ended.
- * - `run`: the handler has ended.
+ * - `run`: the handler has ended without an error.
  * - `failed`: the handler rejected.
  * - `unfinished`: like `running`, but the term is over. The leader may have died.
  * - `skipped`: the tick did not run, for a `reason`.
