@@ -61,11 +61,11 @@ export interface Transaction<Client = unknown> {
   /** The transaction as your client or ORM has it. */
   readonly client: Client;
   /**
-   * Adds a job by way of the outbox. The job reaches its queue after the commit. The row is written at the end of the
-   * transaction.
+   * Adds a job by way of the outbox. The job's row is written at the end of the transaction, and the relay adds the job
+   * to its queue after the commit.
    *
-   * `opts` are BullMQ's. Throws `TypeError` or `RangeError` for what BullMQ would refuse, and for parents, repeats and
-   * a `timestamp`.
+   * `opts` are the options of BullMQ. Throws `TypeError` or `RangeError` for a job that BullMQ would refuse, and for
+   * the options `parent`, `repeat` and `timestamp`. Throws `TransactionEndedError` if the function has already ended.
    */
   enqueue(queue: string, name: string, data: unknown, opts?: OutboxJobOptions): void;
 }
@@ -101,9 +101,9 @@ export class Effects<Client = unknown> {
   readonly #steps = new UsedSteps();
 
   /**
-   * Makes the effects of one database, and sends nothing. `database` is a pool of `pg`, a client of `postgres`, a
-   * PGlite, or an adapter of yours.
-   * @throws TypeError, RangeError naming option, rule and value
+   * Creates the effects of one database. Sends nothing. `database` is a pool of `pg`, a client of `postgres`, a PGlite,
+   * or your own adapter.
+   * @throws TypeError or RangeError for an invalid database or option
    */
   constructor(database: Database<Client> | PgPool | PostgresClient, options: EffectsOptions = {}) {
     this.#database = databaseOf<Client>(database);
@@ -118,7 +118,7 @@ export class Effects<Client = unknown> {
     return this.#statements.create.map((statement) => `${statement};\n`).join("");
   }
 
-  /** Creates the tables unless they exist. Any number of processes may call it at the same time. */
+  /** Creates the tables unless they exist. Any number of processes may call `migrate` at the same time. */
   async migrate(): Promise<void> {
     await this.#database.transaction(async ({ query }) => {
       await query("SELECT 1 AS ok FROM pg_advisory_xact_lock($1::text::bigint)", [String(MIGRATION_LOCK)]);
@@ -131,11 +131,12 @@ export class Effects<Client = unknown> {
    * so. Resolves with the result of the call that has committed, as JSON keeps it.
    *
    * If the connection is lost, or another transaction conflicts, everything is repeated up to `retries` times,
-   * including `fn`. After any rejection except `OutcomeUnknownError` nothing was done.
+   * including `fn`. After a rejection nothing was committed, unless the error is an `OutcomeUnknownError` or a
+   * `TransactionEndedError`.
    * @throws FencedOffError if a newer holder has claimed a resource of `lock`
-   * @throws OutcomeUnknownError if the connection was lost during COMMIT and the server stays away
+   * @throws OutcomeUnknownError if the connection was lost during COMMIT and the server does not answer again
    * @throws TransactionEndedError if `fn` has ended the transaction
-   * @throws RangeError for a result over `maxResult`, and for a second call in a job without a `step` of its own
+   * @throws RangeError for a result over `maxResult`, and for a second effect of one run of a job with the same `step`
    */
   async once<Result>(options: OnceOptions, fn: EffectFunction<Result, Client>): Promise<Result> {
     const effect = resolveOnce(options);
@@ -156,7 +157,7 @@ export class Effects<Client = unknown> {
    * the value that `fn` returned.
    *
    * Nothing is repeated. If the connection is lost during COMMIT, the server is asked for the outcome.
-   * @throws OutcomeUnknownError if the server does not know the outcome, or stays away
+   * @throws OutcomeUnknownError if the server does not know the outcome, or does not answer again
    * @throws TransactionEndedError if `fn` has ended the transaction
    */
   async transaction<Result>(fn: EffectFunction<Result, Client>): Promise<Result> {
@@ -187,8 +188,8 @@ export class Effects<Client = unknown> {
   }
 
   /**
-   * Lets the relay add jobs again that it has kept (`keepFor`), for a Redis that has lost its data. Resolves with their
-   * number.
+   * Returns relayed rows to the outbox, so that the relay adds their jobs again after Redis has lost its data. Needs
+   * rows that the relay has kept (`keepFor`). Resolves with the number of rows.
    *
    * Jobs that still exist in Redis are not added twice. A consumer without `once` repeats the effects of all other
    * jobs.
@@ -199,14 +200,14 @@ export class Effects<Client = unknown> {
   }
 
   /**
-   * Deletes old inbox rows, in statements of 1,000. Resolves with their number. A job or key that is repeated after
-   * that has its effect again.
+   * Deletes old inbox rows, at most 1,000 per statement. Resolves with the number of deleted rows. If a job or key is
+   * repeated after its row was deleted, the effect happens again.
    */
   async cleanup(options: CleanupOptions = {}): Promise<number> {
     return await this.#store.cleanup(resolveCleanup(options).olderThan);
   }
 
-  /** Calls `listener` with each event of that name, and returns a function that ends that. */
+  /** Calls `listener` with each event `name`. Returns a function that removes the listener. */
   on<Name extends keyof EffectsEvents>(name: Name, listener: (payload: EffectsEvents[Name]) => unknown): StopListening {
     return this.#events.on(name, listener);
   }

@@ -13,16 +13,19 @@ export interface EffectsEvents {
   committed: AboutEffect & { readonly tookMs: number; readonly rows: number };
   /** An earlier call has committed the effect, so `once` returned the stored result and ran nothing. */
   repeated: AboutEffect;
-  /** A newer holder has claimed one of the resources, so `once` rejected with `FencedOffError`. */
+  /** A newer holder has claimed one of the resources, so `once` rejects with `FencedOffError`. */
   fencedOff: AboutEffect;
-  /** The connection was lost, or another transaction conflicted, and the call is repeated. */
+  /** Attempt number `attempt` failed because of a lost connection or a conflict. `once` makes another attempt. */
   retried: { readonly id: string; readonly attempt: number; readonly error: Error };
   /** A listener threw. */
   error: unknown;
 }
 
 export interface RelayEvents {
-  /** Rows were added to the queue and removed from the outbox. `oldestMs` is the age of the oldest row. */
+  /**
+   * Jobs were added to the queue, and their rows were deleted, or kept as relayed with `keepFor`. `oldestMs` is the age
+   * of the oldest of these rows.
+   */
   relayed: { readonly queue: string; readonly rows: number; readonly oldestMs: number };
   /** Rows of a queue could not be relayed, and are tried again. The rows of other queues continue. */
   relayFailed: { readonly queue: string; readonly error: Error };

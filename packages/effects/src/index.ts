@@ -1,4 +1,4 @@
-/** This entry has effects that happen once, and the relay of the outbox. */
+/** This entry exports `Effects`, whose effects happen once, and `OutboxRelay`, which relays the outbox. */
 
 export type { Database, DatabaseTransaction, PgPool, PostgresClient, Query, Rows } from "./database.ts";
 export { type EffectFunction, Effects, type Transaction } from "./effects.ts";

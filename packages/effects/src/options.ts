@@ -16,26 +16,33 @@ import type { ConnectionOptions } from "bullmq";
 import { type EffectJob, inboxIdOf } from "./rules/inbox-id.ts";
 
 export interface EffectsOptions {
-  /** The schema of the tables, which must exist. Default: the connection's search path. */
+  /** Schema of the tables. The schema must exist. Default: the connection's search path decides. */
   readonly schema?: string | undefined;
-  /** The beginning of the tables' names. Every service needs a prefix or schema of its own. Default "effects_". */
+  /**
+   * Beginning of the tables' names: lower-case letters, digits and _, at most 40 characters. Every service needs its
+   * own prefix or schema. Default "effects_".
+   */
   readonly prefix?: string | undefined;
-  /** The longest result of an effect, as bytes of JSON. Default 65536. */
+  /** Largest result of an effect, in bytes of JSON. Default 65536; from 2 to 268435456. */
   readonly maxResult?: number | undefined;
   /**
-   * How long a transaction may wait for the process before the server ends the transaction, in ms. A frozen process
-   * holds up the next holder of its resource for this long. Default 30000.
+   * How long a transaction may be idle between two statements before the server rolls it back, in ms. A frozen process
+   * holds up the next holder of its resource for this long. Default 30000; at least 100.
    */
   readonly idleTimeout?: number | undefined;
-  /** How often `once` is repeated after a lost connection or a conflict, with growing pauses. Default 5. */
+  /**
+   * Number of attempts of `once` after the first, with growing pauses. `once` repeats an attempt after a lost
+   * connection or a conflict. `transaction` repeats nothing, but asks the server for an unknown outcome until more
+   * requests than this number have failed. Default 5; from 0 to 100.
+   */
   readonly retries?: number | undefined;
 }
 
-/** The holder of a lock: a job's lock, a `Lock`, or the term of a leader. */
+/** Lock under which an effect happens: the lock of a job, a `Lock`, or the term of a leader. */
 export type EffectLock =
   | {
       readonly resources: readonly string[];
-      /** With 0, which a job without a key has, nothing is claimed. */
+      /** The effect claims nothing if the token is 0, which is the token of a job without a key. */
       readonly fencingToken: number;
       readonly batch?: { readonly jobs: readonly unknown[] } | undefined;
     }
@@ -45,23 +52,23 @@ export type EffectLock =
 export interface OnceOptions {
   /** The BullMQ job of the effect. Exactly one of `job` and `key` must be given. */
   readonly job?: EffectJob | undefined;
-  /** Your own name of the effect, 1 to 512 characters, such as the number of a payment. */
+  /** Name that you choose for the effect, 1 to 512 characters, such as the number of a payment. */
   readonly key?: string | undefined;
-  /** Name of one of several effects of a job or key, 1 to 128 characters. */
+  /** Name of this effect if the job or key has several effects, 1 to 128 characters. Default: none. */
   readonly step?: string | undefined;
   /** The lock under which the effect happens. The effect claims the lock's resources. Default: no claim. */
   readonly lock?: EffectLock | undefined;
 }
 
 export interface CleanupOptions {
-  /** The age from which inbox rows are deleted, in ms. Default 2592000000, 30 days. */
+  /** Age from which inbox rows are deleted, in ms. Default 2592000000, 30 days; at least 60000. */
   readonly olderThan?: number | undefined;
 }
 
 export interface ReplayOptions {
   /** The name of the queue whose rows are relayed again. */
   readonly queue: string;
-  /** Rows that were relayed at this time or later. */
+  /** Start of the period. Rows that were relayed at this time or later are relayed again. */
   readonly since: Date;
 }
 

@@ -52,22 +52,22 @@ export class OutboxRelay implements AsyncDisposable {
   #forgetAtMs = 0;
 
   /**
-   * Makes a relay, which does nothing before `start` or `lead`.
-   * @throws TypeError, RangeError naming option, rule and value
+   * Creates a relay. The relay does nothing before `start` or `lead`.
+   * @throws TypeError or RangeError for invalid arguments
    */
   constructor(effects: Effects, options: OutboxRelayOptions) {
     this.#store = stores.get(EFFECTS.of("effects", effects)) as SqlStore;
     this.#options = resolveRelay(options);
   }
 
-  /** Calls `listener` with each event of that name, and returns a function that ends that. */
+  /** Calls `listener` with each event `name`. Returns a function that removes the listener. */
   on<Name extends keyof RelayEvents>(name: Name, listener: (payload: RelayEvents[Name]) => unknown): StopListening {
     return this.#events.on(name, listener);
   }
 
   /**
    * Takes part in the election from now on, with `election.run()`. Use `lead` instead if the election runs a task of
-   * yours. A rejection of `run()` is emitted as an `error` event.
+   * yours. A rejection of `run()` is emitted as an `error` event. Does nothing while the relay runs, and after `stop`.
    */
   start(): void {
     if (this.#stop.signal.aborted || this.#running !== undefined) return;

@@ -150,7 +150,7 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Acquires a lock on all resources or none, for `duration` ms. The lock is valid when the call resolves.
+   * Acquires a lock on all resources or none, for `duration` ms, an integer. The lock is valid when the call resolves.
    *
    * Rejects with `ExecutionError` if none of the `settings.retryCount + 1` attempts reached a quorum.
    */
@@ -168,8 +168,8 @@ export class Redlock extends EventEmitter {
 
   /**
    * Releases the lock on all clients. Rejects with `ExecutionError` in two cases:
-   * - A quorum does not have the lock any more. The call rejects immediately.
-   * - No quorum answered. The call rejects after the retries, and at the latest when the lock has expired.
+   * - Fewer clients than a quorum can still have the lock. The call rejects immediately.
+   * - Too few clients answered. The call rejects after the retries, and at the latest when the lock has expired.
    *
    * The error may be ignored. Clients that could not be reached receive the release when they are connected again, and
    * the lock expires without it.
@@ -212,8 +212,8 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Acquires the lock, calls `routine` with a signal, and always releases the lock. The call settles like the routine:
-   * a failed release never replaces the routine's result or error.
+   * Acquires the lock like `acquire`, calls `routine` with a signal, and always releases the lock. Once the routine is
+   * called, the call settles like the routine: a failed release never replaces the routine's result or error.
    *
    * The lock is extended while the routine runs. If the lock is lost, the signal aborts with `signal.error` set, at the
    * latest when the validity ends.

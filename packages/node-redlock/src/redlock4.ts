@@ -25,6 +25,7 @@ export interface Options
   extends EngineSettings,
     Pick<SomeSettings, "driftFactor" | "retryCount" | "retryDelay" | "retryJitter"> {}
 
+/** Options of one call. As in node-redlock 4, an option with the value 0 counts as left out. */
 export type LockOptions = Pick<Options, "retryCount" | "retryDelay">;
 
 // oxlint-disable typescript/no-explicit-any -- as in @types/redlock, so that existing code compiles
@@ -197,8 +198,8 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Unlocks on all clients. Rejects with a `LockError` if no quorum did: another holder has the lock, or it has
-   * expired.
+   * Unlocks on all clients. Rejects with a `LockError` if no quorum confirms that the lock was held until now: another
+   * holder has the lock, the lock has expired, or too few clients answered.
    */
   unlock(lock: Lock, callback?: Callback): Promise<void> {
     return withCallback(this.#unlock(lock), callback);
@@ -209,7 +210,10 @@ export class Redlock extends EventEmitter {
     return this.unlock(lock, callback);
   }
 
-  /** Extends a valid lock to `ttl` ms from now, and resolves with the same object. Rejects with a `LockError`. */
+  /**
+   * Extends a valid lock to `ttl` ms from now, and resolves with the same object. Rejects with a `LockError` if the
+   * lock is no longer valid, or if no quorum extended the lock while it was valid.
+   */
   extend(lock: Lock, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return withCallback(this.#extend(lock, ttl), callback);
   }

@@ -34,7 +34,7 @@ export type ExecutionResult = {
 
 /** Settings of all calls of a `Redlock`, or of one call. */
 export interface Settings {
-  /** Possible drift between clocks, as a share of the duration. Default 0.01. */
+  /** Possible drift between clocks, as a share of the duration. Default 0.01; from 0 to 0.5. */
   readonly driftFactor: number;
   /** Number of attempts after the first; -1 means no limit. Default 10. */
   readonly retryCount: number;
@@ -42,7 +42,10 @@ export interface Settings {
   readonly retryDelay: number;
   /** Largest random amount by which the pause is longer or shorter, in ms. Default 100. */
   readonly retryJitter: number;
-  /** Remaining validity in ms at which `using` extends the lock. Default 500. */
+  /**
+   * Remaining validity in ms at which `using` extends the lock. Must be at least 100 ms less than the duration. Default
+   * 500.
+   */
   readonly automaticExtensionThreshold: number;
 }
 
@@ -51,7 +54,7 @@ export type SomeSettings = { readonly [Name in keyof Settings]?: Settings[Name] 
 
 /** Settings that node-redlock does not have. They apply to the whole `Redlock`. */
 export interface EngineSettings {
-  /** How long a client may leave a request unanswered, in ms. Default 500. */
+  /** How long a client may leave a request unanswered, in ms. Default 500; at least 1. */
   readonly nodeTimeout?: number | undefined;
   /**
    * Longest duration that any caller requests, in ms. A longer duration causes a `RangeError`. Default: none, which

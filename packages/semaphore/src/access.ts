@@ -27,7 +27,10 @@ export class Access<Options extends AccessOptions = AccessOptions> {
     return await acquirePermits(this.#pool, this.#request(options, "wait"));
   }
 
-  /** Acquires without waiting. Resolves with null if the permits are held, or if other callers wait for permits. */
+  /**
+   * Makes one attempt without waiting. Resolves with null if the permits are held, or if other callers wait for
+   * permits. Rejects with `QuorumUnreachableError` if too few nodes answered.
+   */
   async tryAcquire(options: Omit<Options, "timeout"> = {} as Options): Promise<Lock | null> {
     const request = this.#request(options as Options, "try");
     try {

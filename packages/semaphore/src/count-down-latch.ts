@@ -47,8 +47,9 @@ export class CountDownLatch {
   }
 
   /**
-   * Sets the latch to open after `count` count-downs. Resolves with false, and changes nothing, if the latch is set and
-   * not open yet.
+   * Sets the latch to open after `count` count-downs, from 0 to 1000000; with 0 the latch is open immediately. Resolves
+   * with false, and changes nothing, if the latch is set and not open yet. Rejects with `QuorumUnreachableError` if the
+   * node did not answer, as `countDown` and `count` do.
    *
    * An open latch closes again for its next round. A count-down of the previous round that rejected may still arrive
    * in the next round and count there. To rule this out, give each round its own name.
@@ -60,8 +61,8 @@ export class CountDownLatch {
   /**
    * Counts down by one. Resolves with the number of count-downs left; at 0 the latch opens.
    *
-   * Each `id` counts once. Pass the ID of the finished work, so that a retry after an error does not count twice.
-   * Default: a new ID per call. Rejects with `LatchNotSetError` if the latch is not set.
+   * Each `id` of 1 to 512 characters counts once. Pass the ID of the finished work, so that a retry after an error does
+   * not count twice. Default: a new ID per call. Rejects with `LatchNotSetError` if the latch is not set.
    */
   async countDown(id?: string): Promise<number> {
     const left = await this.#ask("down", id === undefined ? undefined : ID.of("id", id));

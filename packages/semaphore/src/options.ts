@@ -15,7 +15,10 @@ import { resourceName, redlock as someRedlock } from "@x/redlock-core/protocol";
 
 /** Options of the leases of a semaphore or read-write lock. A call may override each option. */
 export interface LeaseOptions {
-  /** How long a lease lasts without an extension, in ms. Default: the option of the `Redlock`; at most its `maxTtl`. */
+  /**
+   * How long a lease lasts without an extension, in ms. At least 50, at most the option `maxTtl` of the `Redlock`.
+   * Default: the option `ttl` of the `Redlock`.
+   */
   readonly ttl?: number | undefined;
   /**
    * How long `acquire` and `using` wait, in ms. With 0 the calls ask once; with Infinity they wait forever. Default:
@@ -27,27 +30,30 @@ export interface LeaseOptions {
    * passes false. Default: the option of the `Redlock`.
    */
   readonly autoExtend?: boolean | undefined;
-  /** Longest time for which a lease is held, including extensions, in ms. Default: the option of the `Redlock`. */
+  /**
+   * Longest time for which a lease is held, including extensions, in ms. At least 1, may be Infinity. Default: the
+   * option of the `Redlock`.
+   */
   readonly maxHold?: number | undefined;
 }
 
 export interface SemaphoreOptions extends LeaseOptions {
-  /** How many permits there are. All clients of a semaphore must use the same number. */
+  /** Number of permits of the semaphore, from 1 to 1000000. All clients of a semaphore must use the same number. */
   readonly permits: number;
 }
 
 export interface AccessOptions extends LeaseOptions {
-  /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
+  /** Signal that ends the wait immediately. The call then rejects with `signal.reason`. */
   readonly signal?: AbortSignal | undefined;
 }
 
 export interface PermitOptions extends AccessOptions {
-  /** Number of permits that the call acquires together. Default 1. */
+  /** Number of permits that the call acquires together. Default 1; at most the number of the semaphore. */
   readonly permits?: number | undefined;
 }
 
 export interface LatchOptions {
-  /** How long the latch is kept after it was last set or counted down, in ms. Default 86400000, a day. */
+  /** How long the latch is kept after the last `set` or `countDown`, in ms. Default 86400000, a day; at least 1000. */
   readonly keepFor?: number | undefined;
 }
 
@@ -57,7 +63,7 @@ export interface WaitOptions {
    * Default: the option of the `Redlock`.
    */
   readonly timeout?: number | undefined;
-  /** A signal that ends the wait at once; the call then rejects with `signal.reason`. */
+  /** Signal that ends the wait immediately. The call then rejects with `signal.reason`. */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -55,7 +55,10 @@ export class ReadWriteLock {
     this.write = side("write", MAX_PERMITS);
   }
 
-  /** Reports the holders and the number of waiting processes. The call changes nothing. */
+  /**
+   * Reports the holders and the number of waiting processes. Changes nothing. Rejects with `QuorumUnreachableError` if
+   * too few nodes answered.
+   */
   async inspect(): Promise<ReadWriteLockState> {
     const { used, waiting, fencingToken } = await this.#pool.inspect();
     const isWriting = used === MAX_PERMITS;

@@ -18,6 +18,7 @@ import type { Figures } from "./permits/rules/answer.ts";
 
 /** State of a semaphore at one moment. */
 export interface SemaphoreState {
+  /** Number of permits of the semaphore. */
   readonly permits: number;
   /** Number of held permits. */
   readonly used: number;
@@ -25,6 +26,7 @@ export interface SemaphoreState {
   readonly waiting: number;
   /** Last fencing token. Undefined before the first grant. */
   readonly fencingToken: number | undefined;
+  /** Number of permits of each lease, and the milliseconds until the lease expires. */
   readonly holders: readonly { readonly permits: number; readonly remainingMs: number }[];
 }
 
@@ -55,7 +57,10 @@ export class Semaphore extends Access<PermitOptions> {
     this.#pool = pool;
   }
 
-  /** Reports the holders and the number of waiting processes. The call changes nothing. */
+  /**
+   * Reports the holders and the number of waiting processes. Changes nothing. Rejects with `QuorumUnreachableError` if
+   * too few nodes answered.
+   */
   async inspect(): Promise<SemaphoreState> {
     const { permits } = this;
     return Object.freeze({ permits, ...(await this.#pool.inspect()) });

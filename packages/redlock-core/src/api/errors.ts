@@ -61,7 +61,8 @@ export class LockHeldError extends RedlockError {
 }
 
 /**
- * Too few nodes answered or may vote, so that no process can get the lock now. `votes` contains the error of each node.
+ * Too few nodes answered, or too few of the nodes may vote, so no process can acquire the lock now. `votes` contains
+ * the error of each node.
  */
 export class QuorumUnreachableError extends RedlockError {
   /** `NO_LUA` if the servers that can run Lua scripts are fewer than a quorum. */

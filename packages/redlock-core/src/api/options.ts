@@ -21,12 +21,12 @@ export interface RedlockOptions {
    * Longest lease that any client of these nodes requests, in ms. All clients must use the same value, because a node
    * that has restarted or lost its data does not vote for this long.
    *
-   * Default 60000, or `ttl` if longer.
+   * Default 60000, or `ttl` if longer. At least `ttl`, at most 86400000, a day.
    */
   readonly maxTtl?: number | undefined;
   /** Possible drift between the clocks of a client and a node, as a share of the lease. Default 0.01; 0 to 0.5. */
   readonly driftFactor?: number | undefined;
-  /** How long a node may leave a request unanswered, in ms. Default 500; at least 1. */
+  /** How long a node may leave a request unanswered, in ms. Default 500; from 1 to 86400000. */
   readonly nodeTimeout?: number | undefined;
   /**
    * How long `acquire` and `using` wait for a lock that is held, in ms. Default 10000. With 0 a call makes one attempt;
@@ -37,7 +37,7 @@ export interface RedlockOptions {
   readonly keyPrefix?: string | undefined;
   /**
    * Text that shows operators who holds a lock, such as the service with its host and process ID. The nodes store the
-   * text unencrypted for a day. A name adds no cost to a lock. Default "": none.
+   * text unencrypted for a day. A name adds no cost to a lock. At most 200 characters. Default "": none.
    */
   readonly name?: string | undefined;
   /**
@@ -45,7 +45,7 @@ export interface RedlockOptions {
    * the call sets the option to false. Default false.
    */
   readonly autoExtend?: boolean | undefined;
-  /** Longest time for which a lock is held, in ms. Automatic extension ends then. Default Infinity. */
+  /** Longest time for which a lock is held, in ms. Automatic extension ends then. Default Infinity; at least 1. */
   readonly maxHold?: number | undefined;
   /** Behavior of `using` inside a `using` of the same resource. Default "refuse". */
   readonly reentrancy?: Reentrancy | undefined;
@@ -57,8 +57,8 @@ export interface RedlockOptions {
    */
   readonly quarantine?: boolean | undefined;
   /**
-   * Pause before the next attempt after nodes have failed, in ms. The pause doubles with each failure, up to a second.
-   * Default 50.
+   * Pause before the next attempt after nodes have failed, in ms. The pause doubles with each failure. No pause is
+   * longer than a second, even with a longer `retryDelay`. Default 50.
    */
   readonly retryDelay?: number | undefined;
   /** Upper limit of the random time that is added to every pause, in ms. Default 50. */
@@ -71,7 +71,7 @@ export interface RedlockOptions {
 
 /** Options of a single call. */
 export interface AcquireOptions {
-  /** Lease in ms. Default: the option of the `Redlock`. */
+  /** Lease in ms. At least 50, at most `maxTtl`. Default: the option of the `Redlock`. */
   readonly ttl?: number | undefined;
   /**
    * How long the call waits, in ms. With 0 the call makes one attempt; with Infinity it waits forever. Default: the

@@ -133,6 +133,7 @@ export class Lock implements AsyncDisposable {
     return this.#lease.remaining();
   }
 
+  /** Reports whether the lock may be trusted now: `remaining()` is greater than 0. */
   isHeld(): boolean {
     return this.remaining() > 0;
   }
@@ -152,8 +153,8 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Extends the lease of this handle to `ttl` ms from now, and never shortens it. `ttl` is at most `maxTtl`. Default:
-   * the length of the last lease that was granted.
+   * Extends the lease of this handle to `ttl` ms from now, and never shortens the lease. `ttl` is at least 50 and at
+   * most `maxTtl`. Default: the length of the last lease that was granted.
    *
    * Rejects with `LockLostError` if the lock is lost, and with `QuorumUnreachableError` if too few nodes answered while
    * the old validity continues.

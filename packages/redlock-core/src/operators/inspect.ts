@@ -22,7 +22,7 @@ export interface NodeInspection {
    *   resource.
    */
   readonly state?: "free" | "held" | "reserved" | "not-a-lock";
-  /** Milliseconds until the key expires. -1 if the key never expires. */
+  /** Milliseconds until the key expires. -1 if the key never expires, or if the resource is free. */
   readonly ttlMs?: number;
   /**
    * Largest fencing token that the node has granted for any resource of the same register. A single node has one

@@ -194,8 +194,8 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Releases every lock that is still held, except locks that were left (see `Lease.leave`), and closes the connections
-   * that this `Redlock` opened.
+   * Releases every lock that is still held, and closes the connections that this `Redlock` opened. Locks that a sibling
+   * package has left to expire are not released (see `Lease.leave`).
    *
    * Before a lock is released, its `signal` aborts with a `LockLostError` whose `reason` is `closed`. Every wait ends
    * with `RedlockClosedError`. Idempotent.

@@ -28,7 +28,7 @@ import { type Answer, answerOf, askAgainMs, figuresOf, mayBeGranted, outcomeOf, 
  * `Redlock` report acquired, extended, lost and released permits.
  */
 export interface SemaphoreTraces {
-  /** An acquisition, also in `using()`; the result is the lock. */
+  /** An acquisition, including that of `using()`. The result is the lock. A refused `tryAcquire` is an error here. */
   acquire: { readonly resource: string; readonly permits: number };
 }
 

@@ -12,7 +12,7 @@ import { AutoExtension, DEFAULT_DRIFT_FACTOR, type LeaseEnd, leaseEnd, remaining
 /** The lock is lost: a node has reported the loss, or the lease has ended. */
 export class LostLockError extends Error {}
 
-/** The lock was not free within `acquireTimeout`, or `acquireAttemptsLimit`. */
+/** The lock was not free within `acquireTimeout`, or in `acquireAttemptsLimit` attempts. */
 export class TimeoutError extends Error {}
 
 export type LockLostCallback = (this: Lock, err: LostLockError) => void;
@@ -22,7 +22,7 @@ export interface TimeoutOptions {
   lockTimeout?: number;
   /** How long `acquire` tries, in ms. Default 10000. */
   acquireTimeout?: number;
-  /** How often `acquire` tries. Default Infinity. */
+  /** Largest number of attempts of `acquire`. Default Infinity. */
   acquireAttemptsLimit?: number;
   /** The pause between two tries, in ms. Default 10. */
   retryInterval?: number;
@@ -33,7 +33,7 @@ export interface TimeoutOptions {
 export interface LockOptions extends TimeoutOptions {
   /** The same as `identifier` with `acquiredExternally`. */
   externallyAcquiredIdentifier?: string;
-  /** Ending of the random identifier. */
+  /** Ending of the random identifier, after a hyphen. */
   identifierSuffix?: string;
   /** Identifier of the holder. Default: a random identifier. */
   identifier?: string;
@@ -107,7 +107,7 @@ export abstract class Lock {
     this.#refreshing?.stop();
   }
 
-  /** Acquires the lock. Throws `TimeoutError` if the lock was not free in time. */
+  /** Acquires the lock. Rejects with `TimeoutError` if the lock was not free in time. */
   async acquire(abortSignal?: AbortSignal): Promise<void> {
     if (!(await this.tryAcquire(abortSignal))) throw new TimeoutError(`Acquire ${this._kind} ${this._key} timeout`);
   }
