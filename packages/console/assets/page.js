@@ -55,17 +55,16 @@ function count(value) {
   return value.toLocaleString("en-US");
 }
 
+// oxlint-disable-next-line no-control-regex -- these are the characters to show
+const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f-\u009f]/g;
+
 /**
- * Shows control characters as escapes: the slot of a key in a lock's name has one.
+ * Shows control characters as escapes: the lock's name of a key with several slots contains one.
  *
  * @param {string} text
  */
 function printable(text) {
-  // oxlint-disable-next-line no-control-regex -- these are the characters to show
-  return text.replaceAll(
-    /[\u0000-\u001f\u007f-\u009f]/g,
-    (each) => `\\x${each.charCodeAt(0).toString(16).padStart(2, "0")}`,
-  );
+  return text.replaceAll(CONTROL_CHARACTERS, (each) => `\\x${each.charCodeAt(0).toString(16).padStart(2, "0")}`);
 }
 
 /** @param {number} value @param {string} noun */
