@@ -62,8 +62,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       effects(
         "effects.ts",
-        "this.#store = new Store(this.#database, this.#statements);",
-        "this.#store = new Store(this.#database, this.#statements); insertRows = this.#statements.insertRows;",
+        "this.#store = new SqlStore(this.#database, this.#statements);",
+        "this.#store = new SqlStore(this.#database, this.#statements); insertRows = this.#statements.insertRows;",
       ),
       effects("effects.ts", "export class Effects<", "let insertRows = '';\nexport class Effects<"),
       effects(
