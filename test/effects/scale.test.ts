@@ -3,7 +3,7 @@
  * cleanup reads a bounded number of pages in each statement. The nightly run has 300,000 rows.
  */
 import { type Database, type DatabaseTransaction, Effects } from "@x/effects";
-import { errorOf, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
+import { errorOf, inTransaction, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
@@ -58,23 +58,14 @@ describe.skipIf(isWithoutPostgres())(`effects with ${ROWS} inbox rows`, () => {
     const database: Database = {
       query: async (text, values) => await pool.query<object>(text, values),
       async transaction(run) {
-        const client = await pool.connect();
-        const query: Send = async (text, values) => {
-          verbs.push(text.trim().split(" ", 1)[0] ?? "");
-          for (const table of scannedBy(await explain(client, "FORMAT JSON", text, values))) scanned.add(table);
-          return await client.query<object>(text, values);
-        };
-        try {
-          await client.query("BEGIN");
-          const result = await run({ query });
-          await client.query("COMMIT");
-          return result;
-        } catch (error) {
-          await client.query("ROLLBACK");
-          throw error;
-        } finally {
-          client.release();
-        }
+        return await inTransaction(pool, async (client: pg.PoolClient) => {
+          const query: Send = async (text, values) => {
+            verbs.push(text.trim().split(" ", 1)[0] ?? "");
+            for (const table of scannedBy(await explain(client, "FORMAT JSON", text, values))) scanned.add(table);
+            return await client.query<object>(text, values);
+          };
+          return await run({ query });
+        });
       },
     };
     const effects = new Effects(database);

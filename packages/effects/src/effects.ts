@@ -14,7 +14,6 @@
  */
 import { FencedOffError, systemClock } from "@x/redlock-core";
 import { backOffMs, Emitter, sleep, systemRandom } from "@x/redlock-core/kit";
-import { plainError } from "@x/redlock-core/protocol";
 import {
   type Database,
   type DatabaseTransaction,
@@ -44,7 +43,7 @@ import {
   resolveOnce,
   resolveReplay,
 } from "./options.ts";
-import { clientErrorOf, isConflict, isConnectionLost } from "./rules/failures.ts";
+import { isConflict, isConnectionLost, plainClientError } from "./rules/failures.ts";
 import { jsonOf, type OutboxJobOptions, type OutboxRow, rowOf } from "./rules/outbox-row.ts";
 import { type Statements, statementsOf } from "./rules/sql.ts";
 import { SqlStore, stores } from "./sql-store.ts";
@@ -245,7 +244,7 @@ export class Effects<Client = unknown> {
         if (!canRepeat || attempt > this.#options.retries) {
           throw isUnknown ? new OutcomeUnknownError({ id, attempts: attempt, cause: error }) : error;
         }
-        this.#events.tell("retried", () => ({ id, attempt, error: plainError(clientErrorOf(error)) }));
+        this.#events.tell("retried", () => ({ id, attempt, error: plainClientError(error) }));
         const pauseMs = backOffMs({ failures: attempt, ...PAUSE });
         await sleep(systemClock, pauseMs * (0.5 + systemRandom.fraction()), undefined, { keepAlive: true });
       }
@@ -351,7 +350,7 @@ async function send<Row>(
   try {
     return rowsOf<Row>(await query(text, values));
   } catch (error) {
-    throw plainError(clientErrorOf(error));
+    throw plainClientError(error);
   }
 }
 

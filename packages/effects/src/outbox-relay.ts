@@ -12,12 +12,11 @@
  */
 import { systemClock } from "@x/redlock-core";
 import { Emitter, inTime, linkSignals, shaped, sleep } from "@x/redlock-core/kit";
-import { plainError } from "@x/redlock-core/protocol";
 import { Queue } from "bullmq";
 import type { Effects } from "./effects.ts";
 import { RELAY_EVENTS, type RelayEvents, relayChannels, type StopListening } from "./events.ts";
 import { type OutboxRelayOptions, type RelayTerm, resolveRelay, TERM } from "./options.ts";
-import { clientErrorOf } from "./rules/failures.ts";
+import { plainClientError } from "./rules/failures.ts";
 import { type SqlStore, type StoredRow, stores } from "./sql-store.ts";
 
 /** Rows in one `addBulk`. More brought no more throughput. */
@@ -170,7 +169,7 @@ export class OutboxRelay implements AsyncDisposable {
     } catch (error) {
       if (term.signal.aborted) return 0;
       this.#blocked.set(name, systemClock.monotonicMs() + RETRY_MS);
-      this.#events.tell("relayFailed", () => ({ queue: name, error: plainError(clientErrorOf(error)) }));
+      this.#events.tell("relayFailed", () => ({ queue: name, error: plainClientError(error) }));
       return 0;
     }
   }
@@ -191,7 +190,7 @@ export class OutboxRelay implements AsyncDisposable {
 
   /** Emits an error without the failed command or statement, which may contain a password or the data of jobs. */
   #report(error: unknown): void {
-    this.#events.emit("error", plainError(clientErrorOf(error)));
+    this.#events.emit("error", plainClientError(error));
   }
 
   #queueOf(name: string): Queue {

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { PGlite } from "@electric-sql/pglite";
 import { type Database, Effects } from "@x/effects";
-import { errorOf, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
+import { errorOf, inTransaction, isWithoutPostgres, type PostgresServer, startPostgres } from "@x/test-support";
 import * as drizzleOrm from "drizzle-orm";
 import { drizzle } from "drizzle-orm/node-postgres";
 import { transform } from "esbuild";
@@ -40,18 +40,7 @@ function prismaOn(pool: pg.Pool) {
   return {
     ...rawOf(pool),
     async $transaction<Result>(run: (tx: ReturnType<typeof rawOf>) => Promise<Result>): Promise<Result> {
-      const client = await pool.connect();
-      try {
-        await client.query("BEGIN");
-        const result = await run(rawOf(client));
-        await client.query("COMMIT");
-        return result;
-      } catch (error) {
-        await client.query("ROLLBACK");
-        throw error;
-      } finally {
-        client.release();
-      }
+      return await inTransaction(pool, async (client: pg.PoolClient) => await run(rawOf(client)));
     },
   };
 }

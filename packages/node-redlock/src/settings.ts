@@ -11,7 +11,7 @@ export const DEFAULT_SETTINGS: Settings = Object.freeze({
   automaticExtensionThreshold: 500,
 });
 
-/** Scripts of node-redlock. Each of them must be left out, because the engine has its own script. */
+/** Custom scripts of node-redlock, which must be left out because the engine has scripts of its own. */
 export interface CustomScripts {
   readonly acquireScript?: string | ((script: string) => string) | undefined;
   readonly extendScript?: string | ((script: string) => string) | undefined;

@@ -1,7 +1,7 @@
 /**
- * The simulation's checker, applied to the locks of a test. The checker does not know the protocol. It asks each lock
- * how long its holder may rely on it. The checker compares the answer with the holder's clocks, even while the holder's
- * process is frozen.
+ * The simulation's checker, applied to the locks of a test. The checker does not know the protocol. The checker reads
+ * from each lock until when the holder may rely on the lock, and compares this time with the holder's clocks, even
+ * while the holder's process is frozen.
  */
 import { channel } from "node:diagnostics_channel";
 import type { Lock } from "@x/redlock-core";

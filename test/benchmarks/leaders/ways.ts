@@ -34,11 +34,11 @@ interface Way {
 
 export const ways: Record<WayName, Way> = {
   "SET NX PX": {
-    text: "plain ioredis: a follower sends SET NX PX every retry period, the leader renews by a compare-and-pexpire script as often; of five nodes a majority decides. Watches no deadline, so it is no safe election; it is what the commands alone cost",
+    text: "plain ioredis: a follower sends SET NX PX every retry period, the leader renews by a compare-and-pexpire script as often; of five nodes a majority decides. No deadline is watched, so the election is not safe: the row shows the cost of the commands alone",
     open: openPlain,
   },
   "the least": {
-    text: "plain ioredis and three small scripts that keep the promises of ours while nothing fails: candidates stand in line, are told of their turn, and lead by a quorum's grants, with terms, records and a deadline. What an election of that kind costs at least",
+    text: "plain ioredis and three small scripts that keep this project's promises while nothing fails: candidates stand in line, are told of their turn, and lead by a quorum's grants, with terms, records and a deadline. What an election of that kind costs at least",
     open: openLeast,
   },
   "redlock 5": {

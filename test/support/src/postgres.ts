@@ -220,3 +220,28 @@ export class PostgresServer implements AsyncDisposable {
     return child;
   }
 }
+
+/** A client of a pool, as much of it as a transaction needs. */
+interface PooledClient {
+  query(text: string): Promise<unknown>;
+  release(): void;
+}
+
+/** Runs a routine in a transaction on one client of the pool. */
+export async function inTransaction<Client extends PooledClient, Result>(
+  pool: { connect(): Promise<Client> },
+  run: (client: Client) => Promise<Result>,
+): Promise<Result> {
+  const client = await pool.connect();
+  try {
+    await client.query("BEGIN");
+    const result = await run(client);
+    await client.query("COMMIT");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK");
+    throw error;
+  } finally {
+    client.release();
+  }
+}

@@ -1,7 +1,21 @@
+import type { RedisServer } from "./redis.ts";
+
 /** What JavaScript itself defines has no state of ours, and getters that throw when they are read there. */
 const BUILT_IN: ReadonlySet<unknown> = new Set(
   [Object, Error, AggregateError, Array, Map, Set, Function].map((each) => each.prototype),
 );
+
+/**
+ * Calls `ask` as the Redis user `app` has all rights, then no rights, then a password that its clients do not know.
+ */
+export async function askWithoutRights(server: RedisServer, ask: () => Promise<void>): Promise<void> {
+  await ask();
+  await server.call("ACL", "SETUSER", "app", "-@all");
+  await ask();
+  await server.call("ACL", "SETUSER", "app", "resetpass", ">another", "+@all");
+  await server.call("CLIENT", "KILL", "USER", "app");
+  await ask();
+}
 
 /**
  * Resolves with every place at which `secret` can be read in what was thrown, emitted or returned: the paths to it through own and

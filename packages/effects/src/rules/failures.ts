@@ -1,4 +1,5 @@
 /** Pure: the meaning of an error of a Postgres client. Each client has errors of its own, and ORMs wrap the errors. */
+import { plainError } from "@x/redlock-core/protocol";
 
 /** Errors of the server after which the connection is gone, or was refused for a moment. */
 const LOST_STATES: ReadonlySet<string> = new Set(["57P01", "57P02", "57P03", "53300"]);
@@ -49,12 +50,12 @@ export function isIdleEnd(error: unknown): boolean {
 }
 
 /**
- * Returns the error of the database's client. An ORM wraps that error in one of its own, whose message may contain the
- * parameters of the statement.
+ * Returns a plain copy of the error of the database's client, without the statement. An ORM wraps that error in one of
+ * its own, whose message may contain the parameters of the statement.
  */
-export function clientErrorOf(error: unknown): unknown {
+export function plainClientError(error: unknown): Error {
   const errors = chainOf(error).filter((link) => link instanceof Error);
-  return errors.findLast(({ code }) => typeof code === "string") ?? errors.at(-1) ?? error;
+  return plainError(errors.findLast(({ code }) => typeof code === "string") ?? errors.at(-1) ?? error);
 }
 
 type Link = Readonly<Record<string, unknown>>;

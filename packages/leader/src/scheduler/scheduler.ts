@@ -129,7 +129,7 @@ const ledTerms = new WeakMap<LeaderTerm, Set<string>>();
 export class LeaderScheduler implements AsyncDisposable {
   readonly #options: ReturnType<typeof OPTIONS.resolve>;
   readonly #ledger: Ledger;
-  /** Options of all schedules without own options. They share one object, because there may be ten thousand. */
+  /** Options that all schedules without own options share, because ten thousand schedules may exist. */
   readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
   readonly #events: Emitter<SchedulerEvents>;

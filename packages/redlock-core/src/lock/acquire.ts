@@ -1,5 +1,5 @@
 /**
- * An acquisition of a lock. It asks the nodes until a quorum grants the lock, and waits for its turn in between.
+ * An acquisition asks the nodes until a quorum grants the lock, and waits for its turn between two attempts.
  *
  * Guarantees:
  * - The waiters of all processes are served first come, first served, as precisely as their clocks agree through the

@@ -107,7 +107,10 @@ class Attempt implements RoundOwner {
   #refusedCount = 0;
   /** Ballots of all answers, except the grant that decided. */
   #ballots: (Ballot | undefined)[] | undefined;
-  /** Nodes that had not answered when a waiter was refused, as bits. Their answers decide whether they release. */
+  /**
+   * Nodes that had not answered when a waiter was refused, as bits. The later answer of each node decides whether the
+   * node is asked to release.
+   */
   #undecidedOn = 0;
   #isAsked = false;
   #isGranted = false;

@@ -22,7 +22,7 @@ interface BatchRequest {
   readonly args: readonly string[];
 }
 
-/** One writer serves all nodes with the same settings, so that a request to all of them is built only once. */
+/** Serves all nodes with the same settings, so that a request to several nodes is built only once. */
 export class BatchRequests {
   readonly sender: BatchSender;
   readonly #settings: string;

@@ -30,8 +30,8 @@ export function outcome(tally: { readonly yes: number; readonly no: number }, no
 }
 
 /**
- * Decides an extension. It is `taken` if a quorum reports that another holds the lock. Apart from that, it is not lost
- * until all nodes have answered, because the remaining answers may still make it `taken`.
+ * Decides an extension. The outcome is `taken` if a quorum reports that another client holds the lock. Any other loss
+ * is not decided until all nodes have answered, because the remaining answers may still make the outcome `taken`.
  */
 export function extensionOutcome(
   tally: { readonly yes: number; readonly no: number; readonly taken: number },

@@ -1,6 +1,7 @@
 /**
- * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt. It
- * grants all resources or none, and never shortens an expiry, because it only replaces a missing key or a reservation.
+ * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt.
+ * The vote grants all resources or none. A grant never shortens an expiry, because it only replaces a missing key or a
+ * reservation.
  *
  * - `first`: index in KEYS of the first lock. The other locks follow, then their lines, then their notes.
  * - `ttl`: lease in ms.

@@ -8,9 +8,9 @@
  *
  * PUBLISH counts the receivers. A channel without a subscriber belongs to a process that has gone, so its waiter is
  * skipped. A living process that has lost its connection for messages asks again when it is connected. The next three
- * members in line receive their position as `next<position> <member> <lock key>`. In case the waiters before them are
- * frozen, each of them asks again after as many reservations as its position. A waiter that asks in the same request
- * receives no message, because the reply says when to ask again.
+ * members in line receive their position as `next<position> <member> <lock key>`. A member in this position asks
+ * again after as many reservations as its position, because the waiters before it may be frozen. A waiter that asks in
+ * the same request receives no message, because the reply says when to ask again.
  *
  * An operation that frees a lock does not hand over the lock until the end of the whole request, because a later
  * operation of the same request may have a better claim.

@@ -1,6 +1,6 @@
 /**
- * Pure: computes the times of ticks. croner computes the calendars. Its timers are not used, because they do not end
- * with a term.
+ * Pure: computes the times of ticks. croner computes the calendars. The timers of croner are not used, because they do
+ * not end with a term.
  */
 
 import { kindOf, quote, show } from "@x/redlock-core/kit";

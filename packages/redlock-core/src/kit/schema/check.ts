@@ -146,7 +146,7 @@ function primitive<Value extends string | number>(
 
 export const boolean: Check<boolean> = ofType("a boolean", (value) => typeof value === "boolean");
 
-/** Checks a function. Its parameters and result cannot be checked before it is called. */
+/** Checks that a value is a function. Parameters and result cannot be checked before a call. */
 export function callback<Fn>(rule = "a function"): Check<Fn> {
   return ofType(rule, (value) => typeof value === "function");
 }
