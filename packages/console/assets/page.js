@@ -511,8 +511,8 @@ function showSchedules({ schedules, now, actions }) {
                 : buttonsFor(name, [
                     {
                       label: "History",
-                      about: `History of ${name}, of the last ticks: ${tally(history)}`,
-                      marks: history,
+                      about: `History of ${name}, of the last ticks: ${tally(history.map(({ outcome }) => outcome))}`,
+                      marks: history.map(({ outcome }) => outcome),
                       run: () => void showHistory(scheduler, name),
                     },
                   ]),
@@ -609,14 +609,14 @@ function showKeys({ queues, keys, now, actions }) {
       "Paused keys",
       "As of",
     ],
-    queues.map(({ name, active, runnable, parked, limited, longestLine, busyKeys, pausedKeys, error, at }) => ({
+    queues.map(({ name, running, runnable, parked, limited, longestLine, busyKeys, pausedKeys, error, at }) => ({
       key: name,
       cells: [
         {
           text: "",
           buttons: [{ label: name, about: `Show the keys of ${name}`, run: () => want({ queue: name, keys: 0 }) }],
         },
-        { text: count(active) },
+        { text: count(running) },
         { text: count(runnable) },
         { text: count(parked) },
         { text: limited === 0 ? "" : count(limited), tone: "warn" },

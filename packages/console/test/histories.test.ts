@@ -5,6 +5,7 @@ import type { ScheduleView } from "../src/page/state.ts";
 
 const schedule = (name: string, tickAt: number): ScheduleView => ({
   scheduler: "0",
+  election: undefined,
   name,
   next: undefined,
   last: tickAt,
@@ -27,10 +28,10 @@ class Asked {
 
   readonly schedulerOf = (): LeaderScheduler =>
     ({
-      history: async (name: string): Promise<readonly Pick<TickRecord, "outcome">[]> => {
+      history: async (name: string): Promise<readonly Pick<TickRecord, "outcome" | "scheduledAt">[]> => {
         this.names.push(name);
         if (name === this.broken) throw new Error("no answer");
-        return [{ outcome: "run" }];
+        return [{ outcome: "run", scheduledAt: new Date(7) }];
       },
     }) as unknown as LeaderScheduler;
 }
@@ -40,7 +41,7 @@ it("reads the history of a schedule once, until its newest tick changes", async 
   const at = async (ms: number): Promise<void> => await histories.look([schedule("a", ms)], asked.schedulerOf);
   for (const ms of [1, 1, 1, 2, 2]) await at(ms);
   expect(asked.names).toEqual(["a", "a"]);
-  expect(histories.of(schedule("a", 2))).toEqual(["run"]);
+  expect(histories.of(schedule("a", 2))).toEqual([{ outcome: "run", at: 7 }]);
 });
 
 it("reads many schedules in turn, four per look, even if one cannot be read", async () => {

@@ -14,7 +14,8 @@ import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { isClient, newClient } from "../src/page/guard.ts";
-import type { PageState } from "../src/page/state.ts";
+import { withChanges } from "../src/page/rules/changes.ts";
+import type { PageState, TickMark } from "../src/page/state.ts";
 
 const REFRESH = 200;
 
@@ -91,10 +92,17 @@ async function stateAt(url: string, query = ""): Promise<PageState> {
 function listen(
   url: string,
   query = "",
-): { readonly latest: () => PageState | undefined; readonly looks: () => number; readonly end: () => void } {
+): {
+  readonly latest: () => PageState | undefined;
+  readonly looks: () => number;
+  /** Length of the latest event. */
+  readonly bytes: () => number;
+  readonly end: () => void;
+} {
   const ending = new AbortController();
   let latest: PageState | undefined;
   let looks = 0;
+  let bytes = 0;
   const reading = (async () => {
     const response = await fetch(`${url}events${query}`, { signal: ending.signal });
     let text = "";
@@ -106,7 +114,9 @@ function listen(
       for (const block of blocks) {
         const [, json] = /^data: (.*)$/m.exec(block) ?? [];
         if (json === undefined) continue;
-        latest = JSON.parse(json) as PageState;
+        const told = JSON.parse(json) as unknown;
+        bytes = json.length;
+        latest = Array.isArray(told) && latest !== undefined ? withChanges(latest, told) : (told as PageState);
         looks += 1;
       }
     }
@@ -115,7 +125,7 @@ function listen(
     ending.abort();
     await reading;
   });
-  return { latest: () => latest, looks: () => looks, end: () => ending.abort() };
+  return { latest: () => latest, looks: () => looks, bytes: () => bytes, end: () => ending.abort() };
 }
 
 /** The name of the page that somebody has loaded, which it sends with each question. */
@@ -254,7 +264,8 @@ describe("the page's data", () => {
       (await scheduler.history("each-hour")).map(({ outcome }) => outcome);
     const { url } = await serve({ redlock, schedulers: [scheduler] });
     const { latest } = listen(url);
-    const shown = (): readonly string[] | undefined => latest()?.schedules.value?.schedules[0]?.history;
+    const shownTicks = (): readonly TickMark[] => latest()?.schedules.value?.schedules[0]?.history ?? [];
+    const shown = (): readonly string[] => shownTicks().map(({ outcome }) => outcome);
     for (const expected of [["run"], ["failed", "run"], ["run", "failed", "run"]]) {
       await scheduler.trigger("each-hour");
       await expect.poll(outcomes, { timeout: 20_000 }).toEqual(expected);
@@ -269,6 +280,7 @@ describe("the page's data", () => {
     }));
     const { text } = await ask(`${url}history?scheduler=0&name=each-hour`);
     expect(JSON.parse(text)).toMatchObject({ ticks: told });
+    expect(shownTicks().map(({ at }) => at)).toEqual(told.map(({ at }) => at));
     expect(text).toContain("Error: no paper");
     expect((await ask(`${url}history?scheduler=0&name=other`)).status).toBe(404);
     expect((await ask(`${url}history?scheduler=1&name=each-hour`)).status).toBe(404);
@@ -302,7 +314,7 @@ describe("the page's data", () => {
     const listed = await worker.listKeys();
     expect(keys?.keys[0]?.holder).toBe(listed.find(({ key }) => key === "42")?.holder);
     expect(queues).toMatchObject([
-      { name: "page", active: 2, runnable: 0, limited: 0, busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 },
+      { name: "page", running: 2, runnable: 0, limited: 0, busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 },
     ]);
     const { text } = await ask(`${url}key?queue=page&key=42`);
     const line = JSON.parse(text) as { holder: string; parked: string[]; reasons: { job: string; why: string }[] };
@@ -328,6 +340,24 @@ describe("the page's data", () => {
       ({ resource }) => resource,
     );
     expect(names.sort()).toEqual(locks.map(({ resources: [name = ""] }) => name).sort());
+  });
+
+  it("come as changes to a browser that asks for them, in a part of the bytes", async () => {
+    const redlock = connected();
+    const locks = await Promise.all(
+      Array.from({ length: 20 }, async (_, at) => await redlock.acquire(`changes:${at}`, { ttl: 60_000 })),
+    );
+    const { url } = await serve({ redlock });
+    const [whole, changes] = [listen(url, "?findLock=changes:"), listen(url, "?findLock=changes:&changes=1")];
+    await expect.poll(changes.looks).toBeGreaterThan(5);
+    expect(changes.bytes()).toBeGreaterThan(0);
+    expect(changes.bytes()).toBeLessThan(whole.bytes() / 2);
+    await locks[7]?.release();
+    const found = ({ latest }: typeof whole): unknown => latest()?.locks.value?.found;
+    await expect.poll(() => [found(whole), found(changes)]).toEqual([19, 19]);
+    const names = ({ latest }: typeof whole): unknown => latest()?.locks.value?.locks.map(({ resource }) => resource);
+    await expect.poll(() => names(changes)).toEqual(names(whole));
+    await Promise.all(locks.map(async (lock) => await lock.release()));
   });
 
   it("contain the application's notes for everybody", async () => {
@@ -399,9 +429,9 @@ it("counts runnable jobs, and jobs of rate-limited keys", async () => {
   const { url } = await serve({ queues: [worker] });
   await queue.addBulk(["42", "42", "42", "7"].map((account) => ({ name: "charge", data: { account } })));
   const shown = async (): Promise<unknown> => (await stateAt(url)).queues[0];
-  await expect.poll(shown).toMatchObject({ runnable: 4, active: 0, parked: 0, limited: 0 });
+  await expect.poll(shown).toMatchObject({ runnable: 4, running: 0, parked: 0, limited: 0 });
   void worker.run();
-  await expect.poll(shown).toMatchObject({ runnable: 0, active: 0, parked: 2, limited: 2 });
+  await expect.poll(shown).toMatchObject({ runnable: 0, running: 0, parked: 2, limited: 2 });
 });
 
 it("sends nothing to Redis without a browser, and no more for many browsers than for one", async () => {

@@ -27,6 +27,8 @@ export type {
   KeyJobs,
   KeyPause,
   KeyPosition,
+  KeyReading,
+  KeyReadingJob,
   Verdict,
 } from "./operators/rules/key-report.ts";
 export type { WorkerSetup } from "./operators/rules/worker-setup.ts";

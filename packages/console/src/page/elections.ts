@@ -49,6 +49,9 @@ export class Elections {
         const { value: leader, error } = watched.section;
         return {
           name,
+          state: error !== undefined || leader === undefined ? "unknown" : leader === null ? "gap" : "led",
+          leaderlessSince: undefined,
+          leaseMs: undefined,
           leader:
             leader === null || leader === undefined
               ? undefined
@@ -106,11 +109,18 @@ export class Elections {
   #note(terms: Map<number, TermView>, leader: LeaderInfo | null, history: readonly TermView[]): void {
     const now = protocolOf(this.#redlock).clock.wallMs();
     for (const [number, term] of terms)
-      if (term.until === undefined && number !== leader?.term) terms.set(number, { ...term, until: now });
+      if (term.until === undefined && number !== leader?.term)
+        terms.set(number, { ...term, until: now, end: "unknown" });
     for (const term of history) this.#keep(terms, term, leader, now);
     if (leader === null) return;
     const { id, term, acquiredAt } = leader;
-    terms.set(term, { term, id, since: terms.get(term)?.since ?? acquiredAt.getTime(), until: undefined });
+    terms.set(term, {
+      term,
+      id,
+      since: terms.get(term)?.since ?? acquiredAt.getTime(),
+      until: undefined,
+      end: undefined,
+    });
     const oldest = [...terms.keys()].toSorted((a, b) => a - b);
     for (const number of oldest.slice(0, -KEPT_TERMS)) terms.delete(number);
   }
@@ -118,7 +128,7 @@ export class Elections {
   /** Keeps a term. If nobody saw the term end, it ends at the beginning of the next term, or now. */
   #keep(terms: Map<number, TermView>, term: TermView, leader: LeaderInfo | null, now: number): void {
     if (!terms.has(term.term) && term.term !== leader?.term)
-      terms.set(term.term, { ...term, until: term.until ?? now });
+      terms.set(term.term, { ...term, until: term.until ?? now, end: "unknown" });
   }
 
   /** Returns the terms that the nodes remember. Each term ends at the beginning of the next. */
@@ -136,7 +146,13 @@ export class Elections {
       }
     }
     const sorted = [...records].toSorted(([a], [b]) => a - b);
-    return sorted.map(([term, { id, since }], at) => ({ term, id, since, until: sorted[at + 1]?.[1].since }));
+    return sorted.map(([term, { id, since }], at) => ({
+      term,
+      id,
+      since,
+      until: sorted[at + 1]?.[1].since,
+      end: "unknown",
+    }));
   }
 }
 

@@ -2,8 +2,8 @@
  * The outcomes of the last ticks of the schedules that browsers show. A history is read again when its newest tick has
  * changed. Each look reads a bounded number of histories, so that many schedules cost no more than a few.
  */
-import type { LeaderScheduler, TickOutcome } from "@x/leader/scheduler";
-import { type ScheduleView, SHOWN_TICKS } from "./state.ts";
+import type { LeaderScheduler } from "@x/leader/scheduler";
+import { type ScheduleView, SHOWN_TICKS, type TickMark } from "./state.ts";
 
 /** How many histories one look reads. The next look continues with the others. */
 const READ = 4;
@@ -13,14 +13,14 @@ const MOST = 500;
 interface Read {
   /** The newest tick at the time of the read. */
   readonly newest: string;
-  readonly outcomes: readonly TickOutcome[];
+  readonly ticks: readonly TickMark[];
 }
 
 export class Histories {
   readonly #read = new Map<string, Read>();
 
-  of(schedule: ScheduleView): readonly TickOutcome[] {
-    return this.#read.get(keyOf(schedule))?.outcomes ?? [];
+  of(schedule: ScheduleView): readonly TickMark[] {
+    return this.#read.get(keyOf(schedule))?.ticks ?? [];
   }
 
   /**
@@ -41,10 +41,13 @@ export class Histories {
         const ticks = await schedulerOf(schedule.scheduler)
           ?.history(schedule.name)
           .catch(() => undefined);
-        const outcomes = ticks?.slice(0, SHOWN_TICKS).map(({ outcome }) => outcome) ?? known?.outcomes ?? [];
+        const marks =
+          ticks?.slice(0, SHOWN_TICKS).map(({ outcome, scheduledAt }) => ({ outcome, at: scheduledAt.getTime() })) ??
+          known?.ticks ??
+          [];
         // Moves the history to the end, even if the read failed, so that the history that was read longest ago is next.
         this.#read.delete(keyOf(schedule));
-        this.#read.set(keyOf(schedule), { newest: ticks === undefined ? "" : newestOf(schedule), outcomes });
+        this.#read.set(keyOf(schedule), { newest: ticks === undefined ? "" : newestOf(schedule), ticks: marks });
         if (this.#read.size > MOST) this.#read.delete(this.#read.keys().next().value ?? "");
       }),
     );

@@ -18,7 +18,8 @@ import { act, UnknownTargetError } from "./actions.ts";
 import { actionRefusalOf, answer, isClient, LOOPBACK_HOSTS, newClient, refusal, refusalOf } from "./guard.ts";
 import type { OutboxSource } from "./outboxes.ts";
 import { Budgets } from "./rules/budgets.ts";
-import { jsonOf, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
+import { changesOf } from "./rules/changes.ts";
+import { jsonOf, type PageState, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
 import { Watch } from "./watch.ts";
 import { textOf, withPatience } from "./watched.ts";
 
@@ -184,7 +185,7 @@ class Served {
         if (wanted.findLock + wanted.findKey !== "" && this.#isTooMuch(searchParams)) return tooOften();
         await this.watch.fresh();
         if (!this.watch.canShow(wanted)) return tooOften();
-        return answer(200, JSON_TYPE, this.watch.textFor(wanted));
+        return answer(200, JSON_TYPE, this.watch.stateFor(wanted).text());
       }
       case "events":
         // A stream that answers HEAD would have no reader and no end.
@@ -225,6 +226,8 @@ class Served {
       return refusal(503, `${MOST_STRANGERS} readers without the page are connected already.`);
     if (this.#streams.size >= MOST_VIEWERS) return refusal(503, `${MOST_VIEWERS} browsers are watching already.`);
     const encoder = new TextEncoder();
+    const sendsChanges = given.get("changes") === "1";
+    let sent: PageState | undefined;
     let end = (): void => undefined;
     const stream = new ReadableStream<Uint8Array>(
       {
@@ -233,8 +236,12 @@ class Served {
           const leave = this.watch.join({
             wanted,
             // A slow browser skips this state and receives the next.
-            tell: (state) => {
-              if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(eventOf(state)));
+            tell: ({ state, text }) => {
+              if ((controller.desiredSize ?? 0) <= 0) return;
+              const event =
+                sent === undefined ? eventOf("state", text()) : eventOf("changes", jsonOf(changesOf(sent, state)));
+              controller.enqueue(encoder.encode(event));
+              if (sendsChanges) sent = state;
             },
           });
           end = (): void => {
@@ -329,8 +336,8 @@ async function assetOf(name: string): Promise<string> {
   return await readFile(new URL(`../../assets/${name}`, import.meta.url), "utf8");
 }
 
-function eventOf(state: string): string {
-  return `event: state\ndata: ${state}\n\n`;
+function eventOf(name: "state" | "changes", json: string): string {
+  return `event: ${name}\ndata: ${json}\n\n`;
 }
 
 function json(status: number, value: unknown): Response {
@@ -365,6 +372,7 @@ function wantedOf(given: URLSearchParams): Wanted {
     findLock: (given.get("findLock") ?? "").slice(0, 200),
     queue: given.get("queue") ?? "",
     keys: numberOf("keys"),
+    key: (given.get("key") ?? "").slice(0, 4_000),
     findKey: (given.get("findKey") ?? "").slice(0, 200),
     schedules: numberOf("schedules"),
   };

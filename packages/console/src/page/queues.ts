@@ -6,7 +6,7 @@ import type { Clock } from "@x/redlock-core";
 import type { BusyKey, JobCounts } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
-import { type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
+import { type KeyRow, type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
 import { Watched } from "./watched.ts";
 
 /** How many keys `listKeys` requests with one command. */
@@ -70,8 +70,21 @@ export class Queues {
       const { value, error, at } = watched.section;
       return {
         name: worker.name,
-        active: value?.active ?? 0,
+        isPaused: false,
+        running: value?.active ?? 0,
+        stalled: 0,
         runnable: value?.runnable ?? 0,
+        stopped: 0,
+        halted: [],
+        paused: [],
+        oldest: undefined,
+        workers: undefined,
+        goneWorkers: undefined,
+        slots: undefined,
+        busySlots: undefined,
+        reportedAt: undefined,
+        differences: [],
+        series: undefined,
         limited: value?.limited ?? 0,
         busyKeys: value?.busyKeys ?? 0,
         pausedKeys: value?.pausedKeys ?? 0,
@@ -93,7 +106,7 @@ export class Queues {
     const wanted = this.#wanted(queue);
     if (wanted === undefined) return undefined;
     const found = wanted.searches.find(findKey) ?? [];
-    const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
+    const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS).map(rowOf);
     const total = wanted.watched.section.value?.keys.length ?? 0;
     return { queue: wanted.worker.name, keys, total, found: found.length };
   }
@@ -116,6 +129,16 @@ export class Queues {
       }),
     );
   }
+}
+
+function rowOf(key: BusyKey): KeyRow {
+  const { paused, isStalled, holder, limitedUntilMs } = key;
+  if (paused?.jobId !== undefined) return { ...key, state: "halted", why: `halted after job ${paused.jobId}` };
+  if (paused !== undefined) return { ...key, state: "paused", why: `paused: ${paused.reason}` };
+  if (isStalled) return { ...key, state: "stalled", why: `the worker of job ${holder} is gone` };
+  if (holder !== undefined) return { ...key, state: "running", why: `job ${holder} runs` };
+  if (limitedUntilMs !== undefined) return { ...key, state: "limited", why: "limited by its rate" };
+  return { ...key, state: "waits", why: "no job has it" };
 }
 
 /**

@@ -19,6 +19,8 @@ import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
 import { SearchTurns } from "./rules/searches.ts";
 import {
   jsonOf,
+  type LiveView,
+  type MarkView,
   type NodesView,
   type OwnState,
   PAGE_ROWS,
@@ -63,10 +65,15 @@ interface Answer {
   readonly reply: NodeReply;
 }
 
+/** A state, and its JSON. The shared part of the JSON is created once per look. */
+export interface Told {
+  readonly state: PageState;
+  readonly text: () => string;
+}
+
 interface Viewer {
   readonly wanted: Wanted;
-  /** Called with the JSON of the `PageState`. */
-  readonly tell: (state: string) => void;
+  readonly tell: (told: Told) => void;
 }
 
 export class Watch {
@@ -91,9 +98,9 @@ export class Watch {
   readonly #histories = new Histories();
   readonly #outboxes: Outboxes;
   readonly #holders: Holders;
-  readonly #events: { readonly at: number; readonly text: string }[] = [];
-  /** The JSON of the shared state. Undefined if the state has changed since. */
-  #shared: string | undefined;
+  readonly #events: MarkView[] = [];
+  /** The shared state and its JSON. Undefined if the state has changed since. */
+  #shared: { readonly state: SharedState; text: string | undefined } | undefined;
   #masters: readonly Master[] = [];
   #looks = 0;
   #schedulesPause = 0;
@@ -126,7 +133,7 @@ export class Watch {
     this.#viewers.add(viewer);
     // An error of the page must not end the application around it.
     if (this.#running === undefined) void this.#run().catch((error: unknown) => this.note(textOf(error)));
-    else if (this.#looks > 0) viewer.tell(this.textFor(viewer.wanted));
+    else if (this.#looks > 0) viewer.tell(this.stateFor(viewer.wanted));
     return () => {
       this.#viewers.delete(viewer);
       if (this.#viewers.size === 0) this.#stop();
@@ -141,7 +148,7 @@ export class Watch {
 
   /** Shows a line to everybody who has the page open. */
   note(text: string): void {
-    this.#events.unshift({ at: this.#clock.wallMs(), text });
+    this.#events.unshift({ at: this.#clock.wallMs(), kind: "note", text });
     this.#events.splice(KEPT_EVENTS);
     this.#shared = undefined;
   }
@@ -157,15 +164,23 @@ export class Watch {
     return this.#locks.find(findLock) !== undefined && this.queues.canFind(queue, findKey);
   }
 
-  /** Returns the JSON of a browser's `PageState`. The shared part is created once per look. */
-  textFor(wanted: Wanted): string {
-    this.#shared ??= jsonOf(this.#sharedState());
-    return `${this.#shared.slice(0, -1)},${jsonOf(this.#ownState(wanted)).slice(1)}`;
+  /** Returns the state for a browser. The shared part is created once per look. */
+  stateFor(wanted: Wanted): Told {
+    const shared = (this.#shared ??= { state: this.#sharedState(), text: undefined });
+    const own = this.#ownState(wanted);
+    const text = (): string => {
+      shared.text ??= jsonOf(shared.state);
+      return `${shared.text.slice(0, -1)},${jsonOf(own).slice(1)}`;
+    };
+    return { state: { ...shared.state, ...own }, text };
   }
 
   #sharedState(): SharedState {
     return {
       actions: this.#parts.hasActions,
+      live: this.#live(),
+      problems: [],
+      processes: undefined,
       nodes: this.#nodes.section,
       findings: this.#findings.section,
       elections: this.elections.views,
@@ -187,7 +202,14 @@ export class Watch {
       },
       locks: { value: this.#locksFor(wanted), error: this.#lockError(nodes.value, nodes.error), at: nodes.at },
       keys: this.queues.keys(wanted),
+      key: undefined,
     };
+  }
+
+  #live(): LiveView {
+    const { value, error: lookError, at } = this.#nodes.section;
+    const error = this.#lockError(value, lookError);
+    return { isLive: error === undefined && value !== undefined, at, error };
   }
 
   #lockError(nodes: NodesView | undefined, error: string | undefined): string | undefined {
@@ -218,7 +240,7 @@ export class Watch {
     this.#looks = 0;
     while (!running.signal.aborted) {
       await this.#look();
-      for (const viewer of this.#viewers) viewer.tell(this.textFor(viewer.wanted));
+      for (const viewer of this.#viewers) viewer.tell(this.stateFor(viewer.wanted));
       await sleep(this.#clock, this.#parts.refresh, running.signal).catch(() => undefined);
     }
   }
@@ -271,7 +293,7 @@ export class Watch {
     // Nodes are identified by their position, because two nodes may have the same name by mistake.
     const nodes = answers.map(({ at, reply }) => {
       const quarantineLeftMs = this.#quarantine.section.value?.[at]?.quarantineLeftMs;
-      const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs };
+      const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs, downSince: undefined };
       if (!reply.ok) {
         this.#locks.forget(at);
         return { ...known, error: textOf(reply.error), clockMs: undefined };
@@ -367,10 +389,17 @@ export class Watch {
   }
 }
 
+/** Returns the election in the name of a scheduler that was found. */
+function electionIn(scheduler: string): string | undefined {
+  if (!scheduler.startsWith("[")) return undefined;
+  return (JSON.parse(scheduler) as readonly string[])[0];
+}
+
 function scheduleView(info: ScheduleInfo, scheduler: string): ScheduleView {
   const { name, next, last, lastTick, missed, paused, running, owner } = info;
   return {
     scheduler,
+    election: electionIn(scheduler),
     name,
     next: next?.getTime(),
     last: last?.getTime(),

@@ -54,6 +54,8 @@ interface Row {
   readonly copies: Map<number, Copy>;
   holder: string;
   seenAt: number;
+  /** The longest time left that was seen for this holder. */
+  leaseMs: number;
 }
 
 /** The position of a node's scan through its keys, and the number of finished rounds. */
@@ -171,6 +173,7 @@ export class LockTable {
       holder,
       votes: copies.length,
       remainingMs: Number.isFinite(remainingMs) ? Math.round(remainingMs) : -1,
+      leaseMs: Number.isFinite(row.leaseMs) ? Math.round(row.leaseMs) : -1,
       waiters: waitersOf(row),
       seenAt: row.seenAt,
     };
@@ -182,12 +185,16 @@ export class LockTable {
 
   #put(node: number, copy: Copy, wallMs: number): void {
     if (this.#rows.size >= MOST_LOCKS && !this.#rows.has(copy.key)) return;
-    const row = this.#rows.get(copy.key) ?? { copies: new Map<number, Copy>(), holder: "", seenAt: wallMs };
+    const row = this.#rows.get(copy.key) ?? { copies: new Map<number, Copy>(), holder: "", seenAt: wallMs, leaseMs: 0 };
     this.#rows.set(copy.key, row);
     row.copies.set(node, copy);
     const { holder } = leadingOf(row);
-    if (holder === row.holder) return;
+    if (holder === row.holder) {
+      if (copy.holder === holder) row.leaseMs = Math.max(row.leaseMs, leaseOf(copy));
+      return;
+    }
     row.holder = holder;
+    row.leaseMs = leaseOf(copy);
     row.seenAt = wallMs;
     // Moves the row behind all locks whose holders were seen earlier.
     this.#rows.delete(copy.key);
@@ -197,6 +204,10 @@ export class LockTable {
   #remove(key: string, node: number): void {
     this.#rows.get(key)?.copies.delete(node);
   }
+}
+
+function leaseOf({ pttlMs }: Copy): number {
+  return pttlMs < 0 ? Number.POSITIVE_INFINITY : pttlMs;
 }
 
 /** Returns the holder that most nodes name. */

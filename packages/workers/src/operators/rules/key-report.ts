@@ -75,6 +75,35 @@ export interface KeyJobs extends Holders {
   readonly delayed?: readonly string[];
 }
 
+/** A job of a key, as `KeyReading` shows it. */
+export interface KeyReadingJob {
+  readonly id: string;
+  readonly name: string;
+  readonly verdict: Verdict;
+  /** The explanation as text, in the words of `explain`. */
+  readonly message: string;
+  /** When the job last started, in ms since the epoch. Undefined if the job has not started. */
+  readonly startedMs: number | undefined;
+  /** When the job was parked, in ms since the epoch. Undefined if the job is not in line. */
+  readonly parkedSinceMs: number | undefined;
+  /** The worker whose lock the job has, as `host:pid`. Undefined if no worker has it, or the worker does not report. */
+  readonly worker: string | undefined;
+  /** Time left of BullMQ's lock of the job, in ms. Undefined if there is none. */
+  readonly lockMs: number | undefined;
+  /** When the worker last reported, in ms since the epoch. */
+  readonly workerReportedMs: number | undefined;
+}
+
+/** A key at one moment: everything was read by one script. */
+export interface KeyReading extends BusyKey {
+  /** The moment, in ms since the epoch, by the clock of the queue's Redis. */
+  readonly atMs: number;
+  /** One sentence that says why the key's jobs wait, or which of them run. */
+  readonly message: string;
+  /** Jobs that have the key, followed by the first jobs in line. */
+  readonly jobs: readonly KeyReadingJob[];
+}
+
 /**
  * State of a key's job that is not running: in line for the key, in the queue, or waiting for its time.
  *
