@@ -259,7 +259,19 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     inspect: { resource },
     forceRelease: { resource },
     check: NONE,
-    on: { event: event("acquire", "wait", "extend", "release", "lost", "node"), listener: handler },
+    on: {
+      event: event(
+        "acquired",
+        "acquireFailed",
+        "refused",
+        "extended",
+        "extendFailed",
+        "released",
+        "lost",
+        "nodeChanged",
+      ),
+      listener: handler,
+    },
     close: NONE,
   }),
   ...methods("lock", "core.Lock", {
@@ -476,7 +488,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     },
   },
   ...methods("relay", "effects.OutboxRelay", {
-    on: { event: event("relayed", "relayFailed", "backlog", "error"), listener: handler },
+    on: { event: event("relayed", "relayFailed", "backlogMeasured", "error"), listener: handler },
     start: NONE,
     lead: { term: { legal: never, right: { signal: new AbortController().signal, assertCurrent: nothing } } },
     stop: NONE,
@@ -589,7 +601,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     start: NONE,
     lead: { term: { legal: never, right: ({ term }: Subjects) => term } },
     stop: { options: { options: { drainTimeout: ms0 } } },
-    on: { event: event("tick", "error"), listener: handler },
+    on: { event: event("tickStarted", "error"), listener: handler },
   }),
   ...methods("schedule", "scheduler.Schedule", { next: { after: { legal: date, right: new Date(0) } }, remove: NONE }),
   "workers.new ExclusiveWorker": {

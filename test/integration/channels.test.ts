@@ -23,7 +23,7 @@ type Known<Messages> = {
 const always = "always";
 const optional = "optional";
 const lock = { resources: always, fencingToken: always } as const;
-const term = { election: always, id: always, term: always } as const;
+const term = { election: always, candidate: always, term: always } as const;
 const job = { queue: always, jobId: always, keys: always } as const;
 const tick = {
   election: always,
@@ -37,19 +37,14 @@ const tick = {
 } as const;
 
 const redlock: Known<RedlockEvents> = {
-  acquire: {
-    resources: always,
-    outcome: always,
-    attempts: always,
-    waitMs: always,
-    fencingToken: optional,
-    votes: optional,
-  },
-  wait: { resources: always, attempts: always, waitMs: always, votes: always },
-  extend: { ...lock, extended: always, tookMs: always, remainingMs: always, ttlMs: always, votes: optional },
-  release: { ...lock, confirmed: always, heldMs: always },
+  acquired: { ...lock, attempts: always, waitMs: always },
+  acquireFailed: { resources: always, reason: always, attempts: always, waitMs: always, votes: always },
+  refused: { resources: always, attempts: always, waitMs: always, votes: always },
+  extended: { ...lock, tookMs: always, remainingMs: always, ttlMs: always },
+  extendFailed: { ...lock, tookMs: always, remainingMs: always, ttlMs: always, votes: always },
+  released: { ...lock, confirmed: always, heldMs: always },
   lost: { ...lock, reason: always, heldMs: always, votes: always },
-  node: { node: always, state: always, error: optional, quarantineLeftMs: optional },
+  nodeChanged: { node: always, state: always, error: optional, quarantineLeftMs: optional },
 };
 
 const redlockTraces: Known<RedlockTraces> = {
@@ -61,39 +56,43 @@ const redlockTraces: Known<RedlockTraces> = {
 
 const semaphoreTraces: Known<SemaphoreTraces> = { acquire: { resource: always, permits: always } };
 
-const effect = { id: always, resources: always, fencingToken: always } as const;
+const effect = { effectId: always, resources: always, fencingToken: always } as const;
 
-/** The message of `error` is the error itself. */
-const effects: Known<Omit<EffectsEvents, "error">> = {
+/** Listeners of `error` receive the error itself. Subscribers of its channel receive an object that contains it. */
+type Published<Events> = Omit<Events, "error"> & { error: { error: unknown } };
+
+const effects: Known<Published<EffectsEvents>> = {
   committed: { ...effect, tookMs: always, rows: always },
   repeated: effect,
   fencedOff: effect,
-  retried: { id: always, attempt: always, error: always },
+  retried: { effectId: always, attempt: always, error: always },
+  error: { error: always },
 };
 
-const relays: Known<Omit<RelayEvents, "error">> = {
+const relays: Known<Published<RelayEvents>> = {
   relayed: { queue: always, rows: always, oldestMs: always },
   relayFailed: { queue: always, error: always },
-  backlog: { rows: always, oldestMs: always },
+  backlogMeasured: { rows: always, oldestMs: always },
+  error: { error: always },
 };
 
 const leader: Known<LeaderMessages> = {
   "x.leader.elected": { ...term, waitMs: always, vacancyMs: always },
   "x.leader.ended": { ...term, reason: always, heldMs: always, drainMs: always },
-  "x.leader.leaderChange": { election: always, leader: always, term: always, vacancyMs: always },
+  "x.leader.leaderChanged": { election: always, leader: always, term: always, vacancyMs: always },
   "x.leader.renewed": { ...term, tookMs: always, remainingMs: always, deadlineMs: always },
   "x.leader.renewFailed": { ...term, error: always, remainingMs: always, deadlineMs: always },
   "x.leader.overrun": { ...term, overrunMs: always },
-  "x.leader.drainTimeout": term,
-  "x.leader.nodeDown": { election: always, id: always, node: always, error: always },
-  "x.leader.quarantined": { election: always, id: always, quarantineLeftMs: always },
-  "x.leader.taskError": { ...term, error: always },
-  "x.leader.error": { election: always, id: always, error: always },
-  "x.leader.tick": tick,
-  "x.leader.tickDone": { ...tick, tookMs: always },
-  "x.leader.tickError": { ...tick, tookMs: always, error: always },
+  "x.leader.drainTimedOut": term,
+  "x.leader.nodeFailed": { election: always, candidate: always, node: always, error: always },
+  "x.leader.quarantined": { election: always, candidate: always, quarantineLeftMs: always },
+  "x.leader.taskFailed": { ...term, error: always },
+  "x.leader.error": { election: always, candidate: always, error: always },
+  "x.leader.tickStarted": tick,
+  "x.leader.tickCompleted": { ...tick, tookMs: always },
+  "x.leader.tickFailed": { ...tick, tookMs: always, error: always },
   "x.leader.tickSkipped": { election: always, schedule: always, scheduledAtMs: always, reason: always },
-  "x.leader.missed": { election: always, schedule: always, count: always },
+  "x.leader.ticksMissed": { election: always, schedule: always, count: always },
 };
 
 const leaderTraces: Known<LeaderTraces> = { term: { ...term, fencingToken: always }, tick };
@@ -107,7 +106,7 @@ const workers: Known<WorkerEvents> = {
   dropped: { ...job, reason: always, by: always, error: optional },
   merged: { ...job, by: always, outcome: always },
   lost: { ...job, error: always },
-  stale: { ...job, ageMs: always },
+  abandoned: { ...job, ageMs: always },
   keyPaused: { queue: always, key: always, reason: always, untilMs: optional },
   keyResumed: { queue: always, key: always },
   keyLimited: { queue: always, key: always, untilMs: always },
@@ -143,6 +142,24 @@ it("the page lists each channel with the fields of its messages", () => {
   ];
   expect(rows.length).toBe(known.length);
   expect(Object.fromEntries(rows)).toEqual(Object.fromEntries(known));
+});
+
+it("the last word of each channel is a past participle or a noun", () => {
+  const isNamedByGrammar = (name: string): boolean =>
+    /(?:ed|lost|woken|fencedOff|timedOut)$/i.test(name) || ["error", "overrun"].includes(name);
+  const events = rows.map(([name]) => name).filter((name) => !name.includes(":"));
+  expect(events.length).toBeGreaterThan(40);
+  expect(events.filter((name) => !isNamedByGrammar(name.split(".").at(-1) ?? ""))).toEqual([]);
+});
+
+it("the same fact has the same name in all messages", () => {
+  const used = new Set(rows.flatMap(([, fields]) => fields.map((field) => field.replace("?", ""))));
+  // A name that is not in this list must report a fact that no other name reports.
+  const facts = `ageMs attempt attempts by candidate confirmed count deadlineMs delayMs drainMs effectId election error
+    fencingToken heldMs jobId jobs key keys lateMs leader node oldestMs outcome overrunMs parkedMs permits
+    quarantineLeftMs queue reason remainingMs resource resources rows schedule scheduledAtMs state term tickId tookMs
+    ttlMs untilMs vacancyMs votes waitMs`;
+  expect([...used].toSorted()).toEqual(facts.split(/\s+/));
 });
 
 it("the sources have no other channels", () => {

@@ -401,7 +401,7 @@ it("payments and refunds of one account exclude each other, and so does plain co
   await vi.waitUntil(() => ran.length === 20, patient);
   expect(most()).toBe(1);
   const locked: (readonly string[])[] = [];
-  worker.redlock.on("acquire", ({ resources }) => locked.push(resources));
+  worker.redlock.on("acquired", ({ resources }) => locked.push(resources));
   await play("workers/exclusive-jobs", 2, { worker });
   expect(locked).toEqual([["account:42"]]);
   const printed: unknown[] = [];

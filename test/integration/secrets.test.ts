@@ -49,7 +49,16 @@ interface Told {
 function listen(source: NodeSource): Told {
   const redlock = new Redlock(source, { quarantine: false, timeout: 300, nodeTimeout: 200 });
   const things: unknown[] = [];
-  for (const event of ["acquire", "wait", "extend", "release", "lost", "node"] as const) {
+  for (const event of [
+    "acquired",
+    "acquireFailed",
+    "refused",
+    "extended",
+    "extendFailed",
+    "released",
+    "lost",
+    "nodeChanged",
+  ] as const) {
     redlock.on(event, (message) => things.push(message));
   }
   const note = (...line: unknown[]): void => void things.push(line);

@@ -409,12 +409,12 @@ class Bystander {
       id: "bystander",
       leaseDuration: setting.maxTtl,
     });
-    for (const name of ["error", "nodeDown", "taskError"] as const) this.#election.on(name, () => undefined);
+    for (const name of ["error", "nodeFailed", "taskFailed"] as const) this.#election.on(name, () => undefined);
   }
 
   start(): void {
     this.machine.deliver("timer", () => {
-      this.#election.on("leaderChange", (info) => {
+      this.#election.on("leaderChanged", (info) => {
         this.last = info;
         this.#see(info);
       });
@@ -476,7 +476,7 @@ class Candidate implements Victim {
     });
     this.#election.on("elected", (term) => parts.schedule.elected(this.machine, term));
     this.#election.on("ended", () => parts.schedule.ended(this.machine));
-    for (const name of ["error", "nodeDown", "taskError"] as const) this.#election.on(name, () => undefined);
+    for (const name of ["error", "nodeFailed", "taskFailed"] as const) this.#election.on(name, () => undefined);
     if (mode === "task") return;
     this.scheduler = new engine.scheduler.LeaderScheduler({ election: this.#election });
     this.scheduler.on("error", (error) => {

@@ -26,7 +26,7 @@ scheduler.cron(
 );
 
 election.on("elected", ({ term }) => process.send?.({ elected: term }));
-scheduler.on("tickError", ({ tick, error }) => process.stderr.write(`${tick.id}: ${String(error)}\n`));
+scheduler.on("tickFailed", ({ tick, error }) => process.stderr.write(`${tick.id}: ${String(error)}\n`));
 scheduler.start();
 
 process.once("SIGTERM", () => {

@@ -214,7 +214,7 @@ export class Effects<Client = unknown> {
   /** Attempts the effect until its outcome is known. Returns the stored result. */
   async #repeat(effect: Effect, fn: EffectFunction<unknown, Client>): Promise<string | null> {
     const { id, resources, fencingToken } = effect;
-    const about = { id, resources, fencingToken };
+    const about = { effectId: id, resources, fencingToken };
     const startedMs = systemClock.monotonicMs();
     let isUnknown = false;
     for (let attempt = 1; ; attempt += 1) {
@@ -244,7 +244,7 @@ export class Effects<Client = unknown> {
         if (!canRepeat || attempt > this.#options.retries) {
           throw isUnknown ? new OutcomeUnknownError({ id, attempts: attempt, cause: error }) : error;
         }
-        this.#events.tell("retried", () => ({ id, attempt, error: plainClientError(error) }));
+        this.#events.tell("retried", () => ({ effectId: id, attempt, error: plainClientError(error) }));
         const pauseMs = backOffMs({ failures: attempt, ...PAUSE });
         await sleep(systemClock, pauseMs * (0.5 + systemRandom.fraction()), undefined, { keepAlive: true });
       }

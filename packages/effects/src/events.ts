@@ -3,7 +3,7 @@ import { type AllNames, Channels } from "@x/redlock-core/kit";
 
 interface AboutEffect {
   /** The inbox ID: a JSON array with the job or key, and the step. */
-  readonly id: string;
+  readonly effectId: string;
   readonly resources: readonly string[];
   readonly fencingToken: number;
 }
@@ -16,7 +16,7 @@ export interface EffectsEvents {
   /** A newer holder has claimed one of the resources, so `once` rejects with `FencedOffError`. */
   fencedOff: AboutEffect;
   /** Attempt number `attempt` failed because of a lost connection or a conflict. `once` makes another attempt. */
-  retried: { readonly id: string; readonly attempt: number; readonly error: Error };
+  retried: { readonly effectId: string; readonly attempt: number; readonly error: Error };
   /** A listener threw. */
   error: unknown;
 }
@@ -30,7 +30,7 @@ export interface RelayEvents {
   /** Rows of a queue could not be relayed, and are tried again. The rows of other queues continue. */
   relayFailed: { readonly queue: string; readonly error: Error };
   /** The open rows of the outbox, every 5 s on the leader. The outbox is read only while the event has a listener. */
-  backlog: OutboxBacklog;
+  backlogMeasured: OutboxBacklog;
   /** The relay failed and tries again, or a listener threw. */
   error: unknown;
 }
@@ -54,7 +54,12 @@ export const EFFECTS_EVENTS: AllNames<EffectsEvents> = {
   error: true,
 };
 
-export const RELAY_EVENTS: AllNames<RelayEvents> = { relayed: true, relayFailed: true, backlog: true, error: true };
+export const RELAY_EVENTS: AllNames<RelayEvents> = {
+  relayed: true,
+  relayFailed: true,
+  backlogMeasured: true,
+  error: true,
+};
 
 export const effectsChannels: Channels<EffectsEvents> = new Channels("x.effects", EFFECTS_EVENTS);
 export const relayChannels: Channels<RelayEvents> = new Channels("x.effects", RELAY_EVENTS);

@@ -144,9 +144,9 @@ export class OutboxRelay implements AsyncDisposable {
 
   /** Reports the backlog and deletes rows that were kept long enough, at different intervals. */
   async #lookAround(nowMs: number): Promise<void> {
-    if (nowMs >= this.#backlogAtMs && this.#events.isHeard("backlog")) {
+    if (nowMs >= this.#backlogAtMs && this.#events.isHeard("backlogMeasured")) {
       this.#backlogAtMs = nowMs + BACKLOG_MS;
-      this.#events.emit("backlog", await this.#store.backlog());
+      this.#events.emit("backlogMeasured", await this.#store.backlog());
     }
     const { keepFor } = this.#options;
     if (keepFor === 0 || nowMs < this.#forgetAtMs) return;

@@ -103,9 +103,9 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     const names = Array.from({ length: 1_203 }, (_, index) => `${index}`);
     await enqueue(lab, setting.name, ...names);
     const relayed: RelayEvents["relayed"][] = [];
-    const backlogs: RelayEvents["backlog"][] = [];
+    const backlogs: RelayEvents["backlogMeasured"][] = [];
     setting.relay.on("relayed", (message) => relayed.push(message));
-    setting.relay.on("backlog", (message) => backlogs.push(message));
+    setting.relay.on("backlogMeasured", (message) => backlogs.push(message));
     expect(await lab.effects.backlog()).toMatchObject({ rows: 1_203 });
     setting.relay.start();
     await expect.poll(() => relayed.reduce((sum, { rows }) => sum + rows, 0), patient).toBe(1_203);

@@ -33,17 +33,17 @@ it("each event of a scheduler has its channel", () => {
   };
   const error = new Error("broken");
   const told: SchedulerEvents = {
-    tick,
-    tickDone: { tick, tookMs: 5 },
-    tickError: { tick, tookMs: 6, error },
+    tickStarted: tick,
+    tickCompleted: { tick, tookMs: 5 },
+    tickFailed: { tick, tookMs: 6, error },
     tickSkipped: { schedule: "s", scheduledAt: new Date(2_000), reason: "paused" },
-    missed: { schedule: "s", count: 3 },
+    ticksMissed: { schedule: "s", count: 3 },
     error,
   };
   const names = Object.keys(SCHEDULER_EVENTS) as (keyof SchedulerEvents)[];
   const messages = published(names);
   const events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
-  publishTicks(events, { election: "jobs", id: "me" });
+  publishTicks(events, { election: "jobs", candidate: "me" });
   for (const name of names) events.emit(name, told[name]);
   const about = {
     election: "jobs",
@@ -56,31 +56,31 @@ it("each event of a scheduler has its channel", () => {
     lateMs: 30,
   };
   expect(Object.fromEntries(messages)).toEqual({
-    tick: about,
-    tickDone: { ...about, tookMs: 5 },
-    tickError: { ...about, tookMs: 6, error },
+    tickStarted: about,
+    tickCompleted: { ...about, tookMs: 5 },
+    tickFailed: { ...about, tookMs: 6, error },
     tickSkipped: { election: "jobs", schedule: "s", scheduledAtMs: 2_000, reason: "paused" },
-    missed: { election: "jobs", schedule: "s", count: 3 },
-    error: { election: "jobs", id: "me", error },
+    ticksMissed: { election: "jobs", schedule: "s", count: 3 },
+    error: { election: "jobs", candidate: "me", error },
   });
 });
 
 it("an event of an election that is emitted with all its fields has its channel", () => {
   const error = new Error("broken");
   const events = new Emitter<LeaderEvents>(LEADER_EVENTS);
-  const messages = published(["drainTimeout", "nodeDown", "quarantined", "taskError", "error"]);
-  publishEvents(events, { election: "jobs", id: "me" }, 1_000);
-  events.emit("drainTimeout", { term: 7 });
-  events.emit("nodeDown", { node: "a", error });
+  const messages = published(["drainTimedOut", "nodeFailed", "quarantined", "taskFailed", "error"]);
+  publishEvents(events, { election: "jobs", candidate: "me" }, 1_000);
+  events.emit("drainTimedOut", { term: 7 });
+  events.emit("nodeFailed", { node: "a", error });
   events.emit("quarantined", { quarantineLeftMs: 5 });
-  events.emit("taskError", { term: 7, error });
+  events.emit("taskFailed", { term: 7, error });
   events.emit("error", error);
-  const own = { election: "jobs", id: "me" };
+  const own = { election: "jobs", candidate: "me" };
   expect(Object.fromEntries(messages)).toEqual({
-    drainTimeout: { ...own, term: 7 },
-    nodeDown: { ...own, node: "a", error },
+    drainTimedOut: { ...own, term: 7 },
+    nodeFailed: { ...own, node: "a", error },
     quarantined: { ...own, quarantineLeftMs: 5 },
-    taskError: { ...own, term: 7, error },
+    taskFailed: { ...own, term: 7, error },
     error: { ...own, error },
   });
 });

@@ -136,7 +136,7 @@ describe("a term", () => {
     const told: string[] = [];
     election.on("ended", () => told.push("ended"));
     election.on("elected", () => told.push("elected"));
-    redlock.on("acquire", () => (own.wallMs += LEASE.renewDeadline));
+    redlock.on("acquired", () => (own.wallMs += LEASE.renewDeadline));
     expect(await election.tryCampaign()).toBeUndefined();
     expect(told).toEqual([]);
     await election.stop();

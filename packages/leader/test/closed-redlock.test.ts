@@ -109,7 +109,7 @@ describe("an election whose Redlock is closed", () => {
     await using election = new LeaderElection(redlock, { name: "observed", ...LEASE, leaseDuration: MAX_TTL });
     const errors: unknown[] = [];
     election.on("error", (error) => errors.push(error));
-    election.on("leaderChange", () => undefined);
+    election.on("leaderChanged", () => undefined);
     const leaders = election.observe();
     expect(await leaders.next()).toEqual({ done: false, value: null });
     const next = leaders.next();

@@ -95,7 +95,7 @@ describe("an election", () => {
     await redlock.inspect("anything");
     const election = candidate(redlock);
     const down: string[] = [];
-    election.on("nodeDown", ({ node, error }) => down.push(`${node}: ${error.message}`));
+    election.on("nodeFailed", ({ node, error }) => down.push(`${node}: ${error.message}`));
     const over = new AbortController();
     const running = election.run((term) => new Promise((resolve) => term.signal.addEventListener("abort", resolve)), {
       signal: over.signal,

@@ -167,11 +167,11 @@ describe("an election", () => {
     const election = lab.candidate("observed-late");
     await election.stop();
     const seen: unknown[] = [];
-    const off = election.on("leaderChange", (info) => seen.push(info));
+    const off = election.on("leaderChanged", (info) => seen.push(info));
     for await (const info of election.observe()) seen.push(info);
     const witness = lab.candidate("observed-late");
     const witnessed: unknown[] = [];
-    witness.on("leaderChange", (info) => witnessed.push(info));
+    witness.on("leaderChanged", (info) => witnessed.push(info));
     await using _term = await lab.candidate("observed-late").campaign();
     await expect.poll(() => witnessed).not.toEqual([]);
     off();
@@ -200,7 +200,7 @@ describe("an election", () => {
     await expect.poll(() => crashed.isLeader(), { timeout: 10_000 }).toBe(false);
     const election = lab.candidate("stop-attempt", { lockDelay: 60_000 });
     let drainTimeouts = 0;
-    election.on("drainTimeout", () => (drainTimeouts += 1));
+    election.on("drainTimedOut", () => (drainTimeouts += 1));
     const attempt = election.tryCampaign();
     await expect.poll(() => election.state).toBe("candidate");
     await Promise.all([election.stop({ drainTimeout: 5_000 }), expect(attempt).rejects.toThrow(ElectionStoppedError)]);
@@ -216,7 +216,7 @@ describe("an election", () => {
     expect(() => election.on("typo" as "error", () => undefined)).toThrow(
       /^event must be "elected", "ended", .* or "error", got "typo"$/,
     );
-    expect(() => new LeaderScheduler({ election }).on("ticks" as "tick", () => undefined)).toThrow(RangeError);
+    expect(() => new LeaderScheduler({ election }).on("ticks" as "tickStarted", () => undefined)).toThrow(RangeError);
   });
 
   it("survives listeners that throw, and asynchronous listeners that reject", async () => {

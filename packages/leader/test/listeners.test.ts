@@ -41,7 +41,7 @@ describe("a failure without a listener", () => {
     const { count } = failing(lab);
     await lab.poll(count).toBeGreaterThan(3);
     expect(unheard()).toEqual([
-      'scheduler of election "jobs": the handler of "bills" failed: no database. This warning comes once: add a listener for "tickError", which reports each failure',
+      'scheduler of election "jobs": the handler of "bills" failed: no database. This warning comes once: add a listener for "tickFailed", which reports each failure',
     ]);
     expect(warnings[0]?.options.detail).toMatch(/Error: no database\n.*listeners\.test/s);
   });
@@ -49,7 +49,7 @@ describe("a failure without a listener", () => {
   it("causes no warning while a listener is attached, and one after the listener was removed", async () => {
     const lab = new VirtualLab();
     const { scheduler, count } = failing(lab);
-    const removals = [scheduler.on("tickError", () => undefined), scheduler.on("tickError", () => undefined)];
+    const removals = [scheduler.on("tickFailed", () => undefined), scheduler.on("tickFailed", () => undefined)];
     await lab.poll(count).toBeGreaterThan(3);
     removals[0]?.();
     removals[0]?.();
@@ -62,8 +62,8 @@ describe("a failure without a listener", () => {
 
   it("causes no warning if a subscriber listens to the channel", async () => {
     const onMessage = (): void => undefined;
-    subscribe("x.leader.tickError", onMessage);
-    onTestFinished(() => void unsubscribe("x.leader.tickError", onMessage));
+    subscribe("x.leader.tickFailed", onMessage);
+    onTestFinished(() => void unsubscribe("x.leader.tickFailed", onMessage));
     const lab = new VirtualLab();
     const { count } = failing(lab);
     await lab.poll(count).toBeGreaterThan(1);
@@ -90,7 +90,7 @@ describe("a failure without a listener", () => {
       isLogged
         ? []
         : [
-            'election "jobs": the task failed: no database. This warning comes once: add a listener for "taskError", which reports each failure',
+            'election "jobs": the task failed: no database. This warning comes once: add a listener for "taskFailed", which reports each failure',
           ],
     );
   });
@@ -116,13 +116,13 @@ describe("a failure without a listener", () => {
     onTestFinished(() => redlock.close());
     const election = new LeaderElection(redlock, { name: "jobs" });
     const down: string[] = [];
-    if (isHeard) election.on("nodeDown", ({ node }) => void down.push(node));
+    if (isHeard) election.on("nodeFailed", ({ node }) => void down.push(node));
     const running = election.run(() => undefined);
     await expect.poll(() => (isHeard ? down.length : unheard().length)).toBeGreaterThan(0);
     await election.stop();
     await running;
     if (isHeard) expect(unheard()).toEqual([]);
-    else expect(unheard()[0]).toMatch(/^election "jobs": a lock node is down: node .*redis\.sock: .*"nodeDown"/);
+    else expect(unheard()[0]).toMatch(/^election "jobs": a lock node is down: node .*redis\.sock: .*"nodeFailed"/);
     expect(unheard().length).toBe(isHeard ? 0 : 1);
   });
 });

@@ -93,7 +93,7 @@ it("makes claims that are never reported as lost, because they end at their time
   const locks = lab.redlock();
   const told: unknown[] = [];
   locks.on("lost", ({ resources }) => told.push(["lost", ...resources]));
-  locks.on("release", ({ resources, confirmed }) => told.push(["release", confirmed, ...resources]));
+  locks.on("released", ({ resources, confirmed }) => told.push(["release", confirmed, ...resources]));
   expect(await lab.clock.until(coordinator(locks, { claimFor: 3_000 }).shouldRun(TICK, 1))).toBe(true);
   await lab.clock.advance(2_900);
   expect(told).toEqual([]);

@@ -15,7 +15,7 @@ describe("run()", () => {
     const election = lab.candidate("poison", { cooldown: { initial: 50, max: 100_000 }, jitter: 0 });
     const startedAt: number[] = [];
     const errors: unknown[] = [];
-    election.on("taskError", ({ error }) => errors.push(error));
+    election.on("taskFailed", ({ error }) => errors.push(error));
     const poison = new Error("poison");
     const running = election.run(() => {
       startedAt.push(lab.clock.monotonicMs());
@@ -96,7 +96,7 @@ describe("run()", () => {
     const stubborn = lab.candidate("stubborn");
     const next = lab.candidate("stubborn");
     const events: string[] = [];
-    for (const name of ["drainTimeout", "overrun"] as const) stubborn.on(name, () => events.push(name));
+    for (const name of ["drainTimedOut", "overrun"] as const) stubborn.on(name, () => events.push(name));
     let end: () => void = () => undefined;
     const runs = stubborn.run(() => new Promise<void>((resolve) => (end = resolve)), { drainTimeout: 100 });
     await lab.poll(() => stubborn.isLeader()).toBe(true);
@@ -104,11 +104,11 @@ describe("run()", () => {
     await lab.poll(() => next.state).toBe("follower");
     await lab.clock.until(stubborn.stop());
     await lab.clock.until(runs);
-    expect(events).toEqual(["drainTimeout"]);
+    expect(events).toEqual(["drainTimedOut"]);
     expect(next.isLeader()).toBe(false);
     await using term = await lab.clock.until(waiting);
     expect(term.isCurrent()).toBe(true);
-    await lab.poll(() => events).toEqual(["drainTimeout", "overrun"]);
+    await lab.poll(() => events).toEqual(["drainTimedOut", "overrun"]);
     end();
   });
 
@@ -285,7 +285,7 @@ describe("run()", () => {
     const election = lab.candidate("stops-itself");
     const next = lab.candidate("stops-itself");
     const events: string[] = [];
-    election.on("drainTimeout", () => events.push("drainTimeout"));
+    election.on("drainTimedOut", () => events.push("drainTimedOut"));
     election.on("ended", ({ reason }) => events.push(reason));
     await lab.clock.until(election.run(() => void election.stop()));
     await using term = await lab.clock.until(next.campaign());
@@ -303,7 +303,7 @@ describe("run()", () => {
   it("shortens the time to drain when stop() asks for less", async () => {
     const election = lab.candidate("shorter");
     const events: string[] = [];
-    election.on("drainTimeout", () => events.push("drainTimeout"));
+    election.on("drainTimedOut", () => events.push("drainTimedOut"));
     let end: () => void = () => undefined;
     const controller = new AbortController();
     const runs = election.run(() => new Promise<void>((resolve) => (end = resolve)), {
@@ -314,7 +314,7 @@ describe("run()", () => {
     controller.abort();
     await lab.clock.until(election.stop({ drainTimeout: 50 }));
     await lab.clock.until(runs);
-    expect(events).toEqual(["drainTimeout"]);
+    expect(events).toEqual(["drainTimedOut"]);
     end();
   });
 

@@ -75,7 +75,7 @@ describe("an election", () => {
     const election = lab.candidate("value", { value: "one" });
     const observer = lab.candidate("value");
     const values: (string | undefined)[] = [];
-    observer.on("leaderChange", (info) => values.push(info?.value));
+    observer.on("leaderChanged", (info) => values.push(info?.value));
     await lab.poll(() => values.length).toBe(1);
     const term = await lab.clock.until(election.campaign());
     await lab.poll(() => values.at(-1)).toBe("one");
@@ -215,7 +215,7 @@ describe("an election", () => {
   it("releases a lock that was granted too late for its term", async () => {
     const own = jumping(lab.clock);
     const election = longLeased(own.clock, "late");
-    election.redlock.on("acquire", () => {
+    election.redlock.on("acquired", () => {
       own.jumpedMs = LONG_LEASE.renewDeadline;
     });
     expect(await lab.clock.until(election.tryCampaign())).toBeUndefined();

@@ -47,7 +47,7 @@ export function effectsMetrics(meter: Meter): () => void {
     listen("x.effects.retried", count("retried")),
     listen("x.effects.relayed", (message) => relayed.add(message.rows, queueOf(message))),
     listen("x.effects.relayFailed", (message) => failed.add(1, queueOf(message))),
-    listen("x.effects.backlog", (backlog) => {
+    listen("x.effects.backlogMeasured", (backlog) => {
       latest = { ...backlog, untilMs: nowMs() + VALID_MS };
     }),
     () => meter.removeBatchObservableCallback(observe, [rows, oldest]),

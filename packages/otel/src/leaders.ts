@@ -64,7 +64,7 @@ export function leaderMetrics(meter: Meter): () => void {
       if ((terms.get(election) ?? term) === term) isLeader.set(election, false);
       ended.add(1, { ...electionOf(message), "x.leader.reason": message.reason });
     }),
-    listen("x.leader.leaderChange", (message) => {
+    listen("x.leader.leaderChanged", (message) => {
       if (message.leader !== undefined && message.vacancyMs !== undefined)
         vacancy.record(message.vacancyMs / 1_000, electionOf(message));
     }),
@@ -77,11 +77,11 @@ export function leaderMetrics(meter: Meter): () => void {
       share.record(message.remainingMs / message.deadlineMs, electionOf(message));
     }),
     onOverrun((message) => overran.add(1, electionOf(message))),
-    listen("x.leader.tick", (message) => lateness.record(message.lateMs / 1_000, scheduleOf(message))),
-    listen("x.leader.tickDone", (message) => tickEnded(message, "run")),
-    listen("x.leader.tickError", (message) => tickEnded(message, "failed")),
+    listen("x.leader.tickStarted", (message) => lateness.record(message.lateMs / 1_000, scheduleOf(message))),
+    listen("x.leader.tickCompleted", (message) => tickEnded(message, "run")),
+    listen("x.leader.tickFailed", (message) => tickEnded(message, "failed")),
     listen("x.leader.tickSkipped", (message) => count(message, "skipped", 1)),
-    listen("x.leader.missed", (message) => count(message, "missed", message.count)),
+    listen("x.leader.ticksMissed", (message) => count(message, "missed", message.count)),
   ]);
 }
 
@@ -92,8 +92,8 @@ export function leaderMetrics(meter: Meter): () => void {
 function onOverrun(count: (message: LeaderMessages["x.leader.overrun"]) => void): () => void {
   const open = new Map<string, { readonly timer: NodeJS.Timeout; isCounted: boolean }>();
   const stopListening = listen("x.leader.overrun", (message) => {
-    const { election, id, term, overrunMs } = message;
-    const task = JSON.stringify([election, id, term]);
+    const { election, candidate, term, overrunMs } = message;
+    const task = JSON.stringify([election, candidate, term]);
     const begun = open.get(task);
     if (begun === undefined && overrunMs === 0) {
       const own = {

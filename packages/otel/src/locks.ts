@@ -30,7 +30,7 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
   const holders = new Map<string, Attributes>();
   const begun = new Map<RedlockTraces["acquire"], Attributes>();
 
-  const ended = (message: RedlockEvents["release"] | RedlockEvents["lost"]): void => {
+  const ended = (message: RedlockEvents["released"] | RedlockEvents["lost"]): void => {
     const { heldMs } = message;
     // A lost lock is reported a second time at its release. A lock that was acquired before `instrument` is not
     // counted.
@@ -40,28 +40,32 @@ export function lockMetrics(meter: Meter, nameOf: NameOf): () => void {
     held.add(-1, attributes);
     heldFor.record(heldMs / 1_000, attributes);
   };
+  const onExtension = ({ resources, remainingMs, ttlMs }: RedlockEvents["extended"], isExtended: boolean): void => {
+    const attributes = { ...name(resources), "x.lock.extended": isExtended };
+    validity.record(remainingMs / 1_000, attributes);
+    // A renewal with a shorter ttl does not shorten the current validity.
+    share.record(Math.min(1, remainingMs / ttlMs), attributes);
+  };
   return allOf([
     nodeUp.stop,
-    listen("x.redlock.acquire", ({ resources, outcome, waitMs, fencingToken }) => {
-      waited.record(waitMs / 1_000, { ...name(resources), "x.lock.outcome": outcome });
-      if (fencingToken === undefined) return;
+    listen("x.redlock.acquired", ({ resources, waitMs, fencingToken }) => {
       const attributes = name(resources);
+      waited.record(waitMs / 1_000, { ...attributes, "x.lock.outcome": "acquired" });
       holders.set(idOf({ resources, fencingToken }), attributes);
       held.add(1, attributes);
     }),
-    listen("x.redlock.release", ended),
+    listen("x.redlock.acquireFailed", ({ resources, reason, waitMs }) =>
+      waited.record(waitMs / 1_000, { ...name(resources), "x.lock.outcome": reason }),
+    ),
+    listen("x.redlock.released", ended),
     listen("x.redlock.lost", (message) => {
       lost.add(1, { ...name(message.resources), "x.lock.loss_reason": message.reason });
       ended(message);
     }),
-    listen("x.redlock.extend", ({ resources, extended, remainingMs, ttlMs }) => {
-      const attributes = { ...name(resources), "x.lock.extended": extended };
-      validity.record(remainingMs / 1_000, attributes);
-      // A renewal with a shorter ttl does not shorten the current validity.
-      share.record(Math.min(1, remainingMs / ttlMs), attributes);
-    }),
+    listen("x.redlock.extended", (message) => onExtension(message, true)),
+    listen("x.redlock.extendFailed", (message) => onExtension(message, false)),
     // The end of a quarantine is not reported.
-    listen("x.redlock.node", ({ node, state, quarantineLeftMs }) => {
+    listen("x.redlock.nodeChanged", ({ node, state, quarantineLeftMs }) => {
       if (quarantineLeftMs === undefined) nodeUp.set(node, state === "ready");
       else nodeUp.pause(node, quarantineLeftMs);
     }),

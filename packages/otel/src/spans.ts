@@ -66,11 +66,11 @@ export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
       draw<RedlockTraces[typeof call]>(`x.redlock:${call}`, tracer, { begin: (facts) => beginOf(call, facts) }),
     ),
     draw<LeaderTraces["term"]>("x.leader:term", tracer, {
-      begin: ({ election, id, term, fencingToken }) => ({
+      begin: ({ election, candidate, term, fencingToken }) => ({
         name: `leader term ${election}`,
         attributes: {
           "x.leader.election": election,
-          "x.leader.id": id,
+          "x.leader.id": candidate,
           "x.leader.term": term,
           [FENCING_TOKEN]: fencingToken,
         },
@@ -106,7 +106,7 @@ export function drawSpans(tracer: Tracer, nameOf: NameOf): () => void {
         };
       },
     }),
-    listen("x.redlock.release", (message) => held.end(message)),
+    listen("x.redlock.released", (message) => held.end(message)),
     listen("x.redlock.lost", (message) => held.end(message, message.reason)),
     () => held.stop(),
   ]);

@@ -41,7 +41,7 @@ export function workerMetrics(meter: Meter): () => void {
     meter.createCounter(name, { description, unit: "{job}" });
   const yielded = counter("x.workers.yielded", "Jobs that went back, by why");
   const lost = counter("x.workers.lost", "Jobs that lost a lock as they ran");
-  const stale = counter("x.workers.stale", "Jobs that were fetched too long ago");
+  const abandoned = counter("x.workers.abandoned", "Jobs that were fetched too long ago");
   return allOf([
     listen("x.workers.locked", (message) => waited.record(message.waitMs / 1_000, queueOf(message))),
     listen("x.workers.released", (message) => heldFor.record(message.heldMs / 1_000, queueOf(message))),
@@ -55,7 +55,7 @@ export function workerMetrics(meter: Meter): () => void {
       },
       ends: () => undefined,
     }),
-    listen("x.workers.stale", (message) => stale.add(1, queueOf(message))),
+    listen("x.workers.abandoned", (message) => abandoned.add(1, queueOf(message))),
   ]);
 }
 

@@ -102,9 +102,9 @@ it("reports the process as leader when the end of another candidate is reported 
   const ended = channel("x.leader.ended");
   const leads = async (): Promise<number | undefined> =>
     (await sdk.scrape()).get('x_leader_is_leader{x_leader_election="both"}');
-  elected.publish({ election: "both", id: "a", term: 1 });
+  elected.publish({ election: "both", candidate: "a", term: 1 });
   elected.publish({ election: "both", id: "b", term: 2 });
-  ended.publish({ election: "both", id: "a", term: 1, reason: "forced" });
+  ended.publish({ election: "both", candidate: "a", term: 1, reason: "forced" });
   expect(await leads()).toBe(1);
   ended.publish({ election: "both", id: "b", term: 2, reason: "stopped" });
   expect(await leads()).toBe(0);

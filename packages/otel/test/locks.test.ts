@@ -129,7 +129,7 @@ it("reports a node that is down, and its return", async () => {
 
 it("reports a node as down during its quarantine, and as up afterwards", async () => {
   await using sdk = await startSdk();
-  const node = channel("x.redlock.node");
+  const node = channel("x.redlock.nodeChanged");
   const up = async (): Promise<number | undefined> => (await sdk.scrape()).get('x_lock_node_up{x_lock_node="n1"}');
   node.publish({ node: "n1", state: "ready" });
   node.publish({ node: "n1", state: "quarantined", quarantineLeftMs: 500 });
@@ -186,9 +186,10 @@ it("draws calls without OpenTelemetry's context manager", async () => {
 
 it("counts each renewal that left less than a third of the lease, for the alerts", async () => {
   await using sdk = await startSdk();
-  const lock = { resources: ["account:42"], fencingToken: 1, extended: false, tookMs: 1, ttlMs: 10_000 };
-  for (const remainingMs of [0, 3_000, 3_400, 60_000]) channel("x.redlock.extend").publish({ ...lock, remainingMs });
-  const term = { election: "billing", id: "a", term: 1, error: new Error("late"), deadlineMs: 10_000 };
+  const lock = { resources: ["account:42"], fencingToken: 1, votes: [], tookMs: 1, ttlMs: 10_000 };
+  for (const remainingMs of [0, 3_000, 3_400, 60_000])
+    channel("x.redlock.extendFailed").publish({ ...lock, remainingMs });
+  const term = { election: "billing", candidate: "a", term: 1, error: new Error("late"), deadlineMs: 10_000 };
   for (const remainingMs of [3_000, 9_000]) channel("x.leader.renewFailed").publish({ ...term, remainingMs });
   const samples = await sdk.scrape();
   const ofLock = (le: string): unknown =>

@@ -275,7 +275,7 @@ describe("a Redis Cluster behind one client", () => {
     const locks = await Promise.all(redlocks.map(take));
     await Promise.all(cluster.nodes.map((node) => node.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")));
     const extended = new Set<Redlock>();
-    for (const redlock of redlocks) redlock.on("extend", (event) => event.extended && extended.add(redlock));
+    for (const redlock of redlocks) redlock.on("extended", () => extended.add(redlock));
     await expect.poll(() => extended.size, { timeout: 20_000 }).toBe(redlocks.length);
     expect(locks.map((lock) => lock.isHeld())).toEqual(locks.map(() => true));
   });

@@ -199,8 +199,9 @@ describe("an embedded lock", () => {
   it("is an ordinary lock: other calls see it as held and acquire it when it is released", async () => {
     const [redlock, other] = [openRedlock([server]), openRedlock([server])];
     const told: string[] = [];
-    redlock.on("acquire", ({ outcome, resources }) => told.push(`${outcome} ${resources.join()}`));
-    redlock.on("release", ({ confirmed }) => told.push(`released ${confirmed}`));
+    redlock.on("acquired", ({ resources }) => told.push(`acquired ${resources.join()}`));
+    redlock.on("acquireFailed", ({ reason, resources }) => told.push(`${reason} ${resources.join()}`));
+    redlock.on("released", ({ confirmed }) => told.push(`released ${confirmed}`));
     const held = await taken(redlock, "r");
     expect(held.isHeld()).toBe(true);
     expect(held.remaining()).toBeLessThanOrEqual(TTL_MS);
@@ -243,7 +244,7 @@ describe("an embedded lock", () => {
   it("does not wake waiters of this process before the script that releases it has run", async () => {
     const redlock = openRedlock([server]);
     const held = await redlock.acquire("r");
-    const isWaiting = new Promise((resolve) => redlock.on("wait", resolve));
+    const isWaiting = new Promise((resolve) => redlock.on("refused", resolve));
     const waiting = redlock.acquire("r", { timeout: 5_000 });
     await isWaiting;
     let answer: { settle(isDeleted: boolean): void } | undefined;

@@ -75,6 +75,16 @@ describe("an emitter", () => {
     expect([heard, onChannel]).toEqual([["message 2"], ["message 1", "message 2"]]);
   });
 
+  it("publishes an error as the field of an object, and passes the error itself to listeners", () => {
+    const emitter = new Emitter(WITH_ERRORS, new Channels("x.test.errors", WITH_ERRORS));
+    const onChannel = hear("x.test.errors.error");
+    const heard: unknown[] = [];
+    emitter.on("error", (error) => heard.push(error));
+    const error = new Error("broken");
+    emitter.emit("error", error);
+    expect([onChannel, heard]).toEqual([[{ error }], [error]]);
+  });
+
   it("continues after a listener that throws or rejects, and warns if it has no error event", async () => {
     const emitter = new Emitter(PLAIN);
     const heard: string[] = [];

@@ -13,7 +13,7 @@ const longer = { ttl: 9_000, maxTtl: 9_000 } as const;
 /** Resolves when the lock has been extended, which makes it outlive its first lease. */
 async function extended(redlock: Redlock): Promise<void> {
   await new Promise<void>((resolve) => {
-    redlock.on("extend", (message) => message.extended && resolve());
+    redlock.on("extended", () => resolve());
   });
 }
 
@@ -43,7 +43,7 @@ describe("five nodes", () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, longer);
     const told: (readonly Vote[] | undefined)[] = [];
-    redlock.on("extend", ({ extended, votes }) => extended || told.push(votes));
+    redlock.on("extendFailed", ({ votes }) => told.push(votes));
     redlock.on("lost", ({ votes }) => told.push(votes));
     const lock = await redlock.acquire("under", { autoExtend: true });
     const { signal } = lock;
@@ -263,7 +263,8 @@ describe("nodes that forget", () => {
       (async () => {
         // The first round repairs two nodes and counts neither; only a later one may succeed.
         const events: boolean[] = [];
-        redlock.on("extend", (message) => events.push(message.extended));
+        redlock.on("extended", () => events.push(true));
+        redlock.on("extendFailed", () => events.push(false));
         await lock.extend();
         throw Object.assign(new Error("rounds"), { events });
       })(),

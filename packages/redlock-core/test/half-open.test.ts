@@ -26,7 +26,7 @@ describe("a dead connection that was not closed", () => {
     });
     await (await redlock.acquire("r")).release();
     const states: string[] = [];
-    redlock.on("node", ({ state }) => states.push(state));
+    redlock.on("nodeChanged", ({ state }) => states.push(state));
     proxy.blackhole();
     await expect
       .poll(async () => {
@@ -49,7 +49,7 @@ describe("a dead connection that was not closed", () => {
     const redlock = openRedlock([servers[0] ?? "", servers[1] ?? "", proxy.url], { nodeTimeout: 100, clock: hasty });
     await everyNodeAnswers(redlock);
     const states: string[] = [];
-    redlock.on("node", ({ node, state }) => states.push(`${node === "127.0.0.1:" + proxy.port} ${state}`));
+    redlock.on("nodeChanged", ({ node, state }) => states.push(`${node === "127.0.0.1:" + proxy.port} ${state}`));
     proxy.blackhole();
     await expect
       .poll(async () => {
@@ -66,7 +66,7 @@ describe("a dead connection that was not closed", () => {
     const redlock = openRedlock([proxy.url], { nodeTimeout: 100, clock: hasty });
     await (await redlock.acquire("r")).release();
     const states: string[] = [];
-    redlock.on("node", ({ state }) => states.push(state));
+    redlock.on("nodeChanged", ({ state }) => states.push(state));
     proxy.delay(200, "down");
     for (let round = 0; round < 6; round += 1) await redlock.tryAcquire("r").catch(() => undefined);
     expect(states).toEqual([]);

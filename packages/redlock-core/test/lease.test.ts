@@ -115,7 +115,7 @@ describe("a lock whose end is observed by a listener", () => {
     const { node, redlock, lock } = await acquire();
     node.become("down");
     let told = 0;
-    redlock.on("release", () => {
+    redlock.on("released", () => {
       told += 1;
       if (told < 5) void lock.release();
     });

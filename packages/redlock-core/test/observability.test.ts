@@ -9,7 +9,16 @@ describe("events and diagnostics channels", () => {
   it("report acquisitions, waits, extensions, releases and nodes alike", async () => {
     const servers = await startNodes(3);
     const redlock = openRedlock(servers, { nodeTimeout: 1_000 });
-    const names: readonly RedlockEventName[] = ["acquire", "wait", "extend", "release", "lost", "node"];
+    const names: readonly RedlockEventName[] = [
+      "acquired",
+      "acquireFailed",
+      "refused",
+      "extended",
+      "extendFailed",
+      "released",
+      "lost",
+      "nodeChanged",
+    ];
     const events: [RedlockEventName, unknown][] = [];
     const messages: [string, unknown][] = [];
     for (const name of names) {
@@ -29,23 +38,23 @@ describe("events and diagnostics channels", () => {
     await servers[0]?.kill();
     await expect
       .poll(() =>
-        events.some(([name, message]) => name === "node" && (message as RedlockEvents["node"]).state === "down"),
+        events.some(
+          ([name, message]) => name === "nodeChanged" && (message as RedlockEvents["nodeChanged"]).state === "down",
+        ),
       )
       .toBe(true);
 
     expect(messages).toEqual(events);
     const of = (name: RedlockEventName): unknown[] =>
       events.filter(([each]) => each === name).map(([, message]) => message);
-    expect(of("acquire")).toMatchObject([
-      { resources: ["seen"], outcome: "acquired", attempts: 1, fencingToken: lock.fencingToken },
-      { resources: ["seen", "other"], outcome: "held" },
+    expect(of("acquired")).toMatchObject([{ resources: ["seen"], attempts: 1, fencingToken: lock.fencingToken }]);
+    expect(of("acquireFailed")).toMatchObject([{ resources: ["seen", "other"], reason: "held" }]);
+    expect(of("refused")[0]).toMatchObject({ resources: ["seen", "other"], attempts: 1 });
+    expect(of("extended")).toMatchObject([
+      { resources: ["seen"], fencingToken: lock.fencingToken, ttlMs: expect.any(Number) as number },
     ]);
-    expect(of("wait")[0]).toMatchObject({ resources: ["seen", "other"], attempts: 1 });
-    expect(of("extend")).toMatchObject([
-      { resources: ["seen"], extended: true, fencingToken: lock.fencingToken, ttlMs: expect.any(Number) as number },
-    ]);
-    expect(of("release")).toMatchObject([{ resources: ["seen"], confirmed: true, fencingToken: lock.fencingToken }]);
-    for (const message of [...of("acquire"), ...of("release")]) expect(structuredClone(message)).toEqual(message);
+    expect(of("released")).toMatchObject([{ resources: ["seen"], confirmed: true, fencingToken: lock.fencingToken }]);
+    for (const message of [...of("acquired"), ...of("released")]) expect(structuredClone(message)).toEqual(message);
   });
 
   it("report the duration of a wait, and the time for which a lock was held", async () => {
@@ -55,15 +64,15 @@ describe("events and diagnostics channels", () => {
     const redlock = openRedlock([server as RedisServer], { clock, ttl: 3_600_000 });
     const told = new Set<string>();
     const note = (name: RedlockEventName, ms: number): void => void told.add(`${name} ${Math.floor(ms / 60_000)}`);
-    redlock.on("acquire", ({ waitMs }) => note("acquire", waitMs));
-    redlock.on("wait", ({ waitMs }) => note("wait", waitMs));
-    redlock.on("release", ({ heldMs }) => note("release", heldMs));
+    redlock.on("acquired", ({ waitMs }) => note("acquired", waitMs));
+    redlock.on("refused", ({ waitMs }) => note("refused", waitMs));
+    redlock.on("released", ({ heldMs }) => note("released", heldMs));
     redlock.on("lost", ({ heldMs }) => note("lost", heldMs));
     await server?.call("SET", "timed", "another library's", "PX", 3_600_000);
     const waiting = redlock.acquire("timed", { timeout: 3_600_000 });
-    await expect.poll(() => [...told]).toEqual(["wait 0"]);
+    await expect.poll(() => [...told]).toEqual(["refused 0"]);
     aheadMs += 600_000;
-    await expect.poll(() => [...told]).toEqual(["wait 0", "wait 10"]);
+    await expect.poll(() => [...told]).toEqual(["refused 0", "refused 10"]);
     await server?.call("DEL", "timed");
     const lock = await waiting;
     aheadMs += 1_200_000;
@@ -71,7 +80,7 @@ describe("events and diagnostics channels", () => {
     const lost = await redlock.acquire("lost");
     aheadMs += 7_200_000;
     expect(lost.isHeld()).toBe(false);
-    expect([...told]).toEqual(["wait 0", "wait 10", "acquire 10", "release 20", "acquire 0", "lost 120"]);
+    expect([...told]).toEqual(["refused 0", "refused 10", "acquired 10", "released 20", "acquired 0", "lost 120"]);
     expect(String(lost.signal.reason)).toMatch(/after 72\d{5} ms/);
   });
 
@@ -86,10 +95,10 @@ describe("events and diagnostics channels", () => {
     onTestFinished(() => {
       process.off("warning", onWarning);
     });
-    redlock.on("acquire", () => {
+    redlock.on("acquired", () => {
       throw new Error("listener's own mistake");
     });
-    const stop = redlock.on("acquire", () => {
+    const stop = redlock.on("acquired", () => {
       heard += 1;
     });
     await (await redlock.acquire("one")).release();

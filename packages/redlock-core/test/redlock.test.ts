@@ -116,8 +116,8 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
 
   it("keeps a lock alive over several leases while the routine runs, and returns its result", async () => {
     const [redlock, other] = [openRedlock(servers), openRedlock(servers)];
-    const extensions: RedlockEvents["extend"][] = [];
-    redlock.on("extend", (message) => extensions.push(message));
+    const extensions: RedlockEvents["extended"][] = [];
+    redlock.on("extended", (message) => extensions.push(message));
     const result = await redlock.using(
       "kept",
       async (lock) => {
@@ -396,7 +396,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
   it("reports the end of a lock that was left to its lease, and still releases it on request", async () => {
     const redlock = openRedlock(servers);
     const confirmed: boolean[] = [];
-    redlock.on("release", (message) => confirmed.push(message.confirmed));
+    redlock.on("released", (message) => confirmed.push(message.confirmed));
     const lock = await redlock.acquire("left", { ttl: 300 });
     protocolOf(lock).leave();
     await expect.poll(() => lock.signal.aborted).toBe(true);

@@ -69,7 +69,7 @@ describe("a using() call inside using()", () => {
   it("is not refused for another resource, or outside the routine", async () => {
     redlock = open();
     const inside = deferred<void>();
-    const isWaiting = new Promise((resolve) => redlock.on("wait", resolve));
+    const isWaiting = new Promise((resolve) => redlock.on("refused", resolve));
     const order: string[] = [];
     const outer = redlock.using("busy", async () => {
       await redlock.using("free", () => order.push("inner"));

@@ -43,7 +43,8 @@ it.each([
   async (nodes, roundTripMs, callers) => {
     const redlock = await behindProxies(nodes, roundTripMs / 2);
     const told = new Set<string>();
-    redlock.on("acquire", ({ outcome }) => told.add(outcome));
+    redlock.on("acquired", () => told.add("acquired"));
+    redlock.on("acquireFailed", ({ reason }) => told.add(reason));
     const outcomes = new Set<string>();
     const call = async (caller: number): Promise<void> => {
       const waiting = redlock.acquire("r", { timeout: 1_000 + caller });
@@ -61,7 +62,8 @@ it("a caller and the callers behind it reject with LOCK_HELD if other callers le
   const redlock = await behindProxies(1, 500, { nodeTimeout: 5_000 });
   const told: string[] = [];
   const lock = await redlock.acquire("r");
-  redlock.on("acquire", ({ outcome }) => told.push(outcome));
+  redlock.on("acquired", () => told.push("acquired"));
+  redlock.on("acquireFailed", ({ reason }) => told.push(reason));
   const calls = [1, 2, 3].map(async () => await outcomeOf(redlock.acquire("r", { timeout: 2_000 })));
   // Less than a round trip of a second is left to the callers.
   await delay(1_500);

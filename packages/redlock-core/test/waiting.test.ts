@@ -199,8 +199,8 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
       .toBeGreaterThanOrEqual(redlock.quorum);
     const behind = redlock.acquire("dead", { timeout: 30_000 });
     await child.kill();
-    const events: RedlockEvents["acquire"][] = [];
-    redlock.on("acquire", (message) => events.push(message));
+    const events: RedlockEvents["acquired"][] = [];
+    redlock.on("acquired", (message) => events.push(message));
     await lock.release();
     expect((await behind).isHeld()).toBe(true);
     expect(events).toHaveLength(1);
@@ -386,9 +386,9 @@ describe("a waiter", () => {
 
   it.each([1, 2])("rejects with an error that names its own process as the holder: %i waiters", async (count) => {
     const redlock = openRedlock(await startNodes(1));
-    const events: RedlockEvents["acquire"][] = [];
+    const events: RedlockEvents["acquireFailed"][] = [];
     await redlock.using("same", async () => {
-      redlock.on("acquire", (event) => events.push(event));
+      redlock.on("acquireFailed", (event) => events.push(event));
       const nested = Array.from({ length: count }, () =>
         errorOf(redlock.using("same", () => undefined, { timeout: 200, reentrancy: "wait" })),
       );
@@ -400,7 +400,7 @@ describe("a waiter", () => {
         );
       }
     });
-    expect(events.map(({ outcome }) => outcome)).toEqual(Array.from({ length: count }, () => "held"));
+    expect(events.map(({ reason }) => reason)).toEqual(Array.from({ length: count }, () => "held"));
   });
 
   it("rejects with an error that names its own process, even if the holder waited for another process", async () => {
@@ -430,10 +430,10 @@ describe("a waiter", () => {
     expect(await messageOf(["theirs", "ours"])).toContain('"theirs" is held by another');
   });
 
-  it("emits one wait event for a lock of its own process", async () => {
+  it("emits one `refused` event for a lock of its own process", async () => {
     const redlock = openRedlock(await startNodes(1));
-    const waits: RedlockEvents["wait"][] = [];
-    redlock.on("wait", (event) => waits.push(event));
+    const waits: RedlockEvents["refused"][] = [];
+    redlock.on("refused", (event) => waits.push(event));
     const lock = await redlock.acquire("told");
     const waiting = [1, 2].map(async () => {
       const next = await redlock.acquire("told");

@@ -414,7 +414,7 @@ describe("waiters", () => {
     );
     const semaphore = new Semaphore(redlock, "jobs", { permits: 1 });
     const cancel = new AbortController();
-    const isRefused = new Promise<void>((resolve) => redlock.on("wait", () => resolve()));
+    const isRefused = new Promise<void>((resolve) => redlock.on("refused", () => resolve()));
     const first = semaphore.acquire({ signal: cancel.signal }).catch(() => undefined);
     await isRefused;
     const second = semaphore.acquire({ timeout: 50 }).catch((error: unknown) => error);
@@ -618,8 +618,9 @@ describe("a semaphore", () => {
     const redlock = openRedlock(server());
     const semaphore = new Semaphore(redlock, aName(), { permits: 1 });
     const told: string[] = [];
-    redlock.on("acquire", ({ outcome }) => told.push(outcome));
-    redlock.on("release", ({ confirmed }) => told.push(`released ${String(confirmed)}`));
+    redlock.on("acquired", () => told.push("acquired"));
+    redlock.on("acquireFailed", ({ reason }) => told.push(reason));
+    redlock.on("released", ({ confirmed }) => told.push(`released ${String(confirmed)}`));
     const traced: unknown[] = [];
     const channel = tracingChannel<unknown, object>("x.semaphore:acquire");
     const onStart = (facts: unknown): void => void traced.push(facts);

@@ -45,7 +45,7 @@ export interface WorkerEvents {
   /** A running job has lost BullMQ's lock or a lock of its keys, and its signal was aborted. */
   lost: AboutJob & { readonly error: Error };
   /** A job was not started, because it was fetched too long ago and another worker may have taken it since. */
-  stale: AboutJob & { readonly ageMs: number };
+  abandoned: AboutJob & { readonly ageMs: number };
   /**
    * An operator has paused a key through this worker, or a processor has called `lock.backOff`. `untilMs`: when the
    * pause ends by itself, in ms since the epoch. Undefined for a pause without an end. An operator's pause is reported
@@ -110,7 +110,7 @@ const NAMES: AllNames<WorkerEvents> = {
   dropped: true,
   merged: true,
   lost: true,
-  stale: true,
+  abandoned: true,
   keyPaused: true,
   keyResumed: true,
   keyLimited: true,

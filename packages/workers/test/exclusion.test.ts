@@ -225,7 +225,7 @@ describe("with plain code and other queues", () => {
       const worker = lab.worker(undefined, { timeout: SHORT_MS, recheckInterval: 500 });
       // A loaded machine may give no answer within the timeout, which says nothing about the key.
       let refusals = 0;
-      worker.redlock.on("acquire", ({ outcome }) => (refusals += outcome === "held" ? 1 : 0));
+      worker.redlock.on("acquireFailed", ({ reason }) => (refusals += reason === "held" ? 1 : 0));
       let refusalsBeforeError: number | undefined;
       worker.on("error", () => (refusalsBeforeError ??= refusals));
       await until(() => refusalsBeforeError !== undefined);
@@ -527,7 +527,7 @@ describe("when a lock is lost", () => {
   it("runs a job that Redis handed out late, after the process had waited for longer than the lease", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const stale = listen<unknown>(lab, "x.workers.stale");
+    const stale = listen<unknown>(lab, "x.workers.abandoned");
     const options = { concurrency: 1, lockDuration: 3_000, stalledInterval: 30_000, maxStalledCount: 0 };
     const worker = lab.worker(undefined, options);
     await worker.waitUntilReady();
@@ -553,7 +553,7 @@ describe("when a lock is lost", () => {
   it("does not start a job that was fetched too long ago and whose lock is lost", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const stale = listen<{ jobId: string; ageMs: number }>(lab, "x.workers.stale");
+    const stale = listen<{ jobId: string; ageMs: number }>(lab, "x.workers.abandoned");
     const held = await redlockOn(lab, lab.connection).acquire("a");
     // Waits in its slot for longer than the lease, while its lock is taken away as if it had ended in a freeze.
     lab.worker(undefined, {

@@ -82,7 +82,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     const queue = lab.queue();
     const isHeld: boolean[] = [];
     await queue.addBulk(jobs(1, () => "long"));
-    const extensions = listen<{ readonly extended: boolean }>(lab, "x.redlock.extend");
+    const extensions = listen<unknown>(lab, "x.redlock.extended");
     const running = gate();
     const body = async (_job: Job<Data>, _signal: AbortSignal, lock: JobLock): Promise<void> => {
       await running.passed;
@@ -92,7 +92,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     await until(() => lab.ran.length === 1);
     const value = await lab.redis.get("long");
     // More than a quarter of the lease lies between two of them.
-    await until(() => extensions.filter(({ extended }) => extended).length > 4);
+    await until(() => extensions.length > 4);
     expect(await lab.redis.get("long")).toBe(value);
     running.open();
     await finished(queue, 1);

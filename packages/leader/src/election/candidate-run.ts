@@ -149,7 +149,7 @@ export class CandidateRun {
     term.enter(protocolOf(redlock).closed);
     this.#standing.move({ type: "led" });
     const waitMs = clock.monotonicMs() - startedMs;
-    const own = { election: options.name, id: options.id, term: term.term };
+    const own = { election: options.name, candidate: options.id, term: term.term };
     publish("x.leader.elected", () => ({ ...own, waitMs, vacancyMs: this.#parts.vacancyMs() }));
     events.emit("elected", term);
     return term;

@@ -258,7 +258,7 @@ export class LeaderElection implements AsyncDisposable {
    */
   on<Name extends keyof LeaderEvents>(name: Name, listener: (payload: LeaderEvents[Name]) => void): Unsubscribe {
     const off = this.#standing.listeners.on(name, listener);
-    if (name !== "leaderChange") return off;
+    if (name !== "leaderChanged") return off;
     const stopWatching = this.#observer.watch(listener as (info: LeaderInfo | null) => void);
     off();
     return stopWatching;

@@ -148,7 +148,7 @@ export class LeaderRun {
     if (end.type === "returned" || hasRecovered(options.cooldown, clock.monotonicMs() - startedMs)) this.#failures = 0;
     if (isFailure(term, end)) {
       this.#failures += 1;
-      events.emit("taskError", { term: term.term, error: end.error });
+      events.emit("taskFailed", { term: term.term, error: end.error });
     }
     if (!term.isCurrent() || term.status === "ending") return "resign";
     const isReturn = end.type === "returned";
@@ -165,7 +165,7 @@ export class LeaderRun {
   /** Runs the task, and resolves with its outcome. Never rejects. */
   async #start(term: HeldTerm, task: LeaderTask): Promise<TaskEnd> {
     const { clock, events } = this.#standing;
-    const { election, id, fencingToken } = term;
+    const { election, id: candidate, fencingToken } = term;
     const ended = deferred<void>();
     this.#task = { name: "running", ended: ended.promise };
     const off = events.on("ended", () => {
@@ -174,7 +174,7 @@ export class LeaderRun {
       this.#tellOverrun(term, 0);
     });
     try {
-      const facts = { election, id, term: term.term, fencingToken };
+      const facts = { election, candidate, term: term.term, fencingToken };
       await (traces.term.isHeard ? traces.term.run(facts, async () => await task(term)) : task(term));
       return { type: "returned" };
     } catch (error) {
@@ -215,13 +215,13 @@ export class LeaderRun {
     this.#abandon(term);
     const end = await abortable(settled, stop).catch(() => undefined);
     if (end === undefined) return "leave";
-    if (isFailure(term, end)) this.#standing.events.emit("taskError", { term: term.term, error: end.error });
+    if (isFailure(term, end)) this.#standing.events.emit("taskFailed", { term: term.term, error: end.error });
     return "resign";
   }
 
   #abandon(term: HeldTerm): void {
     term.abandon();
-    this.#standing.events.emit("drainTimeout", { term: term.term });
+    this.#standing.events.emit("drainTimedOut", { term: term.term });
   }
 
   #onEnded(term: HeldTerm): void {

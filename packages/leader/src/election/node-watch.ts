@@ -22,7 +22,7 @@ export class NodeWatch {
 
   /** Listens for nodes that go down. Returns a function that ends the listening. */
   start(): () => void {
-    return this.#standing.redlock.on("node", (message) => this.#changed(message));
+    return this.#standing.redlock.on("nodeChanged", (message) => this.#changed(message));
   }
 
   /** Records the votes of a refused attempt, and reports the cause. */
@@ -36,9 +36,9 @@ export class NodeWatch {
     else if (failed.length === 0) this.#standing.lastError = undefined;
   }
 
-  #changed({ node, state, error }: RedlockEvents["node"]): void {
+  #changed({ node, state, error }: RedlockEvents["nodeChanged"]): void {
     if (state === "ready") this.#down.delete(node);
-    if (state === "down") this.#tellDown(node, error ?? "not connected");
+    if (state === "down") this.#tellDown(node, error?.message ?? "not connected");
   }
 
   #tellDown(node: string, reason: string): void {
@@ -46,7 +46,7 @@ export class NodeWatch {
     this.#down.add(node);
     const error = new Error(`node ${node}: ${reason}`);
     this.#standing.lastError = error;
-    this.#standing.events.emit("nodeDown", { node, error });
+    this.#standing.events.emit("nodeFailed", { node, error });
   }
 
   #tellQuarantine(leftMs: number): void {

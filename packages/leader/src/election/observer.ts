@@ -157,7 +157,7 @@ export class Observer {
     const { clock, options } = this.#standing;
     const election = options.name;
     this.#vacantSinceMs = info === null ? (this.#vacantSinceMs ?? clock.monotonicMs()) : undefined;
-    publish("x.leader.leaderChange", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
+    publish("x.leader.leaderChanged", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
     for (const listener of [...this.#listeners]) listener(info);
   }
 }

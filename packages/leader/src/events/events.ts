@@ -13,7 +13,7 @@ export interface LeaderEvents {
    * The current leader, then each change of the leader or its value, as in `observe()`. Null if there is no leader.
    * Observing starts with the first listener and ends with `stop()`.
    */
-  leaderChange: LeaderInfo | null;
+  leaderChanged: LeaderInfo | null;
   /** A renewal succeeded. `remainingMs` is the time until the new deadline. */
   renewed: { readonly term: number; readonly tookMs: number; readonly remainingMs: number };
   renewFailed: { readonly term: number; readonly error: unknown; readonly remainingMs: number };
@@ -22,18 +22,18 @@ export interface LeaderEvents {
    * with the final figure when the task has ended.
    */
   overrun: { readonly term: number; readonly overrunMs: number };
-  drainTimeout: { readonly term: number };
+  drainTimedOut: { readonly term: number };
   /**
    * A lock node could not be reached, or failed so that no quorum was left. Emitted once until the node answers again,
    * and only while this object campaigns or runs.
    */
-  nodeDown: { readonly node: string; readonly error: Error };
+  nodeFailed: { readonly node: string; readonly error: Error };
   /**
    * A quorum of nodes casts no vote for `quarantineLeftMs`, so no candidate is elected: the nodes are new, restarted,
    * or lost their data. Emitted once for each quarantine.
    */
   quarantined: { readonly quarantineLeftMs: number };
-  taskError: { readonly term: number; readonly error: unknown };
+  taskFailed: { readonly term: number; readonly error: unknown };
   /**
    * A request failed and is repeated, or a listener threw. Without a listener, the first error is a process warning.
    */
@@ -46,14 +46,14 @@ export type Unsubscribe = () => void;
 export const LEADER_EVENTS: AllNames<LeaderEvents> = {
   elected: true,
   ended: true,
-  leaderChange: true,
+  leaderChanged: true,
   renewed: true,
   renewFailed: true,
   overrun: true,
-  drainTimeout: true,
-  nodeDown: true,
+  drainTimedOut: true,
+  nodeFailed: true,
   quarantined: true,
-  taskError: true,
+  taskFailed: true,
   error: true,
 };
 
@@ -65,9 +65,9 @@ export function publishEvents(events: Emitter<LeaderEvents>, own: AboutCandidate
   events.on("renewed", (facts) => publish("x.leader.renewed", () => ({ ...own, ...facts, deadlineMs })));
   events.on("renewFailed", (facts) => publish("x.leader.renewFailed", () => ({ ...own, ...facts, deadlineMs })));
   events.on("overrun", (facts) => publish("x.leader.overrun", () => ({ ...own, ...facts })));
-  events.on("drainTimeout", (facts) => publish("x.leader.drainTimeout", () => ({ ...own, ...facts })));
-  events.on("nodeDown", (facts) => publish("x.leader.nodeDown", () => ({ ...own, ...facts })));
+  events.on("drainTimedOut", (facts) => publish("x.leader.drainTimedOut", () => ({ ...own, ...facts })));
+  events.on("nodeFailed", (facts) => publish("x.leader.nodeFailed", () => ({ ...own, ...facts })));
   events.on("quarantined", (facts) => publish("x.leader.quarantined", () => ({ ...own, ...facts })));
-  events.on("taskError", (facts) => publish("x.leader.taskError", () => ({ ...own, ...facts })));
+  events.on("taskFailed", (facts) => publish("x.leader.taskFailed", () => ({ ...own, ...facts })));
   events.on("error", (error) => publish("x.leader.error", () => ({ ...own, error })));
 }

@@ -20,10 +20,10 @@ export function logEvents(
   events.on("renewFailed", ({ term, remainingMs, error }) =>
     logger.warn({ ...own, term, remainingMs, err: error }, "renewal failed"),
   );
-  events.on("nodeDown", ({ node, error }) => logger.warn({ ...own, node, err: error }, "lock node is down"));
+  events.on("nodeFailed", ({ node, error }) => logger.warn({ ...own, node, err: error }, "lock node is down"));
   events.on("quarantined", (facts) => logger.info({ ...own, ...facts }, mayVoteAgain(facts.quarantineLeftMs)));
-  events.on("drainTimeout", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
-  events.on("taskError", ({ term, error }) => logger.error({ ...own, term, err: error }, "task failed"));
+  events.on("drainTimedOut", (facts) => logger.warn({ ...own, ...facts }, "task did not end in time"));
+  events.on("taskFailed", ({ term, error }) => logger.error({ ...own, term, err: error }, "task failed"));
   events.on("error", (error) => logger.warn({ ...own, err: error }, "failed, will be tried again"));
   let begun: { readonly term: number; readonly cancel: () => void } | undefined;
   events.on("overrun", ({ term, overrunMs }) => {

@@ -28,7 +28,8 @@ export interface AboutTick {
 /** Fields of each message about a candidate. */
 export interface AboutCandidate {
   readonly election: string;
-  readonly id: string;
+  /** The `id` of the election object. */
+  readonly candidate: string;
 }
 
 /** Fields of each message about a term. */
@@ -56,27 +57,27 @@ export interface LeaderMessages {
   /** The task still runs although its term is over, so another process may lead while the task runs. */
   "x.leader.overrun": AboutTerm & { overrunMs: number };
   /** An observer saw a new leader. `vacancyMs` is the time without a leader, as this observer saw it. */
-  "x.leader.leaderChange": {
+  "x.leader.leaderChanged": {
     election: string;
     leader: string | undefined;
     term: number | undefined;
     vacancyMs: number | undefined;
   };
   /** The task did not end in time. */
-  "x.leader.drainTimeout": AboutTerm;
+  "x.leader.drainTimedOut": AboutTerm;
   /** A lock node is down. Published once until the node answers again. */
-  "x.leader.nodeDown": AboutCandidate & { node: string; error: Error };
+  "x.leader.nodeFailed": AboutCandidate & { node: string; error: Error };
   /** A quorum of nodes casts no vote, so no candidate is elected. */
   "x.leader.quarantined": AboutCandidate & { quarantineLeftMs: number };
-  "x.leader.taskError": AboutTerm & { error: unknown };
+  "x.leader.taskFailed": AboutTerm & { error: unknown };
   /** An election or a scheduler failed and tries again, or one of its listeners threw. */
   "x.leader.error": AboutCandidate & { error: unknown };
   /** A handler is about to be called. */
-  "x.leader.tick": AboutTick;
-  "x.leader.tickDone": AboutTick & { tookMs: number };
-  "x.leader.tickError": AboutTick & { tookMs: number; error: unknown };
+  "x.leader.tickStarted": AboutTick;
+  "x.leader.tickCompleted": AboutTick & { tookMs: number };
+  "x.leader.tickFailed": AboutTick & { tookMs: number; error: unknown };
   "x.leader.tickSkipped": { election: string; schedule: string; scheduledAtMs: number; reason: string };
-  "x.leader.missed": { election: string; schedule: string; count: number };
+  "x.leader.ticksMissed": { election: string; schedule: string; count: number };
 }
 
 /** Fields of the messages of the tracing channels, by call: `x.leader:term` and `x.leader:tick`. */

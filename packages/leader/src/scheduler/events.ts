@@ -12,14 +12,14 @@ export interface SchedulerEvents {
    * A handler is about to be called. If listeners run past the end of the term, `tickSkipped` follows instead of the
    * call.
    */
-  tick: Tick;
+  tickStarted: Tick;
   /** The handler has ended without an error, after `tookMs` ms. */
-  tickDone: { readonly tick: Tick; readonly tookMs: number };
+  tickCompleted: { readonly tick: Tick; readonly tookMs: number };
   /**
    * The handler rejected, after `tookMs` ms. The tick counts as run. Exception: if the term's end has aborted
    * `tick.signal`, an `at-least-once` tick is left to the next leader.
    */
-  tickError: { readonly tick: Tick; readonly tookMs: number; readonly error: unknown };
+  tickFailed: { readonly tick: Tick; readonly tookMs: number; readonly error: unknown };
   /**
    * The tick was claimed and does not run.
    *
@@ -37,7 +37,7 @@ export interface SchedulerEvents {
     readonly reason: SkipReason;
   };
   /** Ticks were older than the window, or exceeded `maxCatchup`. `count` is at most 1,000 for each gap. */
-  missed: { readonly schedule: string; readonly count: number };
+  ticksMissed: { readonly schedule: string; readonly count: number };
   /**
    * A request failed and is repeated, a listener threw, or the stored state or a clock is wrong. While nodes are down,
    * each message is emitted once in an outage.
@@ -46,11 +46,11 @@ export interface SchedulerEvents {
 }
 
 export const SCHEDULER_EVENTS: AllNames<SchedulerEvents> = {
-  tick: true,
-  tickDone: true,
-  tickError: true,
+  tickStarted: true,
+  tickCompleted: true,
+  tickFailed: true,
   tickSkipped: true,
-  missed: true,
+  ticksMissed: true,
   error: true,
 };
 
@@ -71,15 +71,17 @@ export function aboutTick({ schedule, id, scheduledAt, firedAt, term, attempt }:
   };
 }
 
-export function publishTicks(events: Emitter<SchedulerEvents>, { election, id }: AboutCandidate): void {
-  events.on("tick", (tick) => publish("x.leader.tick", () => aboutTick(tick)));
-  events.on("tickDone", ({ tick, tookMs }) => publish("x.leader.tickDone", () => ({ ...aboutTick(tick), tookMs })));
-  events.on("tickError", ({ tick, ...facts }) =>
-    publish("x.leader.tickError", () => ({ ...aboutTick(tick), ...facts })),
+export function publishTicks(events: Emitter<SchedulerEvents>, { election, candidate }: AboutCandidate): void {
+  events.on("tickStarted", (tick) => publish("x.leader.tickStarted", () => aboutTick(tick)));
+  events.on("tickCompleted", ({ tick, tookMs }) =>
+    publish("x.leader.tickCompleted", () => ({ ...aboutTick(tick), tookMs })),
+  );
+  events.on("tickFailed", ({ tick, ...facts }) =>
+    publish("x.leader.tickFailed", () => ({ ...aboutTick(tick), ...facts })),
   );
   events.on("tickSkipped", ({ scheduledAt, ...facts }) =>
     publish("x.leader.tickSkipped", () => ({ election, scheduledAtMs: scheduledAt.getTime(), ...facts })),
   );
-  events.on("missed", (facts) => publish("x.leader.missed", () => ({ election, ...facts })));
-  events.on("error", (error) => publish("x.leader.error", () => ({ election, id, error })));
+  events.on("ticksMissed", (facts) => publish("x.leader.ticksMissed", () => ({ election, ...facts })));
+  events.on("error", (error) => publish("x.leader.error", () => ({ election, candidate, error })));
 }

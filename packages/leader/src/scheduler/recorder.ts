@@ -62,11 +62,11 @@ export class Recorder {
       term,
     });
     this.#unsubscribe = [
-      events.on("tick", (tick) => this.#add(tick.schedule, { ...about(tick), outcome: "running" })),
-      events.on("tickDone", ({ tick, tookMs }) =>
+      events.on("tickStarted", (tick) => this.#add(tick.schedule, { ...about(tick), outcome: "running" })),
+      events.on("tickCompleted", ({ tick, tookMs }) =>
         this.#add(tick.schedule, { ...about(tick), outcome: "run", tookMs: Math.round(tookMs) }),
       ),
-      events.on("tickError", ({ tick, tookMs, error }) =>
+      events.on("tickFailed", ({ tick, tookMs, error }) =>
         this.#add(tick.schedule, {
           ...about(tick),
           outcome: "failed",
@@ -77,7 +77,7 @@ export class Recorder {
       events.on("tickSkipped", ({ schedule, scheduledAt, reason }) =>
         this.#add(schedule, { outcome: "skipped", scheduledAtMs: scheduledAt.getTime(), term, reason }),
       ),
-      events.on("missed", ({ schedule, count }) =>
+      events.on("ticksMissed", ({ schedule, count }) =>
         this.#add(schedule, { outcome: "missed", scheduledAtMs: Math.floor(clock.wallMs()), term, count }),
       ),
     ];

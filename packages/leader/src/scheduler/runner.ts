@@ -200,17 +200,17 @@ export class Runner {
           );
     const tick = this.#tick(claimed, linked.signal);
     const startedMs = clock.monotonicMs();
-    events.emit("tick", tick);
+    events.emit("tickStarted", tick);
     try {
       // Listeners ran since the last check. No other code runs between this check and the call of the handler.
       if (!term.isCurrent()) return this.#drop(claimed, "term-over");
       await (traces.tick.isHeard ? traces.tick.run(aboutTick(tick), async () => await handler(tick)) : handler(tick));
       this.#ended(claimed);
-      events.emit("tickDone", { tick, tookMs: clock.monotonicMs() - startedMs });
+      events.emit("tickCompleted", { tick, tookMs: clock.monotonicMs() - startedMs });
     } catch (error) {
       // A handler that stopped because of the term's end leaves its tick to the next leader.
       if (!term.signal.aborted || linked.signal.reason !== term.signal.reason) this.#ended(claimed);
-      events.emit("tickError", { tick, tookMs: clock.monotonicMs() - startedMs, error });
+      events.emit("tickFailed", { tick, tookMs: clock.monotonicMs() - startedMs, error });
     } finally {
       cancelTimeout();
       linked.unlink();

@@ -420,7 +420,7 @@ export class SchedulerTerm {
     const isBacklog = options.catchup === "all" && (isLate || isCatchingUp(runs));
     if (plan.missed > 0) {
       track.missed += plan.missed;
-      confirmed.push(() => this.#parts.events.emit("missed", { schedule: name, count: plan.missed }));
+      confirmed.push(() => this.#parts.events.emit("ticksMissed", { schedule: name, count: plan.missed }));
     }
     for (const tick of plan.fire) {
       const decision = track.isPaused

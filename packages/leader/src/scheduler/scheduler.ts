@@ -153,7 +153,7 @@ export class LeaderScheduler implements AsyncDisposable {
       subject: `scheduler of election ${quote(election.name)}`,
       isLogged: false,
       failures: {
-        tickError: ({ tick, error }) => ({
+        tickFailed: ({ tick, error }) => ({
           text: `the handler of ${quote(tick.schedule)} failed`,
           error,
           hasStack: true,
@@ -169,7 +169,7 @@ export class LeaderScheduler implements AsyncDisposable {
       runningOf: (name) => this.#leading?.session.runningOf(name),
       report: (error) => this.#report(error),
     });
-    publishTicks(this.#events, { election: election.name, id: election.id });
+    publishTicks(this.#events, { election: election.name, candidate: election.id });
   }
 
   /**

@@ -62,7 +62,7 @@ export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSourc
     let waiting: LinkedSignal | undefined;
     let silentSinceMs: number | undefined;
     const isSilent = (): boolean => clock.monotonicMs() - (silentSinceMs ?? Number.POSITIVE_INFINITY) >= patienceMs;
-    const stopListening = redlock.on("wait", ({ resources, votes }) => {
+    const stopListening = redlock.on("refused", ({ resources, votes }) => {
       if (resources[0] !== resource) return;
       refused(votes);
       const answers = votes.filter(({ vote }) => vote !== "failed");

@@ -31,15 +31,15 @@ export class Standing<Term> {
     this.events = new Emitter<LeaderEvents>(LEADER_EVENTS);
     this.ledger = new Ledger(redlock, name, resource);
     this.instance = `${id}#${Math.floor(this.random() * 2 ** 48).toString(36)}`;
-    publishEvents(this.events, { election: name, id }, options.renewDeadline);
+    publishEvents(this.events, { election: name, candidate: id }, options.renewDeadline);
     logEvents(this.events, this.clock, options);
     this.listeners = new Listeners({
       events: this.events,
       subject: `election ${quote(name)}`,
       isLogged: options.logger !== undefined,
       failures: {
-        nodeDown: ({ error }) => ({ text: "a lock node is down", error }),
-        taskError: ({ error }) => ({ text: "the task failed", error, hasStack: true }),
+        nodeFailed: ({ error }) => ({ text: "a lock node is down", error }),
+        taskFailed: ({ error }) => ({ text: "the task failed", error, hasStack: true }),
         error: (error) => ({ text: "an attempt failed, or a listener threw", error }),
       },
     });

@@ -271,13 +271,13 @@ export class HeldTerm implements LeaderTerm {
 
   #tellOver(reason: TermEndReason): void {
     const { clock, events, term: known } = this.#standing;
-    const { election, id, term } = this;
+    const { election, id: candidate, term } = this;
     const now = clock.monotonicMs();
     const heldMs = now - this.#startedMs;
     const drainMs = this.#endingSinceMs === undefined ? undefined : now - this.#endingSinceMs;
     if (known === this) this.#standing.move({ type: "ended" });
     if (!this.#isElected) return;
-    publish("x.leader.ended", () => ({ election, id, term, reason, heldMs, drainMs }));
+    publish("x.leader.ended", () => ({ election, candidate, term, reason, heldMs, drainMs }));
     events.emit("ended", { term, reason, heldMs });
   }
 

@@ -137,8 +137,8 @@ describe("a recorder of history", () => {
     const skipAt = (ms: number): void =>
       events.emit("tickSkipped", { schedule: "s", scheduledAt: new Date(ms), reason: "overlap" });
     skipAt(100);
-    events.emit("tick", tickAt(200));
-    events.emit("tickDone", { tick: tickAt(200), tookMs: 5 });
+    events.emit("tickStarted", tickAt(200));
+    events.emit("tickCompleted", { tick: tickAt(200), tookMs: 5 });
     skipAt(300);
     await recorder.end();
     expect(written.map(({ key }) => key)).toEqual(["skipped/overlap", "200/1/", "skipped/overlap"]);

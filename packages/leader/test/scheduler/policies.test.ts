@@ -170,7 +170,7 @@ describe("schedules", () => {
     const own = scheduler("places", { concurrency: 3 });
     const { handler, ticks, most, release } = slow();
     let missed = 0;
-    own.on("missed", ({ count }) => (missed += count));
+    own.on("ticksMissed", ({ count }) => (missed += count));
     own.every("s", 50, handler, { overlap: "allowAll" });
     own.start();
     await expect.poll(() => ticks.length).toBe(3);
@@ -207,7 +207,7 @@ describe("schedules", () => {
   it("abort a tick after its maxRunTime, and report the error that it rejects with", async () => {
     const own = scheduler("max-run-time");
     const errors: unknown[] = [];
-    own.on("tickError", ({ error }) => errors.push(error));
+    own.on("tickFailed", ({ error }) => errors.push(error));
     own.every(
       "s",
       100,
@@ -227,7 +227,7 @@ describe("schedules", () => {
     const from = Math.ceil(Date.now() / 100) * 100 + 500;
     const ticks: Tick[] = [];
     const errors: unknown[] = [];
-    own.on("tickError", ({ error }) => errors.push(error));
+    own.on("tickFailed", ({ error }) => errors.push(error));
     own.every(
       "s",
       100,

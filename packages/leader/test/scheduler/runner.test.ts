@@ -206,7 +206,7 @@ describe("a runner", () => {
 
   it("calls no handler after a listener of the tick took longer than the term", async () => {
     const own = runner();
-    events.on("tick", () => (isCurrent = false));
+    events.on("tickStarted", () => (isCurrent = false));
     own.launch(claimed(schedule("a"), 1), "run");
     own.launch(claimed(schedule("b"), 1, { delivery: "at-least-once" }), "run");
     await own.idle();

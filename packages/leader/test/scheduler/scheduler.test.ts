@@ -97,7 +97,7 @@ describe("LeaderScheduler", () => {
     await expect.poll(() => ends.length).toBe(1);
     const order: string[] = [];
     let another: NodeJS.Timeout | undefined;
-    stubborn.election.on("drainTimeout", () => {
+    stubborn.election.on("drainTimedOut", () => {
       order.push("one drainTimeout");
       another = setTimeout(() => order.push("another"), 1_000);
     });
@@ -121,7 +121,7 @@ describe("LeaderScheduler", () => {
     it("applies if it is shorter than the scheduler's", async () => {
       await using patient = await stubborn("patient", 600_000);
       let timeouts = 0;
-      patient.election.on("drainTimeout", () => (timeouts += 1));
+      patient.election.on("drainTimedOut", () => (timeouts += 1));
       await patient.scheduler.stop({ drainTimeout: 50 });
       expect([timeouts, patient.election.health().running, patient.election.isLeader()]).toEqual([1, false, true]);
       let isStopped = false;
@@ -135,7 +135,7 @@ describe("LeaderScheduler", () => {
     it("applies if it is longer than the scheduler's", async () => {
       await using hasty = await stubborn("hasty", 50);
       const events: string[] = [];
-      for (const name of ["drainTimeout", "ended"] as const) hasty.election.on(name, () => events.push(name));
+      for (const name of ["drainTimedOut", "ended"] as const) hasty.election.on(name, () => events.push(name));
       const stopped = hasty.scheduler.stop({ drainTimeout: 600_000 });
       // Longer than the scheduler's, whose timer would be due before.
       await pause(200);
@@ -165,7 +165,7 @@ describe("LeaderScheduler", () => {
       });
       await expect.poll(() => own.election.isLeader(), { timeout: 5_000 }).toBe(true);
       let timeouts = 0;
-      own.election.on("drainTimeout", () => (timeouts += 1));
+      own.election.on("drainTimedOut", () => (timeouts += 1));
       controller.abort();
       // Longer than the drainTimeout of the stop() before, whose timer would be due before.
       await pause(100);
@@ -297,7 +297,7 @@ describe("LeaderScheduler", () => {
       {
         await using first = replica(how, "a");
         const told = [0, 0];
-        first.scheduler.on("tick", () => (told[0] = 1));
+        first.scheduler.on("tickStarted", () => (told[0] = 1));
         first.scheduler.on("tickSkipped", () => (told[1] = 1));
         first.scheduler.every("fast", 200, () => undefined, own);
         first.scheduler.start();

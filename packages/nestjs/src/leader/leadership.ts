@@ -39,7 +39,7 @@ export class Leadership {
       throw new TypeError(`${first.name} needs the option election of CoordinationModule, got undefined`);
     }
     for (const schedule of schedules) add(this.#scheduler, schedule);
-    this.#scheduler.on("tickError", ({ tick, error }) => logger.error(`tick ${tick.id} failed`, stackOf(error)));
+    this.#scheduler.on("tickFailed", ({ tick, error }) => logger.error(`tick ${tick.id} failed`, stackOf(error)));
     this.#scheduler.on("error", (error) => logger.warn(`scheduler: ${String(error)}`));
   }
 

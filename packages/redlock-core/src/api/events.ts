@@ -1,6 +1,6 @@
 /**
- * Events of a `Redlock`, which are also published on channels (`x.redlock.acquire`, …). Contention is never reported as
- * an error.
+ * Events of a `Redlock`, which are also published on channels (`x.redlock.acquired`, …). Contention is never reported
+ * as an error.
  */
 
 import { type AllNames, Channels, Emitter, Traced } from "../kit/emitter.ts";
@@ -9,14 +9,24 @@ import type { Vote } from "../rules/quorum.ts";
 import type { LockLossReason } from "./errors.ts";
 
 export interface RedlockEvents {
-  /** An acquisition ended. `waitMs` counts from the call. */
-  acquire: {
+  /** A lock was acquired. `waitMs` counts from the call. */
+  acquired: {
     readonly resources: readonly string[];
-    readonly outcome: "acquired" | "held" | "unreachable" | "cancelled";
+    readonly fencingToken: number;
     readonly attempts: number;
     readonly waitMs: number;
-    readonly fencingToken?: number;
-    readonly votes?: readonly Vote[];
+  };
+  /**
+   * An acquisition ended without the lock, or `tryAcquire` resolved with null. `held`: another holder has a resource.
+   * `unreachable`: too few nodes answered. `cancelled`: the signal was aborted or the `Redlock` was closed.
+   */
+  acquireFailed: {
+    readonly resources: readonly string[];
+    readonly reason: "held" | "unreachable" | "cancelled";
+    readonly attempts: number;
+    readonly waitMs: number;
+    /** Answers of the nodes to the last attempt. Empty if no node was asked. */
+    readonly votes: readonly Vote[];
   };
   /**
    * An attempt was refused, and the call waits. Emitted after each refused attempt.
@@ -24,33 +34,39 @@ export interface RedlockEvents {
    * Also emitted once per call if the call waits for another call or lock of this process. No node was asked in this
    * case, so `votes` is empty.
    */
-  wait: {
+  refused: {
     readonly resources: readonly string[];
     readonly attempts: number;
     readonly waitMs: number;
     readonly votes: readonly Vote[];
   };
   /**
-   * A round of extension ended. `remainingMs` is the remaining validity after the round; a low value is the early
-   * warning of a loss.
+   * A lock was extended. `remainingMs` is the validity after the extension. `ttlMs` is the TTL of the lock, to compare
+   * `remainingMs` with.
    */
-  extend: {
+  extended: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
-    readonly extended: boolean;
     readonly tookMs: number;
     readonly remainingMs: number;
-    /** TTL of the lock, to compare `remainingMs` with. */
     readonly ttlMs: number;
-    /** Answers of the nodes, if the extension failed. */
-    readonly votes?: readonly Vote[];
+  };
+  /** A round of extension failed. `remainingMs` is the validity that is left: the early warning of a loss. */
+  extendFailed: {
+    readonly resources: readonly string[];
+    readonly fencingToken: number;
+    readonly tookMs: number;
+    readonly remainingMs: number;
+    readonly ttlMs: number;
+    /** Answers of the nodes. */
+    readonly votes: readonly Vote[];
   };
   /**
    * A lock was released by its holder or by `close()`. `confirmed` is true if a quorum reports that the lock was held
    * until then. Also emitted, with `confirmed` false, when the lease of a lock that its holder left to expire has run
    * out.
    */
-  release: {
+  released: {
     readonly resources: readonly string[];
     readonly fencingToken: number;
     readonly confirmed: boolean;
@@ -66,10 +82,10 @@ export interface RedlockEvents {
     readonly votes: readonly Vote[];
   };
   /** A node changed its state, or was found in quarantine. */
-  node: {
+  nodeChanged: {
     readonly node: string;
     readonly state: NodeState | "quarantined";
-    readonly error?: string;
+    readonly error?: Error;
     readonly quarantineLeftMs?: number;
   };
 }
@@ -80,7 +96,7 @@ export interface RedlockTraces {
   acquire: { readonly resources: readonly string[] };
   /** `using()` from the call to the release. The result is the routine's result. */
   using: { readonly resources: readonly string[] };
-  /** `lock.extend()`. Automatic extensions are not traced, but reported by the event `extend`. */
+  /** `lock.extend()`. Automatic extensions are not traced, but reported by the event `extended`. */
   extend: { readonly resources: readonly string[]; readonly fencingToken: number };
   /** `lock.release()`. The result is true if the lock was held until then. */
   release: { readonly resources: readonly string[]; readonly fencingToken: number };
@@ -96,12 +112,14 @@ export const traces: { readonly [Call in keyof RedlockTraces]: Traced<RedlockTra
 export type RedlockEventName = keyof RedlockEvents;
 
 const NAMES: AllNames<RedlockEvents> = {
-  acquire: true,
-  wait: true,
-  extend: true,
-  release: true,
+  acquired: true,
+  acquireFailed: true,
+  refused: true,
+  extended: true,
+  extendFailed: true,
+  released: true,
   lost: true,
-  node: true,
+  nodeChanged: true,
 };
 
 const channels = new Channels<RedlockEvents>("x.redlock", NAMES);

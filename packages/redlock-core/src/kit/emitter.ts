@@ -15,7 +15,7 @@ export type AllNames<Kind> = Readonly<Record<keyof Kind, true>>;
 
 const LISTENER = callback();
 
-/** The channels of a package. The name of a channel is a prefix and the name of the message: `x.redlock.acquire`. */
+/** The channels of a package. The name of a channel is a prefix and the name of the message: `x.redlock.acquired`. */
 export class Channels<Messages extends object> {
   readonly #channels: Readonly<Record<keyof Messages, Channel>>;
 
@@ -97,9 +97,12 @@ export class Emitter<Events extends object> {
     if (this.isHeard(name)) this.emit(name, message());
   }
 
-  /** Notifies all listeners of an event that exists already. */
+  /**
+   * Notifies all listeners of an event that exists already. Listeners of `error` receive the error, subscribers of its
+   * channel an object with the field `error`.
+   */
   emit<Name extends keyof Events>(name: Name, payload: Events[Name]): void {
-    this.#channels?.publish(name, () => payload);
+    this.#channels?.publish(name, () => (name === this.#error ? ({ error: payload } as never) : payload));
     for (const listener of [...(this.#listeners.get(name) ?? [])]) {
       callQuietly(
         () => (listener as (payload: Events[Name]) => unknown)(payload),

@@ -173,7 +173,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     const { engine, lines, renewal, closed, calls } = this.#session;
     const { fencingToken, target } = grant;
     this.#place?.onGranted();
-    engine.events.tell("acquire", () => ({ ...this.#facts(), outcome: "acquired", fencingToken }));
+    engine.events.tell("acquired", () => ({ ...this.#facts(), fencingToken }));
     const own = this.#local === undefined ? target.resources.map((name) => lines.of(name)) : [this.#local.line];
     const { lock } = new HeldLease(engine, grant, { options: this.#options, lines: own, renewal });
     if (!closed.aborted) return lock;
@@ -204,7 +204,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
 
   /** Waits for the call's turn if the lock is held, or for a growing pause if too few nodes answered. */
   async untilNext(refused: RefusedAttempt, deadline: CallDeadline): Promise<void> {
-    this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: refused.votes }));
+    this.#engine.events.tell("refused", () => ({ ...this.#facts(), votes: refused.votes }));
     if (refused.refusal === "held") {
       this.#failures = 0;
       this.#place ??= this.#newPlace();
@@ -218,9 +218,9 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   errorOf(end: CallEnd): unknown {
     const { resources } = this.#target;
     if (end !== "timeout") {
-      this.#engine.events.tell("acquire", () => ({
+      this.#engine.events.tell("acquireFailed", () => ({
         ...this.#facts(),
-        outcome: "cancelled",
+        reason: "cancelled",
         votes: this.#noted?.votes ?? [],
       }));
       return end === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
@@ -240,9 +240,9 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
       heldHere,
       votesAgeMs: nowMs - (noted.atMs ?? nowMs),
     };
-    const outcome = refusal === "unreachable" ? "unreachable" : "held";
-    this.#engine.events.tell("acquire", () => ({ ...this.#facts(), outcome, votes }));
-    if (outcome === "unreachable") return new QuorumUnreachableError(facts);
+    const reason = refusal === "unreachable" ? "unreachable" : "held";
+    this.#engine.events.tell("acquireFailed", () => ({ ...this.#facts(), reason, votes }));
+    if (reason === "unreachable") return new QuorumUnreachableError(facts);
     const error = new LockHeldError(facts);
     if (noted.client !== undefined && !heldHere.includes(error.resource)) {
       this.#namedHolder = { client: noted.client, facts, error };
@@ -283,7 +283,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   async #waitInProcess(wait: Promise<void>): Promise<void> {
     const { hints } = this.#session;
     void hints.open();
-    if (!this.#hasWaitedHere) this.#engine.events.tell("wait", () => ({ ...this.#facts(), votes: [] }));
+    if (!this.#hasWaitedHere) this.#engine.events.tell("refused", () => ({ ...this.#facts(), votes: [] }));
     this.#hasWaitedHere = true;
     await wait;
     this.#place ??= this.#newPlace();

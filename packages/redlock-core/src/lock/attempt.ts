@@ -337,7 +337,7 @@ function votesOf(
     if (answer.kind === "error") return [{ ...facts, error: answer.message }];
     const { quarantineLeftMs } = answer;
     if (vote === "quarantined") {
-      engine.events.tell("node", () => ({ node: node.name, state: "quarantined", quarantineLeftMs }));
+      engine.events.tell("nodeChanged", () => ({ node: node.name, state: "quarantined", quarantineLeftMs }));
       return [{ ...facts, quarantineLeftMs }];
     }
     if (refusal?.kind !== "held") return [facts];

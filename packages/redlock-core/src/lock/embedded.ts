@@ -106,11 +106,10 @@ export class EmbeddedLocks {
       return undefined;
     }
     const lock = this.#hold(grant);
-    engine.events.tell("acquire", () => ({
+    engine.events.tell("acquired", () => ({
       resources: grant.target.resources,
       attempts: 1,
       waitMs: now.monotonicMs - grant.granted.monotonicMs,
-      outcome: "acquired",
       fencingToken: grant.fencingToken,
     }));
     return lock;

@@ -1,6 +1,7 @@
 /** The state behind a `Lock`: held, lost or released. Only this file changes the state. */
 
 import { type LockLossReason, LockLostError, QuorumUnreachableError } from "../api/errors.ts";
+import type { RedlockEvents } from "../api/events.ts";
 import { resolveTtl } from "../api/options.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
 import { callback, objectWith } from "../kit/schema/check.ts";
@@ -324,21 +325,21 @@ export class HeldLease implements Lease, LocalHolder, Renewable {
       this.#renewAtMs = policy.retryMs(startedMs, clock.monotonicMs(), this.#ttlMs);
     }
     const tookMs = clock.monotonicMs() - startedMs;
-    events.tell("extend", () => ({
+    const facts = (): RedlockEvents["extended"] => ({
       ...this.#facts,
-      extended: result.kind === "extended",
       tookMs,
       remainingMs: this.remaining(),
       ttlMs: this.#ttlMs,
-      ...(result.kind === "extended" ? {} : { votes: result.votes }),
-    }));
+    });
+    if (result.kind === "extended") events.tell("extended", facts);
+    else events.tell("extendFailed", () => ({ ...facts(), votes: result.votes }));
     if (result.kind === "extended") policy.onRenewed?.(tookMs);
     else if (result.kind === "failed") policy.onFailed?.(this.#unreachable(result, 1, startedMs));
   }
 
   #emitRelease(confirmed: boolean, heldMs: number): void {
     const { events } = this.#engine;
-    if (events.isHeard("release")) events.emit("release", { ...this.#facts, confirmed, heldMs });
+    if (events.isHeard("released")) events.emit("released", { ...this.#facts, confirmed, heldMs });
   }
 
   /** Removes the lock from the renewal and from the lines of this process, because it is not held any more. */

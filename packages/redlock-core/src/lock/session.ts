@@ -31,10 +31,10 @@ export class Session {
     this.closed = this.#closing.signal;
     this.#stopListening = engine.nodes.map((node) =>
       node.onStateChange(() => {
-        engine.events.tell("node", () => ({
+        engine.events.tell("nodeChanged", () => ({
           node: node.name,
           state: node.state,
-          ...(node.lastError === undefined ? {} : { error: node.lastError.message }),
+          ...(node.lastError === undefined ? {} : { error: node.lastError }),
         }));
       }),
     );

@@ -5,7 +5,7 @@
  * The loop is that of locks (`untilGranted` of the core). Behind other callers of this process the acquisition asks
  * nothing: line.ts says when.
  */
-import { type Lock, LockHeldError, RedlockClosedError, type Vote } from "@x/redlock-core";
+import { type Lock, LockHeldError, RedlockClosedError, type RedlockEvents, type Vote } from "@x/redlock-core";
 import { backOffMs, type Instant, readClock, Traced } from "@x/redlock-core/kit";
 import {
   type Acquirer,
@@ -187,7 +187,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     if (pool.protocol.closed.aborted) {
       return lock.release().then(() => Promise.reject(new RedlockClosedError([pool.name])));
     }
-    this.#tell("acquired", { fencingToken });
+    this.#pool.protocol.events.tell("acquired", () => ({ ...this.#facts(), fencingToken }));
     return lock;
   }
 
@@ -269,7 +269,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
       const own = this.#caller?.isFirst === false ? undefined : this.#refused;
       return this.#timedOut(own ?? this.#pool.line.noted ?? UNANSWERED);
     }
-    this.#tell("cancelled");
+    this.#tellFailed("cancelled", this.#refused?.votes ?? []);
     return end === "signal" ? this.#request.signal?.reason : new RedlockClosedError([this.#pool.name]);
   }
 
@@ -294,7 +294,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   #timedOut({ refusal, votes, figures: { used, waiting } }: Refused): Error {
     const { nodeCount, redlock, name, line } = this.#pool;
     const facts = { attempts: this.#attempts, elapsedMs: this.#elapsedMs() };
-    this.#tell(refusal === "unreachable" ? "unreachable" : "held", { votes });
+    this.#tellFailed(refusal === "unreachable" ? "unreachable" : "held", votes);
     if (refusal === "unreachable") return this.#pool.unreachable(votes, facts);
     const figures = { used, waiting: Math.max(waiting, line.waiting) };
     return new LockHeldError({
@@ -307,15 +307,12 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     });
   }
 
-  #tell(
-    outcome: "acquired" | "held" | "unreachable" | "cancelled",
-    facts: { readonly fencingToken?: number; readonly votes?: readonly Vote[] } = {},
-  ): void {
-    this.#pool.protocol.events.tell("acquire", () => ({ ...this.#facts(), outcome, ...facts }));
+  #tellFailed(reason: RedlockEvents["acquireFailed"]["reason"], votes: readonly Vote[]): void {
+    this.#pool.protocol.events.tell("acquireFailed", () => ({ ...this.#facts(), reason, votes }));
   }
 
   #tellWait(votes: readonly Vote[]): void {
-    this.#pool.protocol.events.tell("wait", () => ({ ...this.#facts(), votes }));
+    this.#pool.protocol.events.tell("refused", () => ({ ...this.#facts(), votes }));
   }
 
   #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {

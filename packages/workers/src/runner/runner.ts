@@ -250,7 +250,7 @@ export class JobRunner {
       const isOurs = attempt <= CONFIRM_ATTEMPTS && (await renew(run, lockDurationMs));
       if (!isOurs) {
         run.markJobLockLost();
-        emitEvent("stale", () => ({ ...aboutJob(run), ageMs }));
+        emitEvent("abandoned", () => ({ ...aboutJob(run), ageMs }));
         throw new DelayedError(
           `job ${run.jobId} was taken ${Math.round(ageMs)} ms ago and no longer belongs to this worker`,
         );
