@@ -37,6 +37,7 @@ export {
 export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
 export { MAX_RESOURCE_BYTES, resolveResources, resourceName } from "./rules/resources.ts";
 export { defineScript } from "./rules/script.ts";
+export { serverRefusal } from "./rules/server.ts";
 export {
   DEFAULT_DRIFT_FACTOR,
   driftMs,

@@ -18,4 +18,5 @@ export { redisBinary, sinceRedis7 } from "./redis-binary.ts";
 export { askWithoutRights, placesOf } from "./secrets.ts";
 export { type Track, type TrackBar, type TrackDot, type Tracks, tracksSvg } from "./tracks.ts";
 export { until } from "./until.ts";
+export { startVendorProxy, type VendorProxy, type VendorRules } from "./vendor-proxy.ts";
 export { temporaryFolder } from "./watchdog.ts";

@@ -2,7 +2,9 @@
 
 import { backOffMs } from "../kit/back-off.ts";
 import type { Clock } from "../kit/clock.ts";
+import { messageOf } from "../kit/thrown.ts";
 import type { NodeScript } from "../rules/script.ts";
+import { serverRefusal } from "../rules/server.ts";
 import { type NodeState, plainError } from "./node.ts";
 
 export interface NodeSettings {
@@ -35,6 +37,10 @@ export abstract class ClientNode {
     return this.#lastError;
   }
 
+  get loadError(): Error | undefined {
+    return this.scripts.loadError;
+  }
+
   onStateChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -52,21 +58,63 @@ export abstract class ClientNode {
   }
 }
 
+/** How an adapter sends the commands that precede the first script of a connection. */
+interface Preparing {
+  readonly load: (source: string) => Promise<unknown>;
+  /** Resolves with INFO of the section `server`. */
+  readonly info: () => Promise<unknown>;
+}
+
 /**
  * Sends SCRIPT LOAD once per connection, right before the first EVALSHA on the same connection. Sending both without
  * waiting in between saves a round trip, and no later release can overtake an acquisition that waits for its script.
+ *
+ * INFO is sent before the first script of a connection. Its answer arrives before the script's answer, so no grant of a
+ * server that must not hold locks is ever used. A server that refuses INFO is not checked.
  */
 class LoadedScripts {
   #loaded = new Set<string>();
+  #isAsked = false;
+  #isKnown = false;
+  #refusal: Error | undefined;
+  #loadError: Error | undefined;
 
-  forget(): void {
-    this.#loaded = new Set();
+  /** Why the server has refused to load a script, if it did. */
+  get loadError(): Error | undefined {
+    return this.#loadError;
   }
 
+  /** Starts again, for a new connection or after the server's script cache was flushed. */
+  forget(): void {
+    this.#loaded = new Set();
+    this.#isAsked = false;
+    this.#isKnown = false;
+    this.#refusal = undefined;
+  }
+
+  /** Returns whether `load` must precede the script. Throws if the server must not hold locks. */
   needsLoading(script: NodeScript): boolean {
-    if (this.#loaded.has(script.sha1)) return false;
+    if (this.#refusal !== undefined) throw this.#refusal;
+    return !this.#loaded.has(script.sha1);
+  }
+
+  /** Sends what must precede the script, over each of the connections. */
+  load(script: NodeScript, connections: readonly Preparing[]): void {
     this.#loaded.add(script.sha1);
-    return true;
+    for (const { info, load } of connections) {
+      if (!this.#isAsked) info().then(this.#onInfo, this.#onInfo);
+      load(script.source).then(this.#onLoaded, this.#onNotLoaded);
+    }
+    this.#isAsked = true;
+  }
+
+  /** Returns the answer of a script. Rejects if the server turned out to be one that must not hold locks. */
+  checked(answer: Promise<unknown>): Promise<unknown> {
+    if (this.#isKnown) return answer;
+    return answer.then((reply) => {
+      if (this.#refusal !== undefined) throw this.#refusal;
+      return reply;
+    });
   }
 
   /** Runs a script. `send` sends one command; commands must reach the server in the order of the calls. */
@@ -76,9 +124,13 @@ class LoadedScripts {
     keys: readonly string[],
     args: readonly string[],
   ): Promise<unknown> {
-    if (this.needsLoading(script)) send(["SCRIPT", "LOAD", script.source]).catch(() => this.forget());
+    if (this.needsLoading(script)) {
+      this.load(script, [
+        { load: (source) => send(["SCRIPT", "LOAD", source]), info: () => send(["INFO", "server"]) },
+      ]);
+    }
     try {
-      return await send(["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]);
+      return await this.checked(send(["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]));
     } catch (error) {
       this.forgetIfMissing(error);
       throw error;
@@ -92,6 +144,21 @@ class LoadedScripts {
   forgetIfMissing(error: unknown): void {
     if (error instanceof Error && error.message.startsWith("NOSCRIPT")) this.forget();
   }
+
+  readonly #onInfo = (answer: unknown): void => {
+    const reason = typeof answer === "string" ? serverRefusal(answer) : undefined;
+    if (reason !== undefined) this.#refusal = new Error(reason);
+    this.#isKnown = true;
+  };
+
+  readonly #onLoaded = (): void => {
+    this.#loadError = undefined;
+  };
+
+  readonly #onNotLoaded = (error: unknown): void => {
+    this.forget();
+    this.#loadError = new Error(`SCRIPT_REFUSED the server has not loaded a script of locks: ${messageOf(error)}`);
+  };
 }
 
 /**

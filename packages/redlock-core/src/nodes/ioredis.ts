@@ -60,6 +60,7 @@ interface Connection extends ScriptConnection {
   readonly reconnectTimeout?: { unref?: () => void } | null;
   on(event: string, listener: (...args: never[]) => void): unknown;
   config?(verb: "GET", name: string): Promise<unknown>;
+  info(section: "server"): Promise<unknown>;
   script(command: "LOAD", source: string): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
   unsubscribe(channel: string): Promise<unknown>;
@@ -181,14 +182,20 @@ export class IoredisNode extends ClientNode implements LockNode {
     if (connection === undefined || !isReady) throw notConnected(this);
     this.#checkDatabase();
     if (this.scripts.needsLoading(script)) {
-      for (const master of connection.nodes?.("master") ?? [connection]) {
-        master.script("LOAD", script.source).catch(() => this.scripts.forget());
-      }
+      const masters = connection.nodes?.("master") ?? [connection];
+      this.scripts.load(
+        script,
+        masters.map((master) => ({
+          info: () => master.info("server"),
+          load: (source) => master.script("LOAD", source),
+        })),
+      );
     }
     // A Cluster finds the node for a command by its keys, so the command must be parsed by ioredis.
-    return this.isCluster
+    const answer = this.isCluster
       ? connection.evalsha([script.sha1, keys.length, ...keys, ...args])
       : this.#sender.send(connection, script.sha1, keys, args);
+    return this.scripts.checked(answer);
   }
 
   async config(name: string): Promise<string | undefined> {

@@ -40,6 +40,8 @@ export interface LockNode {
   readonly state: NodeState;
   /** Why the node is down, if known. */
   readonly lastError?: Error | undefined;
+  /** Why the server has not loaded a script, if it refused to. */
+  readonly loadError?: Error | undefined;
   /**
    * Whether the node is a Redis Cluster behind one client. The keys of one request are then in the same hash slot.
    * Default false.
@@ -99,13 +101,18 @@ export function countsReceivers(node: LockNode): boolean {
 
 /**
  * Matches the answer of a server without Lua. Some systems ship Valkey's Lua as a separate package; without this
- * package the server does not know these commands. Garnet knows the commands, but refuses them unless started with Lua.
+ * package the server does not know EVALSHA. Garnet knows the command, but refuses it unless started with Lua.
  */
-const NO_LUA = /^ERR (unknown command ['`"]?(eval|evalsha|script)\b|This instance has Lua scripting support disabled)/i;
+const NO_LUA =
+  /^ERR ((unknown|unsupported) command:? ['`"]?evalsha\b|(the )?(command )?['`"]?evalsha['`"]?( command)? (is )?(not|disabled)|.*\bLua scripting (support )?(is )?disabled)/i;
 
-/** Returns the error of a failed request. If the server has no Lua, the returned error explains that locks need Lua. */
-export function requestError(error: unknown): Error {
+/**
+ * Returns the error of a failed request. If the server has no Lua, the returned error explains that locks need Lua. If
+ * the node could not load its scripts, the returned error contains the reason, because NOSCRIPT does not.
+ */
+export function requestError(error: unknown, node: LockNode): Error {
   if (!(error instanceof Error)) return new Error(String(error));
+  if (error.message.startsWith("NOSCRIPT")) return node.loadError ?? error;
   if (!NO_LUA.test(error.message)) return error;
   const message =
     "NO_LUA this server runs no Lua scripts, which locks are made by: install its Lua (Alpine: valkey-lua), switch it on, or use Redis";

@@ -8,6 +8,7 @@ import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
 import { readReply } from "../rules/script.ts";
+import { describeServer, isTested, readInfo, serverOf } from "../rules/server.ts";
 import { CHECK_REPLY, checkScript, rightsScript } from "../scripts/check.lua.ts";
 
 export type FindingCode =
@@ -18,6 +19,9 @@ export type FindingCode =
   | "EVICTION"
   | "REFUSES_WRITES"
   | "NO_LUA"
+  | "NOT_ATOMIC"
+  | "NO_RUN_ID"
+  | "OTHER_SERVER"
   | "EVEN_NODES"
   | "NO_PERSISTENCE"
   | "NODE_CLOCK"
@@ -148,11 +152,7 @@ function factsOf(
     knownQuarantine,
     writeError,
   } = readReply(CHECK_REPLY, reply.value);
-  const info = new Map<string, string>();
-  for (const line of text.split(/\r?\n/)) {
-    const colon = line.indexOf(":");
-    if (colon > 0) info.set(line.slice(0, colon), line.slice(colon + 1));
-  }
+  const info = readInfo(text);
   const nowUs = Number(seconds) * 1_000_000 + Number(micros);
   return {
     node,
@@ -184,6 +184,7 @@ function failedNodes(replies: readonly NodeReply[]): readonly Finding[] {
   return [
     ...failed.filter(({ code }) => code === "CLUSTER_MEMBER").map(({ node }) => clusterMember(node)),
     ...finding("NO_LUA", "cannot make locks"),
+    ...finding("NOT_ATOMIC", "cannot make locks"),
     ...finding("UNREACHABLE", "no answer"),
     ...finding("REFUSED", "answered with an error"),
   ];
@@ -197,11 +198,15 @@ interface Failure {
   readonly code: FindingCode;
 }
 
-const CODES: Readonly<Record<string, FindingCode>> = { MOVED: "CLUSTER_MEMBER", NO_LUA: "NO_LUA" };
+const CODES: Readonly<Record<string, FindingCode>> = {
+  MOVED: "CLUSTER_MEMBER",
+  NO_LUA: "NO_LUA",
+  NOT_ATOMIC: "NOT_ATOMIC",
+};
 
 /**
  * Distinguishes an error answer of Redis from an error of the connection. By convention an answer begins with a word in
- * capitals (NOPERM, LOADING, ERR). Of the other errors only NO_LUA does.
+ * capitals (NOPERM, LOADING, ERR). Of the other errors only the adapters' own refusals of a server do.
  */
 function failureOf({ node, error }: NodeReply & { ok: false }): Failure {
   const [, errorWord] = /^([A-Z_]+) /.exec(error.message) ?? [];
@@ -255,10 +260,18 @@ function nodeFindings(
   { node, info, quarantineLeftMs, writeError, appendfsync }: Facts,
 ): readonly Finding[] {
   const findings: Finding[] = [];
+  const server = serverOf(info);
+  const name = server === undefined ? node : `${node} (${describeServer(server)})`;
   const add = (code: FindingCode, severity: Finding["severity"], message: string): void => {
-    findings.push({ code, severity, subjects: [node], message: `${node} ${message}` });
+    findings.push({ code, severity, subjects: [node], message: `${name} ${message}` });
   };
   const isAlone = engine.nodes.length === 1;
+  if (server !== undefined && !isTested(server))
+    add("OTHER_SERVER", "info", 'is neither Redis nor Valkey: the page "Which Redis" says what works on it');
+  if (!info.has("run_id") && server !== undefined) {
+    if (engine.options.quarantine) add("NO_RUN_ID", "error", `grants no lock with quarantine, ${NO_RUN_ID}`);
+    else add("NO_RUN_ID", "warning", `cannot be used for schedules, or be told from the other nodes, ${NO_RUN_ID}`);
+  }
   if (info.get("role") === "slave")
     add("REPLICA", "error", "is a replica: it refuses writes, and its data may be stale");
   else if (writeError !== "") add("REFUSES_WRITES", "error", `refuses writes, so it cannot grant locks: ${writeError}`);
@@ -290,12 +303,14 @@ function nodeFindings(
   }
   const version = info.get("redis_version") ?? "7.0";
   if (isOld(version))
-    add("OLD_VERSION", "error", `runs Redis ${version}: the scripts need 6.2 or later (SET with GET)`);
+    add("OLD_VERSION", "error", "is too old: the scripts need Redis 6.2 or later (SET with GET)");
   if (quarantineLeftMs > 0) {
     add("QUARANTINED", "warning", `has restarted or lost its data: it does not vote for ${quarantineLeftMs} ms more`);
   }
   return findings;
 }
+
+const NO_RUN_ID = "because its INFO has no run_id, by which a restart is noticed";
 
 function isOld(version: string): boolean {
   const [major = 0, minor = 0] = version.split(".").map(Number);

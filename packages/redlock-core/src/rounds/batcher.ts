@@ -246,7 +246,7 @@ export class Batcher {
     }
     this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
-      (error: unknown) => this.#onAnswer(batch, undefined, requestError(error)),
+      (error: unknown) => this.#onAnswer(batch, undefined, requestError(error, this.node)),
     );
   }
 
@@ -255,7 +255,7 @@ export class Batcher {
     try {
       return this.node.eval(batchScript, keys, args);
     } catch (error) {
-      return Promise.reject(requestError(error));
+      return Promise.reject(requestError(error, this.node));
     }
   }
 

@@ -139,7 +139,7 @@ export async function runOn(
       node: node.name,
       tookMs: asked.clock.monotonicMs() - startedMs,
       ok: false,
-      error: plainError(requestError(error)),
+      error: plainError(requestError(error, node)),
     };
   } finally {
     deadline.cancel();
