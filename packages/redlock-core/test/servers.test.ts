@@ -27,7 +27,9 @@ describe("a server whose scripts are not atomic", () => {
     const { server, url } = await startVendor({ info: withField("garnet_version:2.1.4") });
     const redlock = openRedlock([clients[client]?.(url) ?? ""], { timeout: 0 });
     for (const call of [redlock.acquire("r"), redlock.tryAcquire("s")]) {
-      expect(await errorOf(call)).toMatchObject({ message: expect.stringContaining("NOT_ATOMIC this server is Garnet") });
+      expect(await errorOf(call)).toMatchObject({
+        message: expect.stringContaining("NOT_ATOMIC this server is Garnet"),
+      });
     }
     expect(await redlock.check()).toMatchObject([
       { code: "NOT_ATOMIC", severity: "error", message: expect.stringContaining("Garnet 2.1.4") },
@@ -51,7 +53,9 @@ describe("a server that refuses to load scripts", () => {
   it.each(Object.keys(clients))("is named with its reason: %s", async (client) => {
     const { url } = await startVendor({ refused: { SCRIPT: reason } });
     const redlock = openRedlock([clients[client]?.(url) ?? ""], { timeout: 0 });
-    const named = expect.stringContaining(`SCRIPT_REFUSED the server has not loaded a script of locks: ${reason}`) as string;
+    const named = expect.stringContaining(
+      `SCRIPT_REFUSED the server has not loaded a script of locks: ${reason}`,
+    ) as string;
     expect(await errorOf(redlock.acquire("r"))).toMatchObject({ message: named });
     expect(await redlock.check()).toMatchObject([{ code: "REFUSED", severity: "error", message: named }]);
   });
@@ -85,7 +89,9 @@ describe("check", () => {
     await server.call("CONFIG", "SET", "maxmemory", "100mb");
     await server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru");
     const findings = await openRedlock([server]).check();
-    expect(findings.find(({ code }) => code === "EVICTION")?.message).toMatch(/ \((Redis|Valkey) \d+\.\d+\.\d+\) may evict/);
+    expect(findings.find(({ code }) => code === "EVICTION")?.message).toMatch(
+      / \((Redis|Valkey) \d+\.\d+\.\d+\) may evict/,
+    );
   });
 });
 

@@ -125,9 +125,7 @@ class LoadedScripts {
     args: readonly string[],
   ): Promise<unknown> {
     if (this.needsLoading(script)) {
-      this.load(script, [
-        { load: (source) => send(["SCRIPT", "LOAD", source]), info: () => send(["INFO", "server"]) },
-      ]);
+      this.load(script, [{ load: (source) => send(["SCRIPT", "LOAD", source]), info: () => send(["INFO", "server"]) }]);
     }
     try {
       return await this.checked(send(["EVALSHA", script.sha1, String(keys.length), ...keys, ...args]));

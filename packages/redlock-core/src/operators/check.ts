@@ -302,8 +302,7 @@ function nodeFindings(
     }
   }
   const version = info.get("redis_version") ?? "7.0";
-  if (isOld(version))
-    add("OLD_VERSION", "error", "is too old: the scripts need Redis 6.2 or later (SET with GET)");
+  if (isOld(version)) add("OLD_VERSION", "error", "is too old: the scripts need Redis 6.2 or later (SET with GET)");
   if (quarantineLeftMs > 0) {
     add("QUARANTINED", "warning", `has restarted or lost its data: it does not vote for ${quarantineLeftMs} ms more`);
   }

@@ -39,7 +39,7 @@ export function serverOf(info: ReadonlyMap<string, string>): Server | undefined 
 
 /** KeyDB calls itself Redis. Its versions 6.3 have no counterpart in Redis. */
 function isKeyDb(info: ReadonlyMap<string, string>): boolean {
-  return info.has("mvcc_depth") || /^6\.3\./.test(info.get("redis_version") ?? "");
+  return info.has("mvcc_depth") || info.get("redis_version")?.startsWith("6.3.") === true;
 }
 
 export function isTested({ product }: Server): boolean {
