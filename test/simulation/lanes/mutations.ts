@@ -500,8 +500,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "only a job that a worker has locked keeps its key",
     patches: [
       lane(
-        "return pinned(facts[1], key) and not facts[2] and not facts[3]",
-        "return pinned(facts[1], key) and not facts[2] and not facts[3] and call('EXISTS', P .. id .. ':lock') == 1",
+        "return pinned(pin, key) and not finishedOn and not place",
+        "return pinned(pin, key) and not finishedOn and not place and call('EXISTS', P .. id .. ':lock') == 1",
       ),
     ],
   },
@@ -519,13 +519,13 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "keys of removed holders are free",
     without: "a removed holder keeps its key forever",
     patches: [
-      lane("return pinned(facts[1], key) and not facts[2] and not facts[3]", "return not facts[2] and not facts[3]"),
+      lane("return pinned(pin, key) and not finishedOn and not place", "return not finishedOn and not place"),
     ],
   },
   {
     protection: "keys of finished holders are free",
     without: "a job that was finished by a plain worker keeps its key",
-    patches: [lane("and not facts[2] and not facts[3]", "and not facts[3]")],
+    patches: [lane("and not finishedOn and not place", "and not place")],
     focus: finishedElsewhere,
   },
   {
@@ -537,7 +537,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a new job inherits no key: when its turn comes",
     without: "it has the keys of the removed job with the same ID",
-    patches: [rotation("    if not facts[3] then disown(id, pin) end\n", "")],
+    patches: [rotation("    if not stored then disown(id, pin) end\n", "")],
     focus: holderAgainInTurn,
   },
   {
@@ -577,7 +577,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the key is given to a removed job",
     patches: [
       line(
-        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end",
+        "if pinned(pin, key) and tonumber(place or 'x') == tonumber(head[2]) and not finishedOn then return id end",
         "if true then return id end",
       ),
     ],
@@ -587,8 +587,8 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the ID alone is compared",
     patches: [
       line(
-        "if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then",
-        "if pinned(facts[1], key) and not facts[3] then",
+        "if pinned(pin, key) and tonumber(place or 'x') == tonumber(head[2]) and not finishedOn then",
+        "if pinned(pin, key) and not finishedOn then",
       ),
     ],
     focus: againAfterLoss,
@@ -773,7 +773,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "any job that now has its ID is put in front",
     patches: [
       parking(
-        "if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end",
+        "if pin ~= key or tonumber(place or 'x') ~= tonumber(heads[2]) or isOdd then return end",
         "if isOdd then return end",
       ),
     ],
@@ -1016,7 +1016,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a full line takes no more jobs: when the queue is sifted",
     without: "the job joins the line",
-    patches: [judge(" or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then", " then")],
+    patches: [judge(" or (not place and not isFirst and turnedAway(pin, firstFailure)) then", " then")],
     focus: fullLines,
   },
   {
@@ -1034,7 +1034,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job that left a full line does not return",
     without: "it is sifted, and waits behind the newer job",
-    patches: [judge("if facts[5] then return false end", "")],
+    patches: [judge("if refusal then return false end", "")],
     focus: latestOnly,
   },
   {
@@ -1074,7 +1074,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a job is interrupted only by a job with the same keys",
     without: "any shared key is enough",
-    patches: [fullLine("if facts[1] ~= pin then return end", "")],
+    patches: [fullLine("if stored ~= pin then return end", "")],
     focus: { ...interrupting, name: "interrupts, several keys", severalChance: 0.5 },
   },
   {
@@ -1712,7 +1712,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "the outcome from a call applies to one end",
     without: "it applies again when the job is retried manually",
-    patches: [commands("if facts[2] then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end", "")],
+    patches: [commands("if outcome then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end", "")],
     focus: mergedRetries,
   },
   {
@@ -1760,25 +1760,25 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "of two retries, the one that failed first is older",
     without: "the retry in line is newer",
-    patches: [fullLine("(not facts[2] or tonumber(facts[2]) > tonumber(age))", "true")],
+    patches: [fullLine("(not firstFailure or tonumber(firstFailure) > tonumber(age))", "true")],
     focus: latestRetries,
   },
   {
     protection: "a retry that is judged before its turn keeps its age",
     without: "it is the newest job",
-    patches: [judge("and turnedAway(pin, facts[6])", "and turnedAway(pin)")],
+    patches: [judge("and turnedAway(pin, firstFailure)", "and turnedAway(pin)")],
     focus: latestRetries,
   },
   {
     protection: "with rotation, a retry that is judged before its turn keeps its age",
     without: "it is the newest job",
-    patches: [rotation("if LATEST and facts[7] and newerThan(pin, facts[7])", "if false")],
+    patches: [rotation("if LATEST and firstFailure and newerThan(pin, firstFailure)", "if false")],
     focus: { ...latestRetries, name: "latest only, retries, rotation", rotate: { weights: {} } },
   },
   {
     protection: "a job that has backed off is superseded",
     without: "it runs when the previous job ends",
-    patches: [parking("facts[3] or facts[4] or facts[5] or facts[6]", "facts[3] or facts[5] or facts[6]")],
+    patches: [parking("finishedOn or refusal or moreKeys or lockPlace", "finishedOn or moreKeys or lockPlace")],
     focus: interruptsLost,
   },
   {

@@ -177,11 +177,12 @@ ${slowly}
   -- waiting for its retry. False for a job that a plain worker moved away without releasing its key. False for a job in
   -- line with the ID of an earlier holder, which disown prevents already: this is a second line of defence.
   local function holds(id, key)
-    local facts = call('HMGET', P .. id, '${JOB.keys}', 'finishedOn', '${JOB.place}', '${JOB.lockPlace}')
-    return pinned(facts[1], key) and not facts[2] and not facts[3]
+    local pin, finishedOn, place, lockPlace =
+      unpack(call('HMGET', P .. id, '${JOB.keys}', 'finishedOn', '${JOB.place}', '${JOB.lockPlace}'))
+    return pinned(pin, key) and not finishedOn and not place
       -- BullMQ's lock: the job is active, so it is nowhere else.
       and (call('EXISTS', P .. id .. ':lock') == 1 or not call('ZSCORE', P .. 'waiting-children', id)
-        and (not SKIP or facts[4] or not call('ZSCORE', P .. 'delayed', id)))
+        and (not SKIP or lockPlace or not call('ZSCORE', P .. 'delayed', id)))
   end
 
   -- Returns the time of Redis, which all workers share. Pauses and limits do not depend on the clocks of the workers.

@@ -81,28 +81,29 @@ export const turns: string = /* lua */ `
   -- Largest number of jobs that are passed because they cannot be parked, when the lane looks ahead.
   local MOST_PASSED = 5
 
-  -- Returns the pin and the keys of a job that may wait in line, its facts for park, and the content of the first slot
-  -- of its only key. Returns nil for a job without keys or with unknown keys, for a job that already has its keys, and
+  -- Returns the pin and the keys of a job that may wait in line, its place and priority for park, and the content
+  -- of the first slot of its only key. Returns nil for a job without keys or with unknown keys, for a job that already has its keys, and
   -- for a job that must not run. For a job whose line is full, or with a key in \`passedOf\`, returns nil and the keys.
   local function parkable(id, passedOf)
-    local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.outcome}', '${JOB.firstFailure}')
-    if facts[5] or facts[6] then return end
-    local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
+    local place, priority, stored, data, refusal, outcome, firstFailure = unpack(call('HMGET', P .. id,
+      '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.outcome}', '${JOB.firstFailure}'))
+    if refusal or outcome then return end
+    local pin = stored or (data and pinOfData(data))
     if not hasKeys(pin) then return end
-    if not facts[3] then disown(id, pin) end
+    if not stored then disown(id, pin) end
     local keys, known = keysOf(pin), nil
     if isSingle(pin) then known = firstSlot(pin) end
     for i = 1, #keys do
       if known == id or ((known == nil or isShared(keys[i])) and slotOf(id, keys[i])) then return end
     end
-    if facts[1] then return pin, keys, facts, known end
+    if place then return pin, keys, place, priority, known end
     -- A retry that is older than a job in line gives way when it is taken.
-    if LATEST and facts[7] and newerThan(pin, facts[7]) then return end
+    if LATEST and firstFailure and newerThan(pin, firstFailure) then return end
     for i = 1, passedOf and #keys or 0 do
       if passedOf[keys[i]] then return nil, keys end
     end
     if fullKey(keys) then return nil, keys end
-    return pin, keys, facts, known
+    return pin, keys, place, priority, known
   end
 
   -- Reports whether the next job of a key, at the end of the current job, would pass other jobs. A job at the front of
@@ -158,18 +159,18 @@ export const turns: string = /* lua */ `
     -- in the meantime. A later job with such a key is also passed, because the later job must not join the line first.
     local passed, passedOf = 0, {}
     local function tryToPark(id, list)
-      local pin, keys, facts, known
-      if id ~= chosenHere then pin, keys, facts, known = parkable(id, passedOf) end
+      local pin, keys, place, priority, known
+      if id ~= chosenHere then pin, keys, place, priority, known = parkable(id, passedOf) end
       if not pin then
         if keys then passedOf[keys[1]] = true end
         -- After a job with several keys, a later job may have another of these keys and must wait for the first job.
         passed = passed + (keys and #keys > 1 and MOST_PASSED or 1)
         return
       end
-      local free, isFirst, isMoved, left = mayRun(id, keys, known, not facts[1])
+      local free, isFirst, isMoved, left = mayRun(id, keys, known, not place)
       if isMoved and isRunnable(id, pin) then return end
       local old = list == 'wait' and {'LREM', P .. 'wait', -1, id} or {'ZREM', P .. 'prioritized', id}
-      park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
+      park(id, pin, isFirst, left, function(back) leave(old, back) end, place, priority)
       parkedHere = parkedHere + 1
       for i = 1, free and #keys or 0 do
         -- If no job had the key, park has marked it.

@@ -28,8 +28,8 @@ export const fullLine: string = /* lua */ `
     for index = 0, BATCH do
       local id = jobAt(key, index)
       if not id then return end
-      local facts = id ~= PAUSED and call('HMGET', P .. id, '${JOB.keys}', '${JOB.firstFailure}') or {}
-      if facts[1] == pin and (not facts[2] or tonumber(facts[2]) > tonumber(age)) then return id end
+      local stored, firstFailure = unpack(id ~= PAUSED and call('HMGET', P .. id, '${JOB.keys}', '${JOB.firstFailure}') or {})
+      if stored == pin and (not firstFailure or tonumber(firstFailure) > tonumber(age)) then return id end
     end
   end
 
@@ -89,9 +89,9 @@ export const fullLine: string = /* lua */ `
     local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
     -- A job that was dropped for the new job may have passed the key on, even to the new job.
     if not holder or holder == id or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
-    local facts = call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}')
-    if facts[1] ~= pin then return end
-    local why, isNoted = dropped(keys[1], id), facts[2]
+    local stored, isNoted = unpack(call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}'))
+    if stored ~= pin then return end
+    local why = dropped(keys[1], id)
     if not isNoted then call('HSET', P .. holder, '${JOB.refusal}', why) end
     if call('EXISTS', P .. holder .. ':lock') == 1 then
       if not isNoted then try('PUBLISH', P .. 'lane:superseded', holder .. '\\31' .. BAD .. why) end

@@ -48,24 +48,25 @@ export const judge = (turns: string): string => /* lua */ `
       local id, isPlain = call('LINDEX', P .. 'wait', -1), true
       if not id then id, isPlain = call('ZRANGE', P .. 'prioritized', 0, 0)[1], false end
       if not id or string.sub(id, 1, 2) == '0:' then return false end
-      local facts = call('HMGET', P .. id, '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.firstFailure}')
+      local place, priority, stored, data, refusal, firstFailure = unpack(call('HMGET', P .. id,
+        '${JOB.place}', 'priority', '${JOB.keys}', 'data', '${JOB.refusal}', '${JOB.firstFailure}'))
       -- The job must not run, and the worker that takes the job receives the reason.
-      if facts[5] then return false end
-      local pin = facts[3] or (facts[4] and pinOfData(facts[4]))
+      if refusal then return false end
+      local pin = stored or (data and pinOfData(data))
       if not hasKeys(pin) or pin == ending then return false end
-      if not facts[3] then disown(id, pin) end
+      if not stored then disown(id, pin) end
       local free, isFirst, isMoved, left = false, false, false, nil
       if not taken[pin] or taken[pin] == id then
         local known
         if isSingle(pin) then known = firstSlot(pin) end
-        free, isFirst, isMoved, left = mayRun(id, keysOf(pin), known, not facts[1])
+        free, isFirst, isMoved, left = mayRun(id, keysOf(pin), known, not place)
         if isFirst then taken = {}
         elseif isJob(known) and not (free or isMoved or left or isShared(pin)) then taken[pin] = known end
       end
-      if free or (not facts[1] and not isFirst and turnedAway(pin, facts[6])) then return false end
+      if free or (not place and not isFirst and turnedAway(pin, firstFailure)) then return false end
       -- By its ID, because passing a key on may have put another job in front.
       local old = isPlain and {'LREM', P .. 'wait', -1, id} or {'ZREM', P .. 'prioritized', id}
-      park(id, pin, isFirst, left, function(back) leave(old, back) end, facts)
+      park(id, pin, isFirst, left, function(back) leave(old, back) end, place, priority)
       parkedHere = parkedHere + 1
     end
     return true

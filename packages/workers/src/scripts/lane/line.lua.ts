@@ -13,8 +13,8 @@ export const line = (ring: string): string => /* lua */ `
       local head = call('ZRANGE', line(key), index, index, 'WITHSCORES')
       local id = head[1]
       if not id or id == PAUSED then return id end
-      local facts = call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', 'finishedOn')
-      if pinned(facts[1], key) and tonumber(facts[2] or 'x') == tonumber(head[2]) and not facts[3] then return id end
+      local pin, place, finishedOn = unpack(call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', 'finishedOn'))
+      if pinned(pin, key) and tonumber(place or 'x') == tonumber(head[2]) and not finishedOn then return id end
       call('ZREM', line(key), id)
     end
   end

@@ -42,13 +42,13 @@ export const parking: string = /* lua */ `
 
   -- Parks a job. \`leaveOldPlace\` removes the job from its old place; the argument of \`leaveOldPlace\` removes the
   -- job from 'delayed' again. \`left\`: the number of ms after which the first job in line may run.
-  local function park(id, pin, isFirst, left, leaveOldPlace, facts)
+  local function park(id, pin, isFirst, left, leaveOldPlace, oldPlace, priority)
     local keys = keysOf(pin)
-    facts = facts or call('HMGET', P .. id, '${JOB.place}', 'priority')
-    local place = facts[1] or (isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))
+    if priority == nil then oldPlace, priority = unpack(call('HMGET', P .. id, '${JOB.place}', 'priority')) end
+    local place = oldPlace or (isFirst and (placeOfChosen(id, keys) or frontPlace(keys)))
     if not place then
-      local priority = #keys == 1 and tonumber(facts[2]) or 0
-      place = string.format('%.0f', priority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
+      local rankOfPriority = #keys == 1 and tonumber(priority) or 0
+      place = string.format('%.0f', rankOfPriority * 4294967296 + call('INCR', P .. 'lane:seq') % 4294967296)
     end
     local rank = 0
     for i = 1, #keys do
@@ -65,13 +65,13 @@ export const parking: string = /* lua */ `
     leaveOldPlace({'ZREM', P .. 'delayed', id})
     local by = PARKED_BY .. table.concat(keys, ', ')
     -- A job that is parked again keeps the time, because the job may have received its key since without being taken.
-    local isNew = not facts[1] and not isFirst
+    local isNew = not oldPlace and not isFirst
     local field, since = isNew and '${JOB.parkedAt}' or '${JOB.place}', isNew and NOW or place
     call('HSET', P .. id, 'delay', delay, '${JOB.keys}', pin, '${JOB.place}', place, '${BULL.processedBy}', by, field, since)
     if isFirst then call('HSETNX', P .. id, '${JOB.parkedAt}', NOW) end
     call('XADD', P .. 'events', '*', 'event', 'delayed', 'jobId', id, 'delay', NOW + delay)
     if isTimed then judgeIn(left, id) end
-    if isFirst then release(id, pin) elseif not facts[1] then
+    if isFirst then release(id, pin) elseif not oldPlace then
       dropOldest(id, pin, keys)
       interrupt(id, pin, keys)
     end
@@ -84,9 +84,10 @@ export const parking: string = /* lua */ `
     local heads = call('ZRANGE', line(key), 0, 1, 'WITHSCORES')
     local id, following = heads[1], heads[3]
     if not id or id == PAUSED then return end
-    local facts = call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', 'finishedOn', '${JOB.refusal}', '${JOB.moreKeys}', '${JOB.lockPlace}')
-    local isOdd = facts[3] or facts[4] or facts[5] or facts[6]
-    if facts[1] ~= key or tonumber(facts[2] or 'x') ~= tonumber(heads[2]) or isOdd then return end
+    local pin, place, finishedOn, refusal, moreKeys, lockPlace = unpack(call('HMGET', P .. id,
+      '${JOB.keys}', '${JOB.place}', 'finishedOn', '${JOB.refusal}', '${JOB.moreKeys}', '${JOB.lockPlace}'))
+    local isOdd = finishedOn or refusal or moreKeys or lockPlace
+    if pin ~= key or tonumber(place or 'x') ~= tonumber(heads[2]) or isOdd then return end
     call('RPUSH', P .. 'wait', id)
     local left = try('ZREM', P .. 'delayed', id)
     if left ~= 1 then
