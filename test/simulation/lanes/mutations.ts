@@ -518,9 +518,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "keys of removed holders are free",
     without: "a removed holder keeps its key forever",
-    patches: [
-      lane("return pinned(pin, key) and not finishedOn and not place", "return not finishedOn and not place"),
-    ],
+    patches: [lane("return pinned(pin, key) and not finishedOn and not place", "return not finishedOn and not place")],
   },
   {
     protection: "keys of finished holders are free",
