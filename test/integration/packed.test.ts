@@ -380,7 +380,7 @@ it.each(packages)(
     const folder = join(install([name], []), "node_modules", "@x", name);
     const files = readdirSync(folder, { recursive: true, encoding: "utf8" });
     const isExpected = (file: string): boolean =>
-      /^(README\.md|SKILL\.md|CHANGELOG\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|assets(\/page\.(css|html|js))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts))$/.test(
+      /^(README\.md|SKILL\.md|CHANGELOG\.md|LICENSE|package\.json|grafana(\/(dashboard\.json|alerts\.yml))?|dist|dist\/[^.]+|dist\/.+\.(js|d\.ts)|dist\/assets\/page\.(css|html))$/.test(
         file,
       );
     const foreign = files.filter((file) => !isExpected(file));

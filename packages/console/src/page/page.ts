@@ -331,9 +331,9 @@ class Served {
   }
 }
 
-/** Reads a browser file from the package's own folder. */
+/** Reads a file for the browser, which the build has bundled. The path is right from `src` and from `dist`. */
 async function assetOf(name: string): Promise<string> {
-  return await readFile(new URL(`../../assets/${name}`, import.meta.url), "utf8");
+  return await readFile(new URL(`../../dist/assets/${name}`, import.meta.url), "utf8");
 }
 
 function eventOf(name: "state" | "changes", json: string): string {

@@ -186,7 +186,8 @@ export class Watch {
       elections: this.elections.views,
       queues: this.queues.views,
       outboxes: this.#outboxes.views,
-      events: this.#events,
+      // A copy: a stream compares this state with the next one.
+      events: [...this.#events],
     };
   }
 

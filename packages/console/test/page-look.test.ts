@@ -1,0 +1,240 @@
+/**
+ * What the page looks like in eight states, in a real browser: light and dark, on a desk and on a telephone. With
+ * `SCREENSHOTS=1` the pictures of docs/console are taken anew: `SCREENSHOTS=1 npx vitest run page-look`.
+ */
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { isWithoutBrowser, startBrowser, temporaryFolder } from "@x/test-support";
+import type { AxeResults } from "axe-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { PageState } from "../src/page/state.ts";
+import { type PictureServer, servePictures } from "./support/picture-server.ts";
+import { allWell, away, haltedKey, openedKey, tenThousandKeys, trouble } from "./support/states.ts";
+
+type Browser = Awaited<ReturnType<typeof startBrowser>>;
+type Tab = Awaited<ReturnType<Browser["newPage"]>>;
+
+const takesPictures = process.env["SCREENSHOTS"] === "1";
+const pictures = takesPictures ? fileURLToPath(new URL("../../../docs/console", import.meta.url)) : temporaryFolder();
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** WCAG 2.2, levels A and AA, and axe's best practices. */
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+
+interface Look {
+  readonly state: PageState;
+  readonly address: string;
+  /** The title of what is shown. */
+  readonly title: string;
+  readonly size: "desk" | "telephone";
+  readonly theme: "light" | "dark";
+  /** The name of the picture in the guide, if it has one. */
+  readonly picture?: string;
+}
+
+const KEY = "#queue=payments&key=account%3A4711";
+const HALTED = "#queue=invoices&key=account%3A1001";
+const LOOKS: readonly Look[] = [
+  { state: allWell(), address: "", title: "All well", size: "desk", theme: "light", picture: "page-all-well" },
+  {
+    state: trouble(),
+    address: "",
+    title: "4 things need attention",
+    size: "desk",
+    theme: "light",
+    picture: "page-trouble",
+  },
+  {
+    state: trouble(),
+    address: "",
+    title: "4 things need attention",
+    size: "desk",
+    theme: "dark",
+    picture: "page-dark",
+  },
+  {
+    state: trouble(),
+    address: "",
+    title: "4 things need attention",
+    size: "telephone",
+    theme: "light",
+    picture: "page-telephone",
+  },
+  { state: openedKey(), address: KEY, title: "account:4711", size: "desk", theme: "light", picture: "page-key" },
+  {
+    state: haltedKey(),
+    address: HALTED,
+    title: "account:1001",
+    size: "telephone",
+    theme: "dark",
+    picture: "page-telephone-key",
+  },
+  {
+    state: away(),
+    address: "",
+    title: "Redis has not answered since 14:31:19 (48 s)",
+    size: "desk",
+    theme: "dark",
+    picture: "page-away",
+  },
+  {
+    state: tenThousandKeys(),
+    address: "#queue=tenant-sync",
+    title: "tenant-sync",
+    size: "desk",
+    theme: "light",
+    picture: "page-10000-keys",
+  },
+];
+
+describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the live page looks like", () => {
+  let browser: Browser;
+  let server: PictureServer;
+  let tab: Tab;
+  const faults: string[] = [];
+  beforeAll(async () => {
+    [browser, server] = await Promise.all([startBrowser(), servePictures(allWell())]);
+    tab = await browser.newPage();
+    tab.on("pageerror", (error) => faults.push(String(error)));
+    tab.on("console", (message) => faults.push(message.text()));
+    await tab.emulateTimezone("UTC");
+  });
+  afterAll(async () => {
+    await Promise.all([browser.close(), server.close()]);
+  });
+
+  async function show({ state, address, title, size, theme }: Look): Promise<void> {
+    const isTelephone = size === "telephone";
+    await tab.setViewport({ width: isTelephone ? 390 : 1_280, height: isTelephone ? 844 : 900, isMobile: isTelephone });
+    await tab.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+    // What happened a quarter of an hour before the pictures: the nodes answered.
+    const { nodes } = state;
+    const before = nodes.value?.nodes.map((node) => ({ ...node, error: undefined, quarantineLeftMs: 0 })) ?? [];
+    server.show({
+      ...allWell(),
+      now: state.now - 900_000,
+      nodes: { ...nodes, value: nodes.value && { ...nodes.value, nodes: before } },
+    });
+    await tab.goto("about:blank");
+    await tab.goto(server.url + address, { waitUntil: "domcontentloaded" });
+    await tab.waitForSelector("footer");
+    server.show(state);
+    await expect.poll(async () => (await textOf("h1")).replaceAll("\u00a0", " ")).toBe(title);
+  }
+
+  const textOf = async (selector: string): Promise<string> =>
+    await tab.$eval(selector, (found) => found.textContent ?? "").catch(() => "");
+
+  async function violationsOf(rules: readonly string[]): Promise<readonly (readonly string[])[]> {
+    const run = `axe.run(document, { runOnly: ${JSON.stringify(rules)}, resultTypes: ["violations"] })`;
+    const { violations } = (await tab.evaluate(run)) as AxeResults;
+    return violations.map(({ id, nodes }) => [id, ...nodes.map(({ target }) => target.join(" "))]);
+  }
+
+  it.each(LOOKS)("has no fault of accessibility, and nothing sticks out: $title, $size, $theme", async (look) => {
+    await show(look);
+    expect(await tab.$eval("html", (found) => found.scrollWidth - found.clientWidth)).toBe(0);
+    await tab.evaluate(axe);
+    expect(await violationsOf(RULES)).toEqual([]);
+    // In the other theme only the colors differ.
+    await tab.emulateMediaFeatures([
+      { name: "prefers-color-scheme", value: look.theme === "light" ? "dark" : "light" },
+    ]);
+    expect(await violationsOf(["color-contrast"])).toEqual([]);
+    await tab.emulateMediaFeatures([{ name: "prefers-color-scheme", value: look.theme }]);
+    if (!takesPictures || look.picture === undefined) return;
+    mkdirSync(pictures, { recursive: true });
+    const path = join(pictures, `${look.picture}.webp`);
+    // A telephone shows one screen; a desk shows the whole page, as far as a guide can.
+    const height = Math.min(2_000, await tab.$eval("html", (found) => found.scrollHeight));
+    if (look.size === "desk") await tab.setViewport({ width: 1_280, height });
+    await tab.screenshot({ path, type: "webp", quality: 80 });
+  });
+
+  it("says each problem with its severity, its age and its next step", async () => {
+    await show({ state: trouble(), address: "", title: "4 things need attention", size: "desk", theme: "light" });
+    const problems = await tab.$$eval(".problem", (found) =>
+      found.map((each) => each.textContent.replaceAll("\u00a0", " ")),
+    );
+    expect(problems[0]).toBe(
+      "Criticalpayments has no worker, and 29,865 jobs can run" +
+        "Since 14:29:53, for 2 min 14 s. Start a worker of payments. BullMQ starts the 9 stalled jobs again as soon as one runs." +
+        "x-console keys policy paymentsCopy",
+    );
+    expect(problems.at(-1)).toBe("SolvedElection billing has no leaderFrom 14:29:53 to 14:29:57, 4.0 s.");
+    expect(await tab.title()).toBe("4 need attention · Coordination");
+    const billing = await tab.$eval("[data-election=billing]", (found) => found.textContent.replaceAll("\u00a0", " "));
+    expect(billing).toContain("4.0 s no leader");
+    expect(billing).toContain("billing-2:4187 leads for 2 min 10 s");
+  });
+
+  it("turns actions off while Redis is away, and says why", async () => {
+    await show({ state: trouble(), address: "", title: "4 things need attention", size: "desk", theme: "light" });
+    const button = ".problem .btn.main";
+    expect(await tab.$eval(button, (found) => found.ariaDisabled)).toBe("false");
+    server.show({ ...trouble(), live: away().live });
+    await expect
+      .poll(() => tab.$eval(button, (found) => `${found.ariaDisabled} ${found.title}`))
+      .toBe("true Redis does not answer.");
+    await tab.click(button);
+    expect(await tab.$("dialog[open]")).toBeNull();
+    expect(await textOf("#live")).toMatch(/^Not live/);
+    // What was known stays, and a lease is not claimed to go on.
+    expect(await textOf('[data-lock="stock:sku-20981"]')).toContain("not known, was 8.9");
+  });
+
+  it("is used with a keyboard alone", async () => {
+    await show({ state: allWell(), address: "", title: "All well", size: "desk", theme: "light" });
+    const focused = async (): Promise<string> =>
+      (await tab.evaluate(
+        "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent",
+      )) as string;
+    await tab.keyboard.press("Tab");
+    expect(await focused()).toBe("Skip to what needs attention");
+    await tab.keyboard.press("/");
+    expect(await focused()).toBe("Find a queue, key or lock");
+    await tab.keyboard.type("pay");
+    await tab.waitForSelector(".found");
+    expect(await textOf(".found")).toContain("Queues: payments");
+    // The links of what was found come next, and Enter opens the queue.
+    await tab.focus(".found a");
+    await tab.keyboard.press("Enter");
+    await expect.poll(() => textOf("h1")).toBe("payments");
+    await tab.goBack();
+    await expect.poll(() => textOf("h1")).toBe("All well");
+    await tab.focus('button[aria-label="Details of lock stock:sku-20981"]');
+    await tab.keyboard.press("Enter");
+    await expect.poll(() => textOf("#dialog-title")).toBe("stock:sku-20981");
+    expect(await textOf("dialog")).toContain("Release by force");
+    await tab.keyboard.press("Escape");
+    await expect.poll(() => tab.$("dialog[open]")).toBeNull();
+    expect(await focused()).toBe("Details of lock stock:sku-20981");
+  });
+
+  it("keeps the rows under the focus in their order", async () => {
+    const state = allWell();
+    await show({ state, address: "", title: "All well", size: "desk", theme: "light" });
+    const order = async (): Promise<readonly string[]> =>
+      await tab.$$eval("[data-queue]", (rows) => rows.map((row) => row.getAttribute("data-queue") ?? ""));
+    const before = await order();
+    await tab.focus("[data-queue] a");
+    const later = {
+      ...state,
+      now: state.now + 20_000,
+      queues: state.queues.map((queue, at) => ({ ...queue, parked: at * 100_000 })),
+    };
+    server.show(later);
+    await expect.poll(() => textOf("[data-queue=exports]")).toContain("300,000");
+    expect(await order()).toEqual(before);
+    await tab.evaluate("document.activeElement.blur()");
+    server.show({ ...later, now: later.now + 1_000 });
+    await expect.poll(order).toEqual(before.toReversed());
+  });
+
+  it("has thrown no error, and its policy has refused nothing", () => {
+    expect(faults).toEqual([]);
+  });
+});
