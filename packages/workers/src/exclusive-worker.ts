@@ -27,8 +27,16 @@ import { Job, Worker } from "./bullmq/public.ts";
 import type { WorkerFinding } from "./errors.ts";
 import type { ExclusiveWorkerListener } from "./events.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
-import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "./operators/rules/key-report.ts";
+import type {
+  BusyKey,
+  Explanation,
+  JobCounts,
+  KeyJobState,
+  KeyJobs,
+  KeyReading,
+} from "./operators/rules/key-report.ts";
 import { LABELS, prometheusText } from "./operators/rules/prometheus.ts";
+import type { QueueOverview } from "./operators/rules/worker-report.ts";
 import type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
 import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
@@ -56,6 +64,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * entities.
    */
   readonly redlock: Redlock;
+  /** Whether the workers of this class share their slots with others, so that none has a number of its own. */
+  protected static readonly sharesSlots: boolean = false;
   readonly #options: ResolvedExclusiveOptions;
   readonly #parts: WorkerParts;
   #isWarned = false;
@@ -93,6 +103,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
       this.#parts = createWorkerParts(plan, {
         worker: this as unknown as Worker,
         processor: () => this.processFn,
+        sharesSlots: (this.constructor as typeof ExclusiveWorker).sharesSlots,
         makeJob: (fields, jobId) => super.createJob(decodeJob(fields, jobId) as never, jobId),
       });
     } catch (error) {
@@ -143,6 +154,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   /** Explains why a job waits, behind which jobs and until when. Resolves with undefined if the job does not exist. */
   async explain(jobId: string): Promise<Explanation | undefined> {
     return await this.#parts.operators.explain(jobId);
+  }
+
+  /**
+   * Reads a key at one moment: the jobs that have it, the first `limit` jobs in line (0 to 100, default 25), the policy,
+   * the pause and the limits. Each job is explained as by `explain`. Costs one request.
+   */
+  async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
+    return await this.#parts.operators.read(key, options);
+  }
+
+  /**
+   * Reads the queue as a whole at one moment: how many jobs run and can run, which jobs have stalled, and what the
+   * workers report. Costs one request, for any number of keys and jobs.
+   */
+  async overview(): Promise<QueueOverview> {
+    return await this.#parts.operators.overview();
   }
 
   /**
@@ -238,7 +265,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     return [...this.#options.warnings, ...(await this.#parts.registry.check())];
   }
 
-  /** Returns the options of this queue's running workers. A worker that was killed is listed for another 3 min. */
+  /** Returns the options of this queue's running workers. A worker that was killed is listed for another 30 s. */
   async setups(): Promise<readonly WorkerSetup[]> {
     return await this.#parts.registry.setups();
   }

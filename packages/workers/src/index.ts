@@ -31,6 +31,7 @@ export type {
   KeyReadingJob,
   Verdict,
 } from "./operators/rules/key-report.ts";
+export type { QueueOverview, WorkerReport, WorkerStatus } from "./operators/rules/worker-report.ts";
 export type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 export type {
   BatchSize,

@@ -15,7 +15,7 @@ import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
 import { LaneError, SupersededError, WorkerMismatchError } from "./errors.ts";
-import { type EmitEvent, eventEmitterOf } from "./events.ts";
+import { eventEmitterOf } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
 import { startSweep } from "./lane/sweep.ts";
@@ -25,6 +25,7 @@ import { ScriptLocks } from "./locks/script-locks.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
 import { describeSetup } from "./operators/rules/worker-setup.ts";
+import { WorkerCounts } from "./operators/worker-counts.ts";
 import { WorkerRegistry } from "./operators/worker-registry.ts";
 import { type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, readOptions, resolveOptions } from "./options.ts";
 import { Arrivals } from "./runner/arrivals.ts";
@@ -97,6 +98,8 @@ export function closeUnused({ options, redlock }: WorkerPlan<unknown>): void {
 export interface WorkerHost {
   readonly worker: Worker;
   readonly processor: () => unknown;
+  /** Whether the worker shares its slots with the workers of other partitions. */
+  readonly sharesSlots: boolean;
   /** Creates a job from its fields, as BullMQ does. */
   readonly makeJob: (fields: object, jobId: string) => Job;
 }
@@ -117,14 +120,20 @@ export interface WorkerParts {
 /** Throws `UnsupportedBullMQError` if BullMQ's worker has an unknown structure. */
 export function createWorkerParts(
   plan: WorkerPlan<ExclusiveWorkerOptions<never, never>>,
-  { worker, processor, makeJob }: WorkerHost,
+  { worker, processor, sharesSlots, makeJob }: WorkerHost,
 ): WorkerParts {
   const { options, redlock, isByHand, isSandboxed } = plan;
   const { rules, ttl, timeout, lockDuration, recheckInterval, reentrancy } = options;
   const { clock } = protocolOf(redlock);
   const { name: queue } = worker;
   const inFlight = new InFlight();
-  const emitEvent: EmitEvent = eventEmitterOf(worker);
+  const counts = new WorkerCounts({
+    clock,
+    worker,
+    hasSlots: !isByHand && !sharesSlots,
+    runningJobs: () => watchdog.runCount,
+  });
+  const emitEvent = counts.countLost(eventEmitterOf(worker));
   const onError = (error: Error): void => void worker.emit("error", error);
 
   const lockParts = { redlock, inFlight, ttl, timeout };
@@ -163,6 +172,8 @@ export function createWorkerParts(
     clock,
     id: worker.id,
     setup: describeSetup(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
+    status: () => counts.status,
+    report: async (id, text, lifeMs) => await lane.operate("report", id, text, lifeMs),
     exchange: async (id, setup, lifeMs) => await lane.operate("exchange", id, setup, lifeMs),
     onFinding: (finding) => onError(new WorkerMismatchError(queue, finding)),
   });

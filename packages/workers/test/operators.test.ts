@@ -1,5 +1,6 @@
 /** The view and the calls of operators: explanations of the lane's replies, and a running queue. */
 
+import { hostname } from "node:os";
 import { until } from "@x/test-support";
 import type { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
@@ -18,34 +19,39 @@ describe("the explanation of a reply", () => {
     keyFacts("a", 3, { holders, pause }),
   ];
 
-  /** No job's worker is gone, and one was heard of just now. */
-  const ALIVE = [0, 0] as const;
-  const explained = (state: string, raw: unknown): Explanation | undefined =>
-    explanationOf("7", state, parseExplain(raw));
+  /** A worker without a number of slots has reported just now. */
+  const ALIVE = [1, 1, [[0, JSON.stringify({ at: "a:1" }), "w"]]] as const;
+
+  /** The reply for a job. The facts are those of `jobReply` from the keys of the job to whether its worker is gone. */
+  const reply = (state: string, facts: readonly unknown[], fleet: unknown = ALIVE): readonly unknown[] => [
+    fleet,
+    ["job", ...facts.slice(0, 7), state, "", "", "w", 1_000, ...facts.slice(7)],
+  ];
+  const explained = (state: string, facts: readonly unknown[], fleet?: unknown): Explanation | undefined =>
+    explanationOf("7", parseExplain(reply(state, facts, fleet)));
 
   it.each([
-    ["completed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("", -1)], "finished"],
-    ["waiting", ["", 0, "", 0, 0, 0, ...ALIVE], "no-key"],
-    ["active", ["", 0, "", 0, 0, 0, ...ALIVE], "runs"],
-    ["waiting-children", ["", 0, "", 0, 0, 0, ...ALIVE], "waits-for-children"],
-    ["waiting", ["\u001eis empty", 0, "", 0, 0, 0, ...ALIVE], "unusable-key"],
-    ["waiting", [null, 0, "", 0, 0, 0, ...ALIVE], "not-judged"],
-    ["waiting", ["a", 0, "", 0, 0, 0, ...ALIVE, position("3", -1)], "not-judged"],
-    ["active", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "runs"],
-    ["waiting-children", ["a", 0, "", 0, 0, 0, ...ALIVE, position("3", -1)], "waits-for-children"],
-    ["waiting", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "chosen"],
-    ["delayed", ["a", 0, "5000", 0, 0, 0, ...ALIVE, position("7", -1)], "waits-for-retry"],
-    ["delayed", ["a", 0, "5000", 0, 1, 0, ...ALIVE, position("7", -1)], "waits-for-lock"],
-    // It was chosen between the two requests.
-    ["delayed", ["a", 0, "", 0, 0, 0, ...ALIVE, position("7", -1)], "chosen"],
-    ["delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, position("3", 1)], "parked"],
+    ["completed", ["a", 0, "", 1, 0, 0, 0, position("", -1)], "finished"],
+    ["waiting", ["", 0, "", 0, 0, 0, 0], "no-key"],
+    ["active", ["", 0, "", 0, 0, 0, 0], "runs"],
+    ["waiting-children", ["", 0, "", 0, 0, 0, 0], "waits-for-children"],
+    ["waiting", ["\u001eis empty", 0, "", 0, 0, 0, 0], "unusable-key"],
+    ["waiting", [null, 0, "", 0, 0, 0, 0], "not-judged"],
+    ["waiting", ["a", 0, "", 0, 0, 0, 0, position("3", -1)], "not-judged"],
+    ["active", ["a", 0, "", 0, 0, 0, 0, position("7", -1)], "runs"],
+    ["waiting-children", ["a", 0, "", 0, 0, 0, 0, position("3", -1)], "waits-for-children"],
+    ["waiting", ["a", 0, "", 0, 0, 0, 0, position("7", -1)], "chosen"],
+    ["delayed", ["a", 0, "5000", 0, 0, 0, 0, position("7", -1)], "waits-for-retry"],
+    ["delayed", ["a", 0, "5000", 0, 1, 0, 0, position("7", -1)], "waits-for-lock"],
+    ["delayed", ["a", 0, "", 0, 0, 0, 0, position("7", -1)], "chosen"],
+    ["delayed", ["a", 1, "5000", 0, 0, 0, 0, position("3", 1)], "parked"],
   ] as const)("job 7 in state %s, with the reply %j, gets the verdict %s", (state, raw, verdict) => {
     expect(explained(state, raw)?.verdict).toBe(verdict);
   });
 
   it("says which jobs are ahead of a job, and why none of them starts", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
-      explained("delayed", ["a", 1, "5000", 0, 0, 0, ...ALIVE, ...positions])?.message;
+      explained("delayed", ["a", 1, "5000", 0, 0, 0, 0, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
     expect(words(position("3", 1))).toBe('key "a": behind 1 other job, job 3 has it');
     expect(words(position("", 0))).toBe('key "a": first in line, no job has it, due at 1970-01-01T00:00:05.000Z');
@@ -60,44 +66,61 @@ describe("the explanation of a reply", () => {
   });
 
   it("says that the worker of a job is gone, and that no worker runs", () => {
-    const about = (state: string, isStalled: number, heardAgo: number | "", holder = "7", rank = -1) =>
-      explained(state, [
-        "a",
-        rank < 0 ? 0 : 1,
-        "",
-        state === "completed" ? 1 : 0,
-        0,
-        0,
-        isStalled,
-        heardAgo,
-        [0, rank, keyFacts("a", 3, { holders: holder, isStalled: holder === "3" ? 1 : 0 })],
-      ]);
-    expect(about("active", 0, 500)).toMatchObject({ verdict: "runs", message: "is running" });
+    const about = (
+      state: string,
+      isStalled: number,
+      { heardAgo, holder = "7", rank = -1 }: { heardAgo?: number; holder?: string; rank?: number } = {},
+    ) => {
+      const position = [0, rank, keyFacts("a", 3, { holders: holder, isStalled: holder === "3" ? 1 : 0 })];
+      const facts = ["a", rank < 0 ? 0 : 1, "", state === "completed" ? 1 : 0, 0, 0, isStalled, position];
+      const report = JSON.stringify({ at: "vm:7", status: { slots: 5 } });
+      return explained(state, facts, [1, 0, heardAgo === undefined ? [] : [[heardAgo, report, "w"]]]);
+    };
+    expect(about("active", 0)).toMatchObject({ verdict: "runs", message: "is running" });
+    expect(about("active", 0, { heardAgo: 30 })?.message).toBe("is running in vm:7");
+    const silent = "is running, but its worker vm:7 has not reported for 31 s";
+    expect(about("active", 0, { heardAgo: 31 })?.message).toBe(silent);
     const gone = "had started, and its worker is gone: a worker that runs moves it on within its stalledInterval";
-    expect(about("active", 1, 10)).toMatchObject({ verdict: "stalled", message: gone });
-    expect(about("active", 1, "")?.message).toBe(`${gone}; no worker with keys runs`);
+    expect(about("active", 1, { heardAgo: 10 })).toMatchObject({ verdict: "stalled", message: gone });
+    expect(about("active", 1)?.message).toBe(`${gone}; no worker with keys runs`);
     const chosen = "is next on its key, and waits for a free slot";
-    expect(about("waiting", 0, 90)?.message).toBe(chosen);
-    expect(about("waiting", 0, 91)?.message).toBe(`${chosen}; no worker with keys has reported for 91 s`);
-    expect(about("delayed", 0, "", "3", 1)).toMatchObject({
+    expect(about("waiting", 0, { heardAgo: 30 })?.message).toBe(`${chosen}: 4 of 5 slots of 1 worker are free`);
+    expect(about("waiting", 0, { heardAgo: 31 })?.message).toBe(`${chosen}; no worker with keys has reported for 31 s`);
+    expect(about("delayed", 0, { holder: "3", rank: 1 })).toMatchObject({
       message: 'key "a": behind 1 other job, job 3 has it, and the worker of job 3 is gone; no worker with keys runs',
       keys: [{ isStalled: true, isHolderRemoved: false }],
     });
-    expect(about("completed", 0, "")?.message).not.toContain("no worker");
+    expect(about("completed", 0)?.message).not.toContain("no worker");
+  });
+
+  it("says how many slots are busy if a job waits for one", () => {
+    const words = (active: number, ...slots: readonly (number | undefined)[]): string | undefined => {
+      const reports = slots.map((count, at) => [
+        0,
+        JSON.stringify({ at: `a:${at}`, status: { slots: count } }),
+        `${at}`,
+      ]);
+      return explained("waiting", ["a", 0, "", 0, 0, 0, 0, position("7", -1)], [active, 1, reports])?.message;
+    };
+    const chosen = "is next on its key, and waits for a free slot";
+    expect(words(15, 5, 5, 5)).toBe(`${chosen}: all 15 slots of 3 workers are busy`);
+    expect(words(14, 5, 5, 5)).toBe(`${chosen}: 1 of 15 slots of 3 workers are free`);
+    expect(words(1, 1)).toBe(`${chosen}: the only slot of 1 worker is busy`);
+    expect(words(3, undefined)).toBe(chosen);
   });
 
   it("says why a job waits if it has no key, or if its queue is paused", () => {
     const words = (state: string, pin: string, isPaused = 0): string | undefined =>
-      explained(state, [pin, 0, "", 0, 0, isPaused, ...ALIVE])?.message;
-    expect(words("waiting", "")).toBe("has no key, and waits only for a free slot");
+      explained(state, [pin, 0, "", 0, 0, isPaused, 0])?.message;
+    expect(words("waiting", "")).toBe("has no key, and waits for a free slot");
     expect(words("delayed", "")).toBe("has no key, and waits for its time");
-    expect(words("waiting", "", 1)).toBe("has no key, and waits only for a free slot; the queue is paused");
-    expect(words("active", "", 1)).toBe("is running");
+    expect(words("waiting", "", 1)).toBe("has no key, and waits for a free slot; the queue is paused");
+    expect(words("active", "", 1)).toBe("is running in a:1");
   });
 
   it("says which key a failed job has stopped, and how to continue", () => {
     const words = (paused: string): string | undefined =>
-      explained("failed", ["a", 0, "", 1, 0, 0, ...ALIVE, position("", -1, paused)])?.message;
+      explained("failed", ["a", 0, "", 1, 0, 0, 0, position("", -1, paused)])?.message;
     expect(words("")).toBe("has failed");
     expect(words('{"reason":"failed","since":1,"jobId":"7"}')).toBe(
       'has failed, and stopped key "a": retry the job, then resume the key; or only resume it',
@@ -105,7 +128,7 @@ describe("the explanation of a reply", () => {
   });
 
   it("is undefined for an unknown job", () => {
-    expect(explained("unknown", [])).toBeUndefined();
+    expect(explanationOf("7", parseExplain([]))).toBeUndefined();
   });
 
   it("lists no holder for a free key, and all holders for a key that several jobs hold", () => {
@@ -154,12 +177,15 @@ describe("a running queue", () => {
     await queue.addBulk(jobs(2, () => "a"));
     const asker = lab.asker();
     expect((await asker.explain("2"))?.message).toBe(
-      "is not in a line, and waits for a free slot, its delay or its retry; no worker with keys runs",
+      "is not in a line, and waits for a free slot; no worker with keys runs",
     );
     const running = gate();
     lab.worker(async () => await running.passed, { skipStalledCheck: true, skipLockRenewal: true });
     await until(async () => (await asker.counts()).parked === 1);
-    expect(await asker.explain("1")).toMatchObject({ verdict: "runs", message: "is running" });
+    expect(await asker.explain("1")).toMatchObject({
+      verdict: "runs",
+      message: `is running in ${hostname()}:${process.pid}`,
+    });
     expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: false }]);
     // The state after a worker was killed: the lock of its job has expired, and the worker reports nothing.
     await lab.redis.del("bull:q:1:lock", "bull:q:lane:workers");
@@ -169,6 +195,50 @@ describe("a running queue", () => {
       keys: [{ isStalled: true, isHolderRemoved: false }],
     });
     expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: true }]);
+    running.open();
+  });
+
+  it("reads a key with its jobs, and the queue with its workers, each at one moment", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const running = gate();
+    const worker = lab.worker(async () => await running.passed, { concurrency: 2, skipStalledCheck: true });
+    await queue.addBulk([...jobs(30, () => "a"), ...jobs(3, (i) => `b${i}`)]);
+    await until(async () => (await worker.counts()).parked === 29);
+    const at = `${hostname()}:${process.pid}`;
+    const asker = lab.asker();
+    const reading = await asker.readKey("a", { limit: 3 });
+    const added = await queue.getJob("1");
+    expect(reading).toMatchObject({ key: "a", holder: "1", parked: 29, message: `job 1 is running in ${at}` });
+    expect(Math.abs(reading.atMs - Date.now())).toBeLessThan(60_000);
+    expect(reading.jobs.map(({ id, name, verdict, worker }) => [id, name, verdict, worker])).toEqual([
+      ["1", "job", "runs", at],
+      ["2", "job", "parked", undefined],
+      ["3", "job", "parked", undefined],
+      ["4", "job", "parked", undefined],
+    ]);
+    expect(reading.jobs[0]).toMatchObject({ startedMs: added?.processedOn, lockMs: expect.any(Number) });
+    expect(reading.jobs[2]?.message).toBe((await asker.explain("3"))?.message);
+    expect((await asker.readKey("a")).jobs).toHaveLength(26);
+    expect(await asker.readKey("none")).toMatchObject({
+      jobs: [],
+      message: "no job has the key, and none waits for it",
+    });
+    const { workers, ...overview } = await asker.overview();
+    expect(overview).toEqual({ atMs: expect.any(Number), isPaused: false, runnable: 2, active: 2, stalled: [] });
+    expect(workers).toMatchObject([{ setup: { at, key: "k" }, status: { slots: 2, completed: 0 }, isGone: false }]);
+    expect(await asker.explain("32")).toMatchObject({
+      message: "is not in a line, and waits for a free slot: all 2 slots of 1 worker are busy",
+    });
+    await lab.redis.del("bull:q:1:lock");
+    await worker.pauseKey("a", "migration");
+    expect(await asker.overview()).toMatchObject({ stalled: ["1"], active: 2 });
+    const paused = await asker.readKey("a", { limit: 1 });
+    expect([paused.message, paused.jobs.map(({ verdict }) => verdict)]).toEqual([
+      'key "a" is paused: migration',
+      ["stalled", "parked"],
+    ]);
+    await expect(asker.readKey("a", { limit: 101 })).rejects.toThrow("limit must be an integer from 0 to 100, got 101");
     running.open();
   });
 

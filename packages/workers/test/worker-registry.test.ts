@@ -105,30 +105,35 @@ describe("the finding for another set-up", () => {
   });
 });
 
-describe("the check every minute", () => {
+describe("the reports", () => {
   const strays = (...ids: string[]): unknown => [[], ids];
+  const status = { slots: 5, busy: 2, completed: 7, failed: 1, stalled: 0, locksLost: 0 };
 
   function registryThatSees(replies: unknown[]): {
     registry: WorkerRegistry;
     found: WorkerFinding[];
     looks: string[];
+    reports: string[];
     minute: () => Promise<void>;
     pending: () => number;
   } {
     const timers: (() => void)[] = [];
     const clock = {
       schedule: (afterMs: number, run: () => void) => {
-        expect(afterMs).toBe(60_000);
+        expect(afterMs).toBe(10_000);
         timers.push(run);
         return () => void timers.splice(timers.indexOf(run), 1);
       },
     } as unknown as Clock;
     const found: WorkerFinding[] = [];
     const looks: string[] = [];
+    const reports: string[] = [];
     const registry = new WorkerRegistry({
       clock,
       id: "this",
       setup: own,
+      status: () => status,
+      report: async (_id, text) => reports.push(text),
       exchange: async (_id, setup) => {
         looks.push(setup);
         const reply = replies.shift() ?? strays();
@@ -138,11 +143,26 @@ describe("the check every minute", () => {
       onFinding: (finding) => found.push(finding),
     });
     const minute = async (): Promise<void> => {
-      timers.shift()?.();
-      await immediate();
+      for (let n = 0; n < 6; n++) {
+        timers.shift()?.();
+        await immediate();
+      }
     };
-    return { registry, found, looks, minute, pending: () => timers.length };
+    return { registry, found, looks, reports, minute, pending: () => timers.length };
   }
+
+  it("come every 10 s, each as one request, and compare the workers once a minute", async () => {
+    const { registry, looks, reports, minute } = registryThatSees([]);
+    registry.join();
+    await immediate();
+    for (let n = 0; n < 10; n++) await minute();
+    expect([looks.length, reports.length]).toEqual([11, 50]);
+    // Less than one request in 5 s.
+    expect(looks.length + reports.length).toBeLessThan(600 / 5);
+    expect(JSON.parse(reports[0] ?? "")).toMatchObject({ ...own, at: expect.stringMatching(/:\d+$/), status });
+    expect(looks[1]).toBe(reports[0]);
+    registry.leave();
+  });
 
   it("reports a finding once, and again when it returns", async () => {
     const { registry, found, minute } = registryThatSees([
@@ -161,7 +181,7 @@ describe("the check every minute", () => {
 
   it("reports each difference once, whichever worker has it", async () => {
     const others = (...setups: Partial<WorkerSetup>[]): unknown => [
-      setups.map((setup) => JSON.stringify({ ...own, at: "b:2", ...setup })),
+      setups.map((setup) => [0, JSON.stringify({ ...own, at: "b:2", ...setup }), "other"]),
       [],
     ];
     const { registry, found, minute } = registryThatSees([
@@ -325,16 +345,38 @@ describe("workers of one queue", () => {
     expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
     const now = Math.floor(Date.now() / 1_000);
     const setup = JSON.stringify({ ...own, key: "k", locks: "" });
-    await lab.redis.hset("bull:q:lane:workers", "alive", `${now - 170} ${setup}`, "killed", `${now - 190} ${setup}`);
+    const ages = { alive: 20, killed: 60, forgotten: 910 };
+    const entries = Object.entries(ages).flatMap(([id, age]) => [id, `${now - age} ${setup}`]);
+    await lab.redis.hset("bull:q:lane:workers", ...entries);
     expect((await asking.check()).map(({ code }) => code)).toEqual(["OTHER_KEY"]);
-    expect(await lab.redis.hkeys("bull:q:lane:workers")).toEqual(["alive"]);
+    expect(await asking.setups()).toHaveLength(1);
+    expect((await lab.redis.hkeys("bull:q:lane:workers")).sort()).toEqual(["alive", "killed"]);
+    expect((await asking.overview()).workers.filter(({ isGone }) => isGone)).toHaveLength(1);
+  });
+
+  it("report their slots and counts", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(async (job) => (job.data.i === 1 ? Promise.reject(new Error("no")) : undefined), {
+      concurrency: 3,
+    });
+    await queue.addBulk(jobs(4, (i) => `k${i}`));
+    await until(async () => (await queue.getCompletedCount()) === 3 && (await queue.getFailedCount()) === 1);
+    // The next comparison brings a new report. BullMQ emits its events after the job has ended.
+    await vi.waitFor(async () => {
+      await worker.check();
+      expect((await worker.overview()).workers).toMatchObject([
+        { status: { slots: 3, busy: 0, completed: 3, failed: 1, locksLost: 0 }, isGone: false },
+      ]);
+    });
+    expect((await worker.overview()).workers[0]?.status?.version).toMatch(/^\d+\.\d+\.\d+/);
   });
 
   it("leave nothing behind when the last worker is closed", async () => {
     await using lab = await Lab.start();
     lab.queue();
     const worker = lab.worker();
-    await vi.waitFor(async () => expect(await lab.redis.pttl("bull:q:lane:workers")).toBeGreaterThan(170_000));
+    await vi.waitFor(async () => expect(await lab.redis.pttl("bull:q:lane:workers")).toBeGreaterThan(890_000));
     await worker.close();
     expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
   });

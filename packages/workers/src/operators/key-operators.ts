@@ -10,7 +10,9 @@ import {
   parseLengths,
   parseLine,
   parseList,
+  parseOverview,
   parsePause,
+  parseReading,
   parseSearch,
 } from "../scripts/operator-replies.ts";
 import {
@@ -20,15 +22,20 @@ import {
   explanationOf,
   type KeyJobState,
   type KeyJobs,
+  type KeyReading,
   keyJobsOf,
+  keyReadingOf,
 } from "./rules/key-report.ts";
 import type { KeyGauges } from "./rules/prometheus.ts";
+import { type QueueOverview, reportsOf } from "./rules/worker-report.ts";
 
 const LIST_PAGE = 500;
 const JOB_ID = text({ min: 1 });
 const REASON = text({ max: 10_000 });
 const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
 export const LIST: Schema<{ readonly limit: Option<number> }> = new Schema({ limit: LIMIT });
+/** Each job in line costs Redis about twenty commands. */
+const READ = new Schema({ limit: integer({ min: 0, max: 100, unit: "" }).default(25) });
 const STATE = choice(["parked", "waiting", "delayed", "all"]);
 const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
 const REMOVED = new Schema({ state: STATE.default("all") });
@@ -141,11 +148,18 @@ export class KeyOperators {
 
   async explain(jobId: string): Promise<Explanation | undefined> {
     JOB_ID.of("jobId", jobId);
-    const [raw, state] = await Promise.all([
-      this.#parts.lane.operate("explain", jobId),
-      this.#parts.lane.stateOf(jobId),
-    ]);
-    return explanationOf(jobId, state, parseExplain(raw));
+    return explanationOf(jobId, parseExplain(await this.#parts.lane.operate("explain", jobId)));
+  }
+
+  async read(key: string, options: ListOptions): Promise<KeyReading> {
+    KEY.of("key", key);
+    const { limit } = READ.resolve(options);
+    return keyReadingOf(parseReading(await this.#parts.lane.operate("reading", key, limit)));
+  }
+
+  async overview(): Promise<QueueOverview> {
+    const { reports, ...facts } = parseOverview(await this.#parts.lane.operate("overview"));
+    return { ...facts, workers: reportsOf(reports, facts.atMs) };
   }
 
   async pause(key: string, reason: string, options: { readonly for?: number | undefined }): Promise<boolean> {

@@ -2,9 +2,10 @@
  * The registry of a queue's workers. All workers must have the same options, because exclusion only holds among workers
  * that derive the same key from a job. Plain workers are not in the registry.
  *
- * Each running worker stores its setup in the registry. When it starts and every minute, it compares the setups of the
- * other workers, and looks for running jobs without their key. Each comparison costs one request, O(workers + running
- * jobs).
+ * Each running worker reports to the registry every 10 s: its setup, its slots and its counts. A report costs one
+ * request. When the worker starts and every minute, the same request also compares the setups of the other workers, and
+ * looks for running jobs without their key, which costs O(workers + running jobs). A worker that has not reported for
+ * 30 s counts as gone. Its last report stays for 15 min.
  *
  * The comparison cannot find plain workers that are idle. If keys or names of locks are computed by functions, it
  * cannot compare the functions.
@@ -14,7 +15,7 @@ import type { Clock } from "@x/redlock-core";
 import { repeat } from "@x/redlock-core/kit";
 import type { WorkerFinding } from "../errors.ts";
 import { parseExchange } from "../scripts/operator-replies.ts";
-import { storedObject } from "./rules/key-policy.ts";
+import { setupsOf, type WorkerStatus } from "./rules/worker-report.ts";
 import { type Difference, differencesOf, identityOf, type WorkerSetup } from "./rules/worker-setup.ts";
 
 interface WorkerRegistryParts {
@@ -22,20 +23,26 @@ interface WorkerRegistryParts {
   /** BullMQ's ID of the worker. */
   readonly id: string;
   readonly setup: Omit<WorkerSetup, "at">;
-  /** Runs the operator `exchange` (see scripts/operators.lua.ts). */
-  readonly exchange: (id: string, setup: string, lifeMs: number) => Promise<unknown>;
+  /** Returns the part of the report that changes. */
+  readonly status: () => WorkerStatus;
+  /** Run the operators `report` and `exchange` (see scripts/operators.lua.ts). */
+  readonly report: (id: string, text: string, lifeMs: number) => Promise<unknown>;
+  readonly exchange: (id: string, text: string, lifeMs: number) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
 }
 
-const EVERY_MS = 60_000;
-/** How long a worker that was killed remains in the registry. */
-const LIFE_MS = 3 * EVERY_MS;
+const EVERY_MS = 10_000;
+/** Every sixth report also compares the workers. */
+const COMPARED = 6;
+/** How long the last report of a worker that was killed remains in the registry. */
+const LIFE_MS = 15 * 60_000;
 
 export class WorkerRegistry {
   readonly #parts: WorkerRegistryParts;
   readonly #setup: WorkerSetup;
   #stop: () => void = () => undefined;
   #reported: ReadonlySet<string> = new Set();
+  #reports = 0;
   #isMember = false;
   #isClosed = false;
 
@@ -48,14 +55,14 @@ export class WorkerRegistry {
   join(): void {
     if (this.#isMember || this.#isClosed) return;
     this.#isMember = true;
-    this.#stop = repeat(this.#parts.clock, EVERY_MS, async () => await this.#watch());
+    this.#stop = repeat(this.#parts.clock, EVERY_MS, async () => await this.#report());
   }
 
   async check(): Promise<readonly WorkerFinding[]> {
     return (await this.#compare()).map(({ finding }) => finding);
   }
 
-  /** Resolves with the setups of the running workers, including this one if it is running. */
+  /** Resolves with the setups of the running workers, including this one if it is running. Workers that are gone are left out. */
   async setups(): Promise<readonly WorkerSetup[]> {
     return (await this.#exchange()).setups;
   }
@@ -65,11 +72,15 @@ export class WorkerRegistry {
     return differencesOf(this.#setup, setups, jobs);
   }
 
-  /** Stores this worker's setup if it is a member, and reads the setups of all workers. */
+  /** Stores this worker's report if it is a member, and reads the setups of the running workers. */
   async #exchange(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
-    const own = this.#isMember && !this.#isClosed ? JSON.stringify(this.#setup) : "";
-    const { setups, strays } = parseExchange(await this.#parts.exchange(this.#parts.id, own, LIFE_MS));
-    return { setups: setups.flatMap((setup) => (storedObject(setup) as WorkerSetup | undefined) ?? []), jobs: strays };
+    const own = this.#isMember && !this.#isClosed ? this.#text() : "";
+    const { reports, strays } = parseExchange(await this.#parts.exchange(this.#parts.id, own, LIFE_MS));
+    return { setups: setupsOf(reports), jobs: strays };
+  }
+
+  #text(): string {
+    return JSON.stringify({ ...this.#setup, status: this.#parts.status() });
   }
 
   /** Removes this worker from the registry without waiting. If Redis cannot be reached, the entry expires. */
@@ -78,6 +89,13 @@ export class WorkerRegistry {
     this.#isClosed = true;
     this.#stop();
     if (this.#isMember) this.#exchange().catch(() => {});
+  }
+
+  async #report(): Promise<void> {
+    const isCompared = this.#reports % COMPARED === 0;
+    this.#reports += 1;
+    if (isCompared) await this.#watch();
+    else await this.#parts.report(this.#parts.id, this.#text(), LIFE_MS);
   }
 
   async #watch(): Promise<void> {

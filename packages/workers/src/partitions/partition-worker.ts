@@ -31,6 +31,7 @@ type Fetched<Data, Result, Name extends string> = Awaited<
 const NO_JOB = undefined as never;
 
 export class PartitionWorker<Data, Result, Name extends string> extends ExclusiveWorker<Data, Result, Name> {
+  protected static override readonly sharesSlots: boolean = true;
   readonly #facts: PartitionFacts;
   readonly #keyOf: (job: StoredJob<Data, Name>) => unknown;
   /** Slots of the jobs that were fetched and have not ended, by BullMQ's token. */

@@ -20,8 +20,16 @@ import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import { LIST } from "../operators/key-operators.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
-import type { BusyKey, Explanation, JobCounts, KeyJobState, KeyJobs } from "../operators/rules/key-report.ts";
+import type {
+  BusyKey,
+  Explanation,
+  JobCounts,
+  KeyJobState,
+  KeyJobs,
+  KeyReading,
+} from "../operators/rules/key-report.ts";
 import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
+import { type QueueOverview, sumOverviews } from "../operators/rules/worker-report.ts";
 import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { PROCESSOR } from "../worker-parts.ts";
@@ -192,6 +200,19 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     );
     if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${jobId}: give its key`);
     return found[0];
+  }
+
+  /** Reads a key and its jobs at one moment. See `ExclusiveWorker.readKey`. */
+  async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
+    return await this.workerOf(key).readKey(key, options);
+  }
+
+  /**
+   * Reads all partitions, each at one moment. `atMs` is the latest of these moments, and `isPaused` reports whether all
+   * partitions are paused. See `ExclusiveWorker.overview`.
+   */
+  async overview(): Promise<QueueOverview> {
+    return sumOverviews(await this.#onAll(async (worker) => await worker.overview()));
   }
 
   /** Pauses a key. See `ExclusiveWorker.pauseKey`. */

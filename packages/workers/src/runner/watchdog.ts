@@ -37,6 +37,11 @@ export class Watchdog {
     this.#renewal.delete(run);
   }
 
+  /** The number of runs that have not ended. */
+  get runCount(): number {
+    return this.#renewal.leases.length;
+  }
+
   /** Returns the run of this job with this token, unless the run has ended. */
   findRun(jobId: string, token: string): Run | undefined {
     const last = this.#findLatest(jobId);

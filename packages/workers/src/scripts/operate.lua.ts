@@ -11,8 +11,9 @@
  * Redis compiles one text and keeps one copy of the library. With a script for each function, Redis compiled twenty.
  */
 import { at } from "./lane.lua.ts";
-import { KEY_FACTS } from "./operator-replies.ts";
+import { JOB_FACTS, KEY_FACTS } from "./operator-replies.ts";
 import * as operators from "./operators.lua.ts";
+import { JOB } from "./rules/job-fields.ts";
 
 export type OperatorCommand = keyof typeof operators;
 
@@ -51,18 +52,49 @@ local function isStalled(id)
   return call('EXISTS', P .. id .. ':lock') == 0 and call('LPOS', P .. 'active', id) and true or false
 end
 
--- Returns the seconds since a worker with keys last registered; '' if none is registered. Returns 0 if BullMQ's lock of
--- an active job exists.
-local function heardAgo()
+-- Returns the reports of at most 500 workers with keys: {seconds since the report, report as JSON, ID of the worker}.
+local function reports()
+  local members, found, now = call('HGETALL', P .. 'lane:workers'), {}, tonumber(call('TIME')[1])
+  for i = 1, math.min(#members, 1000), 2 do
+    local seen, report = string.match(members[i + 1], '^(%d+) (.*)$')
+    if seen then found[#found + 1] = {math.max(0, now - tonumber(seen)), report, members[i]} end
+  end
+  return found
+end
+
+-- Returns the ID of the worker that BullMQ's lock of a job names; '' if there is none.
+local function workerOf(id)
+  return string.match(call('GET', P .. id .. ':lock') or '', '^([%x-]+):%d+$') or ''
+end
+
+-- Returns the facts of the queue's workers: the number of active jobs, whether BullMQ's lock of one of the newest
+-- exists, and the reports.
+local function fleet()
+  local isHeard = 0
   for _, id in ipairs(call('LRANGE', P .. 'active', 0, 99)) do
-    if call('EXISTS', P .. id .. ':lock') == 1 then return 0 end
+    if call('EXISTS', P .. id .. ':lock') == 1 then isHeard = 1 break end
   end
-  local newest
-  for _, entry in ipairs(call('HVALS', P .. 'lane:workers')) do
-    local seen = tonumber(string.match(entry, '^%d+'))
-    if seen and (not newest or seen > newest) then newest = seen end
+  return {call('LLEN', P .. 'active'), isHeard, reports()}
+end
+
+-- Returns the state of a job, as BullMQ names it.
+local function stateOf(id)
+  for _, state in ipairs({'completed', 'failed', 'delayed', 'prioritized', 'waiting-children'}) do
+    if call('ZSCORE', P .. state, id) then return state end
   end
-  return newest and math.max(0, tonumber(call('TIME')[1]) - newest) or ''
+  if call('LPOS', P .. 'active', id) then return 'active' end
+  for _, list in ipairs({'wait', 'paused'}) do
+    if call('LPOS', P .. list, id) then return 'waiting' end
+  end
+  return 'unknown'
+end
+
+-- Returns the number of jobs that a free slot would take. 0 while the queue is paused.
+local function runnable()
+  if call('HEXISTS', P .. 'meta', 'paused') == 1 then return 0 end
+  -- A key that waits for its turn has at least one job.
+  local turns = ROTATE and call('ZCARD', P .. 'lane:ring') or 0
+  return call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized') + turns
 end
 
 -- Returns the facts of a key that operators see. A fact that does not apply is ''.
@@ -90,6 +122,32 @@ local function keyFacts(key)
 end
 
 local function keyReply(facts) return ${KEY_FACTS.arrayOf("facts")} end
+
+-- Returns the facts of a job, followed by an array for each of its keys: whether the holder was removed, the job's rank
+-- in line or -1, and the facts of the key. Returns {} if the job does not exist.
+local function jobReply(id)
+  local pin, place, finishedOn, data, name, lockPlace, processedOn, parkedAt = unpack(call('HMGET', P .. id,
+    '${JOB.keys}', '${JOB.place}', 'finishedOn', 'data', 'name', '${JOB.lockPlace}', 'processedOn', '${JOB.parkedAt}'))
+  if not data and not name then return {} end
+  pin = pin or (data and pinOfData(data)) or false
+  local due = call('ZSCORE', P .. 'delayed', id)
+  local facts = {
+    name = name or '', pin = pin, isParked = place and 1 or 0,
+    due = due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', isFinished = finishedOn and 1 or 0,
+    waitsForLock = lockPlace and 1 or 0, isQueuePaused = call('HEXISTS', P .. 'meta', 'paused'),
+    isStalled = isStalled(id) and 1 or 0, state = stateOf(id), startedOn = processedOn or '', parkedAt = parkedAt or '',
+    worker = workerOf(id), lockMs = call('PTTL', P .. id .. ':lock')
+  }
+  local reply = ${JOB_FACTS.arrayOf("facts")}
+  for _, key in ipairs(hasKeys(pin) and contended().keysOf(pin) or {}) do
+    local isPaused = contended().pausedFor(key)
+    local holder = contended().holdersOf(key)[1]
+    local rank = call('ZRANK', line(key), id)
+    local isRemoved = holder ~= '' and not contended().holds(holder, key) and 1 or 0
+    reply[#reply + 1] = {isRemoved, rank and (isPaused and rank - 1 or rank) or -1, keyReply(keyFacts(key))}
+  end
+  return reply
+end
 
 local functions = {
 ${functions.join(",\n")}

@@ -60,14 +60,41 @@ export interface KeyFacts {
   readonly isStalled: boolean;
 }
 
-/** The facts of a job in a reply of `explain`. The keys of the job follow. */
+/** The facts of a job, from `jobReply` in operate.lua.ts. The keys of the job follow. */
 export const JOB_FACTS: ReplyShape<
-  "pin" | "isParked" | "due" | "isFinished" | "waitsForLock" | "isQueuePaused" | "isStalled" | "heardAgo"
-> = new ReplyShape(["pin", "isParked", "due", "isFinished", "waitsForLock", "isQueuePaused", "isStalled", "heardAgo"]);
-const JOB_FACT_COUNT = 8;
+  | "name"
+  | "pin"
+  | "isParked"
+  | "due"
+  | "isFinished"
+  | "waitsForLock"
+  | "isQueuePaused"
+  | "isStalled"
+  | "state"
+  | "startedOn"
+  | "parkedAt"
+  | "worker"
+  | "lockMs"
+> = new ReplyShape([
+  "name",
+  "pin",
+  "isParked",
+  "due",
+  "isFinished",
+  "waitsForLock",
+  "isQueuePaused",
+  "isStalled",
+  "state",
+  "startedOn",
+  "parkedAt",
+  "worker",
+  "lockMs",
+]);
+const JOB_FACT_COUNT = 13;
 
 /** The facts of a job and of each of its keys. */
 export interface JobFacts {
+  readonly name: string;
   /** Undefined if the keys are not known yet. */
   readonly pin: string | undefined;
   readonly isParked: boolean;
@@ -78,14 +105,39 @@ export interface JobFacts {
   readonly isQueuePaused: boolean;
   /** Whether the worker of the job is gone. */
   readonly isStalled: boolean;
-  /** Seconds since a worker with keys last registered. Undefined if none is registered. */
-  readonly heardAgo: number | undefined;
+  /** The state, as BullMQ names it. */
+  readonly state: string;
+  readonly startedOn: number | undefined;
+  readonly parkedAt: number | undefined;
+  /** The ID of the worker that BullMQ's lock names. Empty if there is none. */
+  readonly worker: string;
+  /** Time left of BullMQ's lock in ms. Undefined if there is none. */
+  readonly lockMs: number | undefined;
   readonly keys: readonly {
     readonly isHolderRemoved: boolean;
     /** The number of jobs before this job in line. Undefined if the job is not in line. */
     readonly rank: number | undefined;
     readonly facts: KeyFacts;
   }[];
+}
+
+/** The last report of a worker. */
+export interface StoredReport {
+  /** Seconds since the report. */
+  readonly ageSeconds: number;
+  /** The report as JSON. */
+  readonly text: string;
+  /** The ID of the worker, as in BullMQ's locks. */
+  readonly worker: string;
+}
+
+/** The facts of a queue's workers. */
+export interface FleetFacts {
+  /** The number of active jobs, including jobs whose workers are gone. */
+  readonly active: number;
+  /** Whether BullMQ's lock of an active job exists, so that a worker runs, even one that does not report. */
+  readonly isHeard: boolean;
+  readonly reports: readonly StoredReport[];
 }
 
 /** A job in line, with its place there and the fields from which BullMQ makes the job. */
@@ -102,12 +154,68 @@ export function parseList(raw: unknown): { readonly cursor: string; readonly key
 }
 
 /** Returns undefined if there is no such job. */
-export function parseExplain(raw: unknown): JobFacts | undefined {
+export function parseExplain(raw: unknown): { readonly fleet: FleetFacts; readonly job: JobFacts } | undefined {
+  const [fleet, job] = raw as readonly unknown[];
+  return job === undefined ? undefined : { fleet: parseFleet(fleet), job: parseJob(job) };
+}
+
+export function parseReading(raw: unknown): {
+  readonly atMs: number;
+  readonly fleet: FleetFacts;
+  readonly key: KeyFacts;
+  readonly jobs: readonly { readonly id: string; readonly facts: JobFacts }[];
+} {
+  const [seconds, micros, fleet, key, ...jobs] = raw as readonly unknown[];
+  return {
+    atMs: msOf(seconds, micros),
+    fleet: parseFleet(fleet),
+    key: parseKeyFacts(key),
+    jobs: (jobs as readonly (readonly [string, unknown])[]).map(([id, facts]) => ({ id, facts: parseJob(facts) })),
+  };
+}
+
+export function parseOverview(raw: unknown): {
+  readonly atMs: number;
+  readonly isPaused: boolean;
+  readonly runnable: number;
+  readonly active: number;
+  readonly stalled: readonly string[];
+  readonly reports: readonly StoredReport[];
+} {
+  const [seconds, micros, isPaused, runnable, active, stalled, reports] = raw as readonly unknown[];
+  return {
+    atMs: msOf(seconds, micros),
+    isPaused: isPaused === 1,
+    runnable: Number(runnable),
+    active: Number(active),
+    stalled: stalled as readonly string[],
+    reports: parseReports(reports),
+  };
+}
+
+function msOf(seconds: unknown, micros: unknown): number {
+  return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
+}
+
+function parseFleet(raw: unknown): FleetFacts {
+  const [active, isHeard, reports] = raw as readonly unknown[];
+  return { active: Number(active), isHeard: isHeard === 1, reports: parseReports(reports) };
+}
+
+function parseReports(raw: unknown): readonly StoredReport[] {
+  return (raw as readonly (readonly [number, string, string])[]).map(([ageSeconds, text, worker]) => ({
+    ageSeconds,
+    text,
+    worker,
+  }));
+}
+
+function parseJob(raw: unknown): JobFacts {
   const elements = raw as readonly unknown[];
-  if (elements.length === 0) return undefined;
-  const { pin, due, ...facts } = JOB_FACTS.parse(elements);
+  const { name, pin, due, startedOn, parkedAt, lockMs, ...facts } = JOB_FACTS.parse(elements);
   const keys = elements.slice(JOB_FACT_COUNT) as readonly (readonly [number, number, unknown])[];
   return {
+    name: String(name),
     pin: typeof pin === "string" ? pin : undefined,
     isParked: facts.isParked === 1,
     due: numberOf(due),
@@ -115,7 +223,11 @@ export function parseExplain(raw: unknown): JobFacts | undefined {
     waitsForLock: facts.waitsForLock === 1,
     isQueuePaused: facts.isQueuePaused === 1,
     isStalled: facts.isStalled === 1,
-    heardAgo: numberOf(facts.heardAgo),
+    state: String(facts.state),
+    startedOn: numberOf(startedOn),
+    parkedAt: numberOf(parkedAt),
+    worker: String(facts.worker),
+    lockMs: Number(lockMs) < 0 ? undefined : Number(lockMs),
     keys: keys.map(([isRemoved, rank, keyFacts]) => ({
       isHolderRemoved: isRemoved === 1,
       rank: rank < 0 ? undefined : rank,
@@ -164,11 +276,11 @@ export function parseLengths(raw: unknown): { readonly runnable: number; readonl
 }
 
 export function parseExchange(raw: unknown): {
-  readonly setups: readonly string[];
+  readonly reports: readonly StoredReport[];
   readonly strays: readonly string[];
 } {
-  const [setups, strays] = raw as readonly [readonly string[], readonly string[]];
-  return { setups, strays };
+  const [reports, strays] = raw as readonly [unknown, readonly string[]];
+  return { reports: parseReports(reports), strays };
 }
 
 export function parseGather(raw: unknown): readonly InLine[] {

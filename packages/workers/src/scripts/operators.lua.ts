@@ -152,28 +152,46 @@ export const list: string = /* lua */ `function(cursor, count)
 end`;
 
 /**
- * Explains why a job waits. Replies {} if the job does not exist, else the facts of the job, followed by an array for
- * each of its keys. The array contains whether the holder was removed, the job's rank in line or -1, and the facts of
- * the key.
+ * Explains why a job waits. Replies {} if the job does not exist, else {facts of the workers, facts of the job}; see
+ * `fleet` and `jobReply` in operate.lua.ts.
  */
 export const explain: string = /* lua */ `function(id)
-  local pin, place, finishedOn, data, name, lockPlace = unpack(call('HMGET', P .. id,
-    '${JOB.keys}', '${JOB.place}', 'finishedOn', 'data', 'name', '${JOB.lockPlace}'))
-  if not data and not name then return {} end
-  pin = pin or (data and pinOfData(data)) or false
-  local due = call('ZSCORE', P .. 'delayed', id)
-  local reply = {
-    pin, place and 1 or 0, due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', finishedOn and 1 or 0,
-    lockPlace and 1 or 0, call('HEXISTS', P .. 'meta', 'paused'), isStalled(id) and 1 or 0, heardAgo()
-  }
-  for _, key in ipairs(hasKeys(pin) and contended().keysOf(pin) or {}) do
-    local isPaused = contended().pausedFor(key)
-    local holder = contended().holdersOf(key)[1]
-    local rank = call('ZRANK', line(key), id)
-    local isRemoved = holder ~= '' and not contended().holds(holder, key) and 1 or 0
-    reply[#reply + 1] = {isRemoved, rank and (isPaused and rank - 1 or rank) or -1, keyReply(keyFacts(key))}
+  local job = jobReply(id)
+  return #job == 0 and {} or {fleet(), job}
+end`;
+
+/**
+ * Reads a key and its jobs at one moment: the jobs that have the key, at most 25, and the first `limit` jobs in line.
+ * Replies {seconds, microseconds, facts of the workers, facts of the key, {ID, facts of a job}, …}.
+ */
+export const reading: string = /* lua */ `function(key, limit)
+  local time = call('TIME')
+  local reply = {time[1], time[2], fleet(), keyReply(keyFacts(key))}
+  local function add(ids, most)
+    for _, id in ipairs(ids) do
+      if most == 0 then return end
+      local job = (id == PAUSED or id == '') and {} or jobReply(id)
+      if #job > 0 then reply[#reply + 1], most = {id, job}, most - 1 end
+    end
   end
+  add(contended().holdersOf(key), 25)
+  -- The line of a paused key begins with the pause.
+  add(call('ZRANGE', line(key), 0, limit), tonumber(limit))
   return reply
+end`;
+
+/**
+ * Reads the queue as a whole. Replies {seconds, microseconds, whether the queue is paused, number of jobs that a free
+ * slot would take, number of active jobs, {IDs of active jobs whose workers are gone}, the workers' reports}. Only the
+ * 100 oldest active jobs are looked at.
+ */
+export const overview: string = /* lua */ `function()
+  local time, stalled = call('TIME'), {}
+  for _, id in ipairs(call('LRANGE', P .. 'active', -100, -1)) do
+    if call('EXISTS', P .. id .. ':lock') == 0 then stalled[#stalled + 1] = id end
+  end
+  local isPaused = call('HEXISTS', P .. 'meta', 'paused')
+  return {time[1], time[2], isPaused, runnable(), call('LLEN', P .. 'active'), stalled, reports()}
 end`;
 
 /**
@@ -334,11 +352,7 @@ end`;
 
 /** Replies the number of jobs that a free slot would take (0 while the queue is paused), and the number that run. */
 export const lengths: string = /* lua */ `function()
-  local isPaused = call('HEXISTS', P .. 'meta', 'paused') == 1
-  local waiting = isPaused and 0 or call('LLEN', P .. 'wait') + call('ZCARD', P .. 'prioritized')
-  -- A key that waits for its turn has at least one job.
-  if ROTATE and not isPaused then waiting = waiting + call('ZCARD', P .. 'lane:ring') end
-  return {waiting, call('LLEN', P .. 'active')}
+  return {runnable(), call('LLEN', P .. 'active')}
 end`;
 
 /** Sets a mark. Another connection that finds the mark reaches the same database. Replies the Redis key of the mark. */
@@ -348,12 +362,19 @@ export const mark: string = /* lua */ `function(name)
   return key
 end`;
 
+/** Stores the report of a worker, as `exchange` does. Costs the same for any number of workers and jobs. */
+export const report: string = /* lua */ `function(worker, text, lifeMs)
+  local isNew = call('HSET', P .. 'lane:workers', worker, call('TIME')[1] .. ' ' .. text) == 1
+  if isNew then call('PEXPIRE', P .. 'lane:workers', lifeMs) end
+  return 1
+end`;
+
 /**
- * Registers a worker for `lifeMs` ms, and reads the setups of all registered workers. The hash P lane:workers contains
- * each setup with the second in which the worker last registered. If `setup` is '', the worker is removed, or only
- * reads.
+ * Stores the report of a worker, which stays for `lifeMs` ms, and reads the reports of all workers. The hash P
+ * lane:workers contains each report with the second in which it was stored. If `setup` is '', the worker is removed, or
+ * only reads.
  *
- * Replies {{setups}, {IDs of stray jobs}}. A stray job runs in a worker that is not registered, and does not have its
+ * Replies {reports, {IDs of stray jobs}}; see `reports` in operate.lua.ts. A stray job runs in a worker that is not registered, and does not have its
  * keys. At most 100 jobs of unregistered workers are checked, among the first 1000 active jobs.
  *
  * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. A caller that fetches jobs by hand may use any
@@ -366,14 +387,11 @@ export const exchange: string = /* lua */ `function(worker, setup, lifeMs)
     call('HSET', workers, worker, seconds .. ' ' .. setup)
     call('PEXPIRE', workers, life)
   end
-  local setups, isMember = {}, {}
+  local isMember = {}
   local members = call('HGETALL', workers)
   for i = 1, #members, 2 do
-    local seen, of = string.match(members[i + 1], '^(%d+) (.*)$')
-    if (seconds - tonumber(seen)) * 1000 > life then call('HDEL', workers, members[i]) else
-      setups[#setups + 1] = of
-      isMember[members[i]] = true
-    end
+    local seen = tonumber(string.match(members[i + 1], '^%d+'))
+    if (seconds - seen) * 1000 > life then call('HDEL', workers, members[i]) else isMember[members[i]] = true end
   end
   local function hasSlot(id, key)
     if call('HGET', HOLDERS, key) == id then return true end
@@ -394,11 +412,11 @@ export const exchange: string = /* lua */ `function(worker, setup, lifeMs)
   end
   local strays, foreign = {}, 0
   for _, id in ipairs(call('LRANGE', P .. 'active', 0, 999)) do
-    local owner = string.match(call('GET', P .. id .. ':lock') or '', '^([%x-]+):%d+$')
-    if owner and #owner == 36 and not isMember[owner] and foreign < 100 then
+    local owner = workerOf(id)
+    if #owner == 36 and not isMember[owner] and foreign < 100 then
       foreign = foreign + 1
       if isStray(id) then strays[#strays + 1] = id end
     end
   end
-  return {setups, strays}
+  return {reports(), strays}
 end`;

@@ -1,7 +1,8 @@
 /** Pure: what operators see of keys and jobs, including the explanations as text. */
 import { parsePin } from "../../rules/entity-key.ts";
-import type { JobFacts, KeyFacts, parseLine } from "../../scripts/operator-replies.ts";
+import type { FleetFacts, JobFacts, KeyFacts, parseLine, parseReading } from "../../scripts/operator-replies.ts";
 import { type KeyPolicy, parsePolicy, storedObject } from "./key-policy.ts";
+import { Fleet, GONE_SECONDS } from "./worker-report.ts";
 
 export interface KeyPause {
   /**
@@ -193,9 +194,16 @@ export function busyKeyOf(facts: KeyFacts): BusyKey {
   };
 }
 
-/** Returns the explanation of a job, given its BullMQ state. Undefined if the job does not exist. */
-export function explanationOf(jobId: string, state: string, job: JobFacts | undefined): Explanation | undefined {
-  if (job === undefined) return undefined;
+/** Returns the explanation of a job. Undefined if the job does not exist. */
+export function explanationOf(
+  jobId: string,
+  facts: { readonly fleet: FleetFacts; readonly job: JobFacts } | undefined,
+): Explanation | undefined {
+  return facts === undefined ? undefined : explained(jobId, facts.job, new Fleet(facts.fleet));
+}
+
+function explained(jobId: string, job: JobFacts, fleet: Fleet): Explanation {
+  const { state } = job;
   const keys = job.keys.map(({ isHolderRemoved, rank, facts }) => ({
     ...busyKeyOf(facts),
     isHolderRemoved,
@@ -211,23 +219,53 @@ export function explanationOf(jobId: string, state: string, job: JobFacts | unde
     if (pin?.kind === "fault") return "unusable-key";
     if (job.isParked) return "parked";
     if (!holdsAll) return "not-judged";
-    // The state comes from a separate reply, so the job may have been chosen between the two replies.
     if (job.due === undefined) return "chosen";
     return job.waitsForLock ? "waits-for-lock" : "waits-for-retry";
   })();
   const fault = pin?.kind === "fault" ? pin.fault : "";
   const isHeldUp = job.isQueuePaused && !["active", "completed", "failed"].includes(state);
+  const absence = NEED_NO_WORKER.has(verdict) ? undefined : fleet.absence;
+  const waits = isHeldUp || absence !== undefined ? "waits for a free slot" : fleet.slots;
   return {
     jobId,
     state,
     verdict,
     message:
-      messageFor(verdict, { jobId, state, keys, fault, dueAtMs: job.due }) +
+      messageFor(verdict, { jobId, state, keys, fault, dueAtMs: job.due, waits, worker: fleet.reportOf(job.worker) }) +
       (isHeldUp ? "; the queue is paused" : "") +
-      (NEED_NO_WORKER.has(verdict) ? "" : workersInWords(job.heardAgo)),
+      (absence === undefined ? "" : `; ${absence}`),
     keys,
     dueAtMs: job.due,
   };
+}
+
+/** Returns what operators see of a key and its jobs. */
+export function keyReadingOf({ atMs, fleet: facts, key, jobs }: ReturnType<typeof parseReading>): KeyReading {
+  const fleet = new Fleet(facts);
+  const shown = jobs.map(({ id, facts: job }): KeyReadingJob => {
+    const { verdict, message } = explained(id, job, fleet);
+    const worker = fleet.reportOf(job.worker);
+    return {
+      id,
+      name: job.name,
+      verdict,
+      message,
+      startedMs: job.startedOn,
+      parkedSinceMs: job.parkedAt,
+      worker: worker?.at,
+      workerReportedMs: worker === undefined ? undefined : atMs - worker.ageSeconds * 1_000,
+      lockMs: job.lockMs,
+    };
+  });
+  const [first] = shown;
+  const busy = busyKeyOf(key);
+  const message =
+    busy.paused === undefined
+      ? first === undefined
+        ? "no job has the key, and none waits for it"
+        : `job ${first.id} ${first.message}`
+      : `key "${key.key}" is ${pauseInWords(busy.paused)}`;
+  return { ...busy, atMs, message, jobs: shown };
 }
 
 /** A pause as the lane's scripts store it. */
@@ -243,20 +281,16 @@ function parseStoredPause(json: string): KeyPause {
 /** Verdicts of jobs that run or that no worker could start. */
 const NEED_NO_WORKER: ReadonlySet<Verdict> = new Set(["finished", "runs", "waits-for-children"]);
 
-/** Running workers report every minute. */
-const SILENT_SECONDS = 90;
-
-/** Returns a warning that no worker is running. Empty if a worker has reported recently. */
-function workersInWords(heardAgo: number | undefined): string {
-  if (heardAgo === undefined) return "; no worker with keys runs";
-  return heardAgo > SILENT_SECONDS ? `; no worker with keys has reported for ${heardAgo} s` : "";
-}
-
 function messageFor(
   verdict: Verdict,
-  facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAtMs"> & { readonly fault: string },
+  facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAtMs"> & {
+    readonly fault: string;
+    /** What a job waits for whose key is free. */
+    readonly waits: string;
+    readonly worker: ReturnType<Fleet["reportOf"]>;
+  },
 ): string {
-  const { jobId, state, keys, fault, dueAtMs } = facts;
+  const { jobId, state, keys, fault, dueAtMs, waits, worker } = facts;
   const paused = keys
     .filter((position) => position.paused !== undefined)
     .map((position) => positionInWords(position))
@@ -269,19 +303,24 @@ function messageFor(
         ? "has failed"
         : `has failed, and stopped key ${halted.join(", ")}: retry the job, then resume the key; or only resume it`;
     case "no-key":
-      return state === "delayed" ? "has no key, and waits for its time" : "has no key, and waits only for a free slot";
+      return state === "delayed" ? "has no key, and waits for its time" : `has no key, and ${waits}`;
     case "unusable-key":
       return `will fail: its key ${fault}`;
     case "not-judged":
-      return "is not in a line, and waits for a free slot, its delay or its retry";
+      return dueAtMs === undefined
+        ? `is not in a line, and ${waits}`
+        : `is not in a line, and waits for its time or its retry, at ${timeText(dueAtMs)}`;
     case "waits-for-children":
       return "waits for its children, and has no key until then";
     case "runs":
-      return "is running";
+      if (worker === undefined) return "is running";
+      return worker.ageSeconds > GONE_SECONDS
+        ? `is running, but its worker ${worker.at} has not reported for ${worker.ageSeconds} s`
+        : `is running in ${worker.at}`;
     case "stalled":
       return "had started, and its worker is gone: a worker that runs moves it on within its stalledInterval";
     case "chosen":
-      return `is next on its key, and waits ${paused === "" ? "for a free slot" : `while ${paused}`}`;
+      return `is next on its key, and ${paused === "" ? waits : `waits while ${paused}`}`;
     case "waits-for-retry":
       return `has its key, and waits for its retry${paused === "" ? "" : `; ${paused}`}`;
     case "waits-for-lock":

@@ -1,0 +1,62 @@
+/** Counts what a worker reports to the registry. */
+import { readFileSync } from "node:fs";
+import type { Clock } from "@x/redlock-core";
+import type { Worker } from "../bullmq/public.ts";
+import type { EmitEvent } from "../events.ts";
+import type { WorkerStatus } from "./rules/worker-report.ts";
+
+interface WorkerCountsParts {
+  readonly clock: Clock;
+  readonly worker: Worker;
+  /** Whether the worker has a number of slots. Without it, jobs are fetched by hand, or several workers share slots. */
+  readonly hasSlots: boolean;
+  readonly runningJobs: () => number;
+}
+
+export class WorkerCounts {
+  readonly #parts: WorkerCountsParts;
+  readonly #version = versionOfPackage();
+  readonly #counts = { completed: 0, failed: 0, stalled: 0, locksLost: 0 };
+  #lockLostMs: number | undefined;
+
+  constructor(parts: WorkerCountsParts) {
+    this.#parts = parts;
+    for (const name of ["completed", "failed", "stalled"] as const)
+      parts.worker.on(name, () => {
+        this.#counts[name] += 1;
+      });
+  }
+
+  get status(): WorkerStatus {
+    const { worker, hasSlots, runningJobs } = this.#parts;
+    return {
+      version: this.#version,
+      slots: hasSlots ? worker.concurrency : undefined,
+      busy: runningJobs(),
+      ...this.#counts,
+      lockLostMs: this.#lockLostMs,
+    };
+  }
+
+  /** Returns a function that emits events like `emit`, and counts the locks that were lost. */
+  countLost(emit: EmitEvent): EmitEvent {
+    return (name, message) => {
+      if (name === "lost") {
+        this.#counts.locksLost += 1;
+        this.#lockLostMs = Math.round(this.#parts.clock.wallMs());
+      }
+      emit(name, message);
+    };
+  }
+}
+
+/** Returns the version of this package. Undefined if the file is away, as in a bundle. */
+function versionOfPackage(): string | undefined {
+  try {
+    const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+    const { name, version } = JSON.parse(text) as { readonly name?: unknown; readonly version?: unknown };
+    return name === "@x/workers" && typeof version === "string" ? version : undefined;
+  } catch {
+    return undefined;
+  }
+}
