@@ -186,14 +186,51 @@ describe("the page's data", () => {
     await expect.poll(() => election()?.leader).toBeUndefined();
     const next = await second.campaign();
     await expect.poll(() => election()?.leader).toMatchObject({ id: "host-b", term: next.term });
-    expect(election()?.terms.map(({ id, until }) => [id, until === undefined])).toEqual([
-      ["host-a", false],
-      ["host-b", true],
-    ]);
+    const ends = (terms: PageState["elections"][number]["terms"] | undefined): unknown =>
+      terms?.map(({ id, until, end }) => [id, until === undefined, end]);
+    await expect
+      .poll(() => ends(election()?.terms))
+      .toEqual([
+        ["host-a", false, "resigned"],
+        ["host-b", true, undefined],
+      ]);
+    const [ended, current] = election()?.terms ?? [];
+    expect(ended?.until).toBeLessThanOrEqual(current?.since ?? 0);
+    expect(election()).toMatchObject({ state: "led", leaseMs: expect.any(Number) });
     const late = await serve();
     await expect
       .poll(async () => (await stateAt(late.url)).elections[0]?.terms.map(({ id }) => id))
       .toEqual(["host-a", "host-b"]);
+  });
+
+  it("contain the gap after a leader that died, from the end of its lease", async () => {
+    const { url } = await serve();
+    const { latest } = listen(url);
+    const redlock = connected();
+    const dying = new LeaderElection(redlock, {
+      name: "gap",
+      id: "host-a",
+      leaseDuration: 1_500,
+      renewDeadline: 1_000,
+    });
+    onTestFinished(() => dying.stop({ drainTimeout: 0 }));
+    const election = (): PageState["elections"][number] | undefined =>
+      latest()?.elections.find(({ name }) => name === "gap");
+    await dying.campaign();
+    await expect.poll(() => election()?.state).toBe("led");
+    // The leader neither renews its lease nor records its end, as if its process had been killed.
+    await redlock.close();
+    await expect.poll(() => election()?.state, { timeout: 10_000 }).toBe("gap");
+    const [term] = election()?.terms ?? [];
+    expect(term).toMatchObject({ id: "host-a", end: "lease-ended" });
+    expect(election()?.leaderlessSince).toBe(term?.until);
+    expect(term?.until).toBeLessThanOrEqual(latest()?.now ?? 0);
+    const next = new LeaderElection(connected(), { name: "gap", id: "host-b" });
+    onTestFinished(() => next.stop({ drainTimeout: 0 }));
+    await next.campaign();
+    await expect.poll(() => election()?.state).toBe("led");
+    expect(election()?.terms).toMatchObject([{ id: "host-a", until: term?.until }, { id: "host-b" }]);
+    expect(election()?.leaderlessSince).toBeUndefined();
   });
 
   it("contain no election or scheduler with an impossible name", async () => {

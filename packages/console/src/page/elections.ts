@@ -3,10 +3,11 @@
  * cost no more than a few.
  */
 import { LeaderElection, type LeaderInfo } from "@x/leader";
-import type { Redlock } from "@x/redlock-core";
+import type { Clock, Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { TERMS } from "./look.lua.ts";
-import type { ElectionView, TermView } from "./state.ts";
+import { leaderlessSince, stateOf, type TermFacts, termsOf } from "./rules/terms.ts";
+import type { ElectionView } from "./state.ts";
 import { Watched } from "./watched.ts";
 
 /** How many elections one look queries. The next look continues with the others. */
@@ -20,16 +21,23 @@ interface Watching {
   readonly election: LeaderElection;
   readonly isOwn: boolean;
   readonly watched: Watched<LeaderInfo | null>;
-  readonly terms: Map<number, TermView>;
+  readonly records: Map<number, TermFacts>;
+  /** When the last lease of each term ends that a look has seen. */
+  readonly leaseEnds: Map<number, number>;
+  firstLookAt: number | undefined;
+  /** The longest time left of the lease that a look has seen. */
+  leaseMs: number | undefined;
 }
 
 export class Elections {
   readonly #redlock: Redlock;
+  readonly #clock: Clock;
   readonly #watching = new Map<string, Watching>();
   #next = 0;
 
   constructor(redlock: Redlock, given: readonly (string | LeaderElection)[]) {
     this.#redlock = redlock;
+    this.#clock = protocolOf(redlock).clock;
     for (const each of given) this.#add(each);
   }
 
@@ -43,15 +51,17 @@ export class Elections {
   }
 
   get views(): readonly ElectionView[] {
+    const now = this.#clock.wallMs();
     return [...this.#watching]
       .toSorted(([a], [b]) => (a < b ? -1 : 1))
-      .map(([name, { watched, terms }]) => {
+      .map(([name, { watched, records, leaseEnds, leaseMs, firstLookAt = now }]) => {
         const { value: leader, error } = watched.section;
+        const current = leader?.term;
+        const terms = termsOf({ records: [...records.values()], leaseEnds, current, firstLookAt });
+        const isKnown = leader !== undefined && error === undefined;
         return {
           name,
-          state: error !== undefined || leader === undefined ? "unknown" : leader === null ? "gap" : "led",
-          leaderlessSince: undefined,
-          leaseMs: undefined,
+          state: isKnown ? stateOf(terms, leader !== null, now) : "unknown",
           leader:
             leader === null || leader === undefined
               ? undefined
@@ -62,8 +72,10 @@ export class Elections {
                   since: leader.acquiredAt.getTime(),
                   expiresInMs: leader.expiresInMs,
                 },
+          leaderlessSince: leader === null ? leaderlessSince(terms) : undefined,
+          leaseMs,
           error,
-          terms: [...terms.values()].toSorted((a, b) => a.term - b.term),
+          terms,
         };
       });
   }
@@ -84,17 +96,39 @@ export class Elections {
   #add(given: string | LeaderElection): void {
     const isOwn = typeof given === "string";
     const election = isOwn ? this.#open(given) : given;
-    const terms = new Map<number, TermView>();
-    let isFirst = true;
-    const watched = new Watched(protocolOf(this.#redlock).clock, async () => {
-      const leader = await election.leader();
-      const isNew = isFirst || (leader !== null && !terms.has(leader.term));
-      const history = isNew ? await this.#history(election.name) : [];
-      isFirst = false;
-      this.#note(terms, leader, history);
-      return leader;
-    });
-    this.#watching.set(election.name, { election, isOwn, watched, terms });
+    const watching: Watching = {
+      election,
+      isOwn,
+      watched: new Watched(this.#clock, () => this.#lookAt(watching)),
+      records: new Map(),
+      leaseEnds: new Map(),
+      firstLookAt: undefined,
+      leaseMs: undefined,
+    };
+    this.#watching.set(election.name, watching);
+  }
+
+  /** Asks for the leader. Reads the terms at the first look, and whenever the leader has changed. */
+  async #lookAt(watching: Watching): Promise<LeaderInfo | null> {
+    const { election, watched, records, leaseEnds } = watching;
+    const before = watched.section.value;
+    const leader = await election.leader();
+    const now = this.#clock.wallMs();
+    // A leader that has resigned has recorded its end.
+    if (before === undefined || before?.term !== leader?.term)
+      for (const record of await this.#history(election.name)) records.set(record.term, record);
+    watching.firstLookAt ??= now;
+    if (leader !== null) {
+      const { id, term, acquiredAt, expiresInMs } = leader;
+      if (!records.has(term))
+        records.set(term, { term, id, sinceMs: acquiredAt.getTime(), untilMs: undefined, reason: undefined });
+      leaseEnds.set(term, now + expiresInMs);
+      watching.leaseMs = Math.max(watching.leaseMs ?? 0, expiresInMs);
+    }
+    const oldest = [...records.keys()].toSorted((a, b) => a - b).slice(0, -KEPT_TERMS);
+    for (const term of oldest) records.delete(term);
+    for (const term of leaseEnds.keys()) if (!records.has(term)) leaseEnds.delete(term);
+    return leader;
   }
 
   /**
@@ -106,61 +140,37 @@ export class Elections {
     return new LeaderElection(this.#redlock, { name, leaseDuration: Math.min(LEASE_MS, maxTtl) });
   }
 
-  #note(terms: Map<number, TermView>, leader: LeaderInfo | null, history: readonly TermView[]): void {
-    const now = protocolOf(this.#redlock).clock.wallMs();
-    for (const [number, term] of terms)
-      if (term.until === undefined && number !== leader?.term)
-        terms.set(number, { ...term, until: now, end: "unknown" });
-    for (const term of history) this.#keep(terms, term, leader, now);
-    if (leader === null) return;
-    const { id, term, acquiredAt } = leader;
-    terms.set(term, {
-      term,
-      id,
-      since: terms.get(term)?.since ?? acquiredAt.getTime(),
-      until: undefined,
-      end: undefined,
-    });
-    const oldest = [...terms.keys()].toSorted((a, b) => a - b);
-    for (const number of oldest.slice(0, -KEPT_TERMS)) terms.delete(number);
-  }
-
-  /** Keeps a term. If nobody saw the term end, it ends at the beginning of the next term, or now. */
-  #keep(terms: Map<number, TermView>, term: TermView, leader: LeaderInfo | null, now: number): void {
-    if (!terms.has(term.term) && term.term !== leader?.term)
-      terms.set(term.term, { ...term, until: term.until ?? now, end: "unknown" });
-  }
-
-  /** Returns the terms that the nodes remember. Each term ends at the beginning of the next. */
-  async #history(name: string): Promise<readonly TermView[]> {
+  /** Returns the terms that the nodes remember. */
+  async #history(name: string): Promise<readonly TermFacts[]> {
     const protocol = protocolOf(this.#redlock);
     const key = protocol.sideKey(`leader:${name}`, "terms");
     const replies = await protocol.run(TERMS, { keys: [key], args: [KEPT_TERMS] });
-    const records = new Map<number, { readonly id: string; readonly since: number }>();
+    const records = new Map<number, TermFacts>();
     for (const reply of replies) {
       if (!reply.ok || !Array.isArray(reply.value)) continue;
       for (const text of reply.value as readonly string[]) {
-        const { term, id, sinceMs } = recordIn(text);
-        if (typeof term === "number" && typeof id === "string" && typeof sinceMs === "number")
-          records.set(term, { id, since: sinceMs });
+        const record = recordIn(text);
+        // A node that missed the end of the term has an older record.
+        if (record !== undefined && records.get(record.term)?.untilMs === undefined) records.set(record.term, record);
       }
     }
-    const sorted = [...records].toSorted(([a], [b]) => a - b);
-    return sorted.map(([term, { id, since }], at) => ({
-      term,
-      id,
-      since,
-      until: sorted[at + 1]?.[1].since,
-      end: "unknown",
-    }));
+    return [...records.values()];
   }
 }
 
-/** Parses a record from a node. Returns an empty record if the text is damaged. */
-function recordIn(text: string): Readonly<Record<string, unknown>> {
+/** Parses a record from a node. Returns undefined if the text is damaged. */
+function recordIn(text: string): TermFacts | undefined {
   try {
-    return { ...(JSON.parse(text) as Record<string, unknown>) };
+    const { term, id, sinceMs, untilMs, reason } = { ...(JSON.parse(text) as Record<string, unknown>) };
+    if (typeof term !== "number" || typeof id !== "string" || typeof sinceMs !== "number") return undefined;
+    return {
+      term,
+      id,
+      sinceMs,
+      untilMs: typeof untilMs === "number" ? untilMs : undefined,
+      reason: typeof reason === "string" ? reason : undefined,
+    };
   } catch {
-    return {};
+    return undefined;
   }
 }

@@ -1,4 +1,5 @@
 /** Pure: reads the nodes' knowledge of an election by majority. */
+import type { TermEndReason } from "../errors.ts";
 import { isTime } from "./values.ts";
 
 /** Plain facts about the leader. */
@@ -24,6 +25,12 @@ export interface TermRecord {
   readonly instance: string;
   readonly value?: string;
   readonly sinceMs: number;
+  /**
+   * When and why the term ended, by the leader's wall clock. Written by a leader that ends its term and releases the
+   * lock. A leader that lost its term or died writes no end.
+   */
+  readonly untilMs?: number;
+  readonly reason?: TermEndReason;
 }
 
 /** Reply of one node to read-record. */

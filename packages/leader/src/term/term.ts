@@ -232,15 +232,20 @@ export class HeldTerm implements LeaderTerm {
   }
 
   #write(ended: boolean): Promise<Written> {
-    const { instance, ledger } = this.#standing;
+    const { clock, instance, ledger } = this.#standing;
+    const { reason } = this;
+    const isEnd = ended && reason !== undefined;
     const record: TermRecord = {
       term: this.term,
       id: this.id,
       instance,
       sinceMs: this.acquiredAt.getTime(),
       ...(this.#value === undefined ? {} : { value: this.#value }),
+      ...(isEnd ? { untilMs: Math.round(clock.wallMs()), reason } : {}),
     };
-    return ledger.write({ record, revision: this.#revision, token: this.#lease.token, ended });
+    // A node replaces a record only by a later revision.
+    const revision = isEnd ? this.#revision + 1 : this.#revision;
+    return ledger.write({ record, revision, token: this.#lease.token, ended });
   }
 
   #remainingAt(now: Instant): number {
