@@ -2,6 +2,8 @@
 import { styleText } from "node:util";
 import Table from "cli-table3";
 
+export { durationText } from "./page/rules/words.ts";
+
 export type Tone = "good" | "bad" | "warn" | "dim";
 
 const COLOURS = { good: "green", bad: "red", warn: "yellow", dim: "gray" } as const;
@@ -86,16 +88,4 @@ export function printable(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu, (char) =>
     char === "\n" ? char : `\\u${(char.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,
   );
-}
-
-/** Formats a duration for people. */
-export function durationText(ms: number): string {
-  if (!Number.isFinite(ms)) return "forever";
-  if (ms < 1_000) return `${Math.round(ms)} ms`;
-  const seconds = ms / 1_000;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  const minutes = seconds / 60;
-  if (minutes < 60) return `${Math.floor(minutes)} min ${Math.floor(seconds % 60)} s`;
-  const hours = minutes / 60;
-  return hours < 48 ? `${Math.floor(hours)} h ${Math.floor(minutes % 60)} min` : `${Math.floor(hours / 24)} days`;
 }

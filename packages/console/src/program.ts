@@ -19,6 +19,7 @@ import {
 } from "./commands/keys.ts";
 import { leaderStatus, resignLeader, watchLeader } from "./commands/leader.ts";
 import { inspectLock, releaseLock } from "./commands/locks.ts";
+import { showProblems } from "./commands/problems.ts";
 import {
   listSchedules,
   pauseSchedule,
@@ -106,6 +107,7 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
   addSchedules(program, running);
   addKeys(program, running);
   addServe(program, running);
+  addProblems(program, running);
   return program;
 }
 
@@ -236,6 +238,23 @@ function addKeys(program: Commander, running: Running): void {
     (queue: string, key: string, options: { prefix: string }) =>
       running((command) => resumeKey(command, { queue, key, ...options })),
   );
+}
+
+function addProblems(program: Commander, running: Running): void {
+  program
+    .command("problems")
+    .description("what needs attention, as on the live page; 1: something is critical or a warning")
+    .option("--election <name>", "an election to look at, in addition to the elections that are found", collected, [])
+    .option(
+      "--queue <name>",
+      "a queue to look at (default: the queues that are found on the first node)",
+      collected,
+      [],
+    )
+    .option("--prefix <prefix>", "BullMQ's prefix", "bull")
+    .action((options: { queue: readonly string[]; prefix: string; election: readonly string[] }) =>
+      running((command) => showProblems(command, options)),
+    );
 }
 
 function addServe(program: Commander, running: Running): void {

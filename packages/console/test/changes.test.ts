@@ -10,7 +10,8 @@ function received(before: unknown, after: unknown): unknown {
 
 describe("the changes of a state", () => {
   it("make the next state of any state", () => {
-    const state = fc.jsonValue({ maxDepth: 4 });
+    // JSON knows no -0.
+    const state = fc.jsonValue({ maxDepth: 4 }).map((value) => JSON.parse(JSON.stringify(value)) as unknown);
     fc.assert(
       fc.property(state, state, (before, after) => {
         expect(received(before, after)).toEqual(after);

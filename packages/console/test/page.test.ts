@@ -400,7 +400,14 @@ describe("the page's data", () => {
   it("contain the application's notes for everybody", async () => {
     const { page, url } = await serve();
     page.note("version 7 was deployed");
-    expect((await stateAt(url)).events).toMatchObject([{ text: "version 7 was deployed" }]);
+    page.note("lock node 3 killed", { kind: "fault" });
+    expect((await stateAt(url)).events).toMatchObject([
+      { kind: "fault", text: "lock node 3 killed" },
+      { kind: "note", text: "version 7 was deployed" },
+    ]);
+    expect(() => page.note("x", { kind: "other" as "note" })).toThrow(
+      new RangeError('kind must be "note" or "fault", got "other"'),
+    );
   });
 });
 
@@ -574,6 +581,208 @@ it("works in NestJS and Express, behind body parsers", async () => {
   });
   expect(acted.status).toBe(200);
   await expect(lock.extend()).rejects.toThrow("page:nest");
+});
+
+it("costs three commands and two kilobytes a look on average for a queue of ten thousand keys", {
+  timeout: 60_000,
+}, async () => {
+  const node = await startRedis();
+  onTestFinished(() => node.stop());
+  const client = new Redis(node.url);
+  onTestFinished(() => client.disconnect());
+  const filling = client.pipeline();
+  for (let at = 0; at < 10_000; at += 1) {
+    filling.hset("bull:many:lane:holders", `account:${at}`, `job${at}`);
+    filling.hset(`bull:many:job${at}`, { lk: `account:${at}`, name: "charge", processedOn: Date.now() });
+  }
+  await filling.exec();
+  const worker = new ExclusiveWorker("many", null, {
+    connection: { url: node.url, maxRetriesPerRequest: null },
+    autorun: false,
+    key: "account",
+  });
+  onTestFinished(() => worker.close());
+  const { url } = await serve({ queues: [worker] });
+  const { latest, looks, bytes } = listen(url, "?queue=many&key=account:7&changes=1");
+  await expect.poll(() => latest()?.keys?.found, { timeout: 20_000 }).toBe(10_000);
+  expect(latest()?.keys?.keys).toHaveLength(25);
+  expect(latest()?.key?.value).toMatchObject({ key: "account:7", holder: "job7", jobs: [{ id: "job7" }] });
+  const [from, calls] = [looks(), await node.calls("evalsha")];
+  const sizes: number[] = [];
+  await expect
+    .poll(
+      () => {
+        sizes.push(bytes());
+        return looks() - from;
+      },
+      { timeout: 40_000 },
+    )
+    .toBeGreaterThan(40);
+  const asked = (await node.calls("evalsha")) - calls;
+  // 20 commands list the keys once in 21 looks, one reads the queue then, and one reads the opened key at each look.
+  expect(asked / (looks() - from)).toBeLessThan(3);
+  expect(sizes.reduce((sum, size) => sum + size, 0) / sizes.length).toBeLessThan(2_000);
+});
+
+describe("problems", () => {
+  const problem = (state: PageState | undefined, code: string): PageState["problems"][number] | undefined =>
+    state?.problems.find((each) => each.code === code);
+  const connectionTo = (url = servers[0]?.url ?? ""): { url: string; maxRetriesPerRequest: null } => ({
+    url,
+    maxRetriesPerRequest: null,
+  });
+
+  it("are a queue without a worker, until one runs", async () => {
+    const queue = new Queue("idle", { connection: connectionTo() });
+    const asker = new ExclusiveWorker("idle", null, { connection: connectionTo(), autorun: false, key: "account" });
+    onTestFinished(async () => {
+      await asker.close();
+      await queue.close();
+    });
+    await queue.add("charge", { account: "42" });
+    const { url } = await serve({ queues: [asker] });
+    const { latest } = listen(url);
+    await expect
+      .poll(() => problem(latest(), "NO_WORKER"))
+      .toMatchObject({
+        severity: "critical",
+        title: "Queue idle has no worker, and of its jobs 1 can run",
+      });
+    expect(latest()?.events[0]).toMatchObject({ kind: "page", text: expect.stringContaining("idle has no worker") });
+    const worker = new ExclusiveWorker("idle", () => Promise.resolve(), { connection: connectionTo(), key: "account" });
+    onTestFinished(() => worker.close());
+    await expect.poll(() => problem(latest(), "NO_WORKER")?.solvedAt).toEqual(expect.any(Number));
+    expect(latest()?.processes).toMatchObject([
+      { isGone: false, workers: [{ queue: "idle", slots: 1, version: expect.any(String) }] },
+    ]);
+    expect(latest()?.queues).toMatchObject([{ name: "idle", workers: 1, slots: 1 }]);
+  });
+
+  it("are workers that were killed: what they ran is not shown as running", async () => {
+    const client = new Redis(servers[0]?.url ?? "");
+    onTestFinished(() => client.disconnect());
+    const queue = new Queue("killed", { connection: connectionTo() });
+    const ends: (() => void)[] = [];
+    const worker = new ExclusiveWorker("killed", () => new Promise<void>((resolve) => ends.push(resolve)), {
+      connection: connectionTo(),
+      key: "account",
+      concurrency: 2,
+      skipStalledCheck: true,
+      skipLockRenewal: true,
+    });
+    onTestFinished(async () => {
+      for (const end of ends) end();
+      await worker.close();
+      await queue.close();
+    });
+    await queue.addBulk(["42", "42"].map((account) => ({ name: "charge", data: { account } })));
+    await expect.poll(async () => (await worker.counts()).parked).toBe(1);
+    const { url } = await serve({ queues: [worker] });
+    const { latest } = listen(url, "?queue=killed&key=42");
+    await expect.poll(() => latest()?.queues[0]).toMatchObject({ running: 1, stalled: 0, workers: 1 });
+    // The state after the process was killed: the lock of its job has expired, and it has not reported for 45 s.
+    await client.del("bull:killed:1:lock");
+    await expect
+      .poll(() => problem(latest(), "JOBS_STALLED")?.title)
+      .toBe("1 job of queue killed had started, and its worker is gone");
+    const [[id = "", entry = ""] = []] = Object.entries(await client.hgetall("bull:killed:lane:workers"));
+    const [seconds = "", text = ""] = [entry.slice(0, entry.indexOf(" ")), entry.slice(entry.indexOf(" "))];
+    await client.hset("bull:killed:lane:workers", id, `${Number(seconds) - 45}${text}`);
+    await expect.poll(() => problem(latest(), "NO_WORKER")?.title).toContain("Queue killed has no worker");
+    expect(latest()?.queues[0]).toMatchObject({ running: 0, stalled: 1, workers: 0, goneWorkers: 1 });
+    expect(latest()?.processes).toMatchObject([{ isGone: true }]);
+    expect(latest()?.key?.value?.jobs.map(({ id: job, verdict }) => [job, verdict])).toEqual([
+      ["1", "stalled"],
+      ["2", "parked"],
+    ]);
+    expect(latest()?.key?.value?.message).toContain("its worker is gone");
+  });
+
+  it("are a halted key, with the action that resumes it", async () => {
+    const queue = new Queue("halts", { connection: connectionTo() });
+    const worker = new ExclusiveWorker("halts", (): Promise<void> => Promise.reject(new Error("no")), {
+      connection: connectionTo(),
+      key: "account",
+      onFailure: "halt",
+    });
+    onTestFinished(async () => {
+      await worker.close();
+      await queue.close();
+    });
+    await queue.addBulk(["42", "42"].map((account) => ({ name: "charge", data: { account } })));
+    const { url } = await serve({ queues: [worker], actions: true });
+    const { latest } = listen(url);
+    await expect
+      .poll(() => problem(latest(), "KEY_HALTED"))
+      .toMatchObject({
+        title: "Key 42 of queue halts is halted after job 1 failed, and 1 job waits",
+        place: { queue: "halts", key: "42" },
+      });
+    expect(latest()?.keys?.keys).toMatchObject([{ key: "42", state: "halted", why: "halted after job 1" }]);
+    const { do: action = "", parameters = {} } = problem(latest(), "KEY_HALTED")?.action ?? {};
+    expect((await act(url, { do: action, ...parameters })).status).toBe(200);
+  });
+
+  it("are a schedule that fails, and a gap without a leader", async () => {
+    const redlock = connected();
+    const election = new LeaderElection(redlock, { name: "fails", leaseDuration: 1_500, renewDeadline: 1_000 });
+    const scheduler = new LeaderScheduler({ election });
+    onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
+    scheduler.on("tickFailed", () => undefined);
+    scheduler.every("hourly", 3_600_000, () => {
+      throw new Error("no paper");
+    });
+    scheduler.start();
+    const { url } = await serve();
+    const { latest } = listen(url);
+    for (const count of [1, 2]) {
+      await scheduler.trigger("hourly");
+      await expect
+        .poll(async () => (await scheduler.history("hourly")).filter(({ outcome }) => outcome === "failed").length, {
+          timeout: 20_000,
+        })
+        .toBe(count);
+    }
+    await expect
+      .poll(() => problem(latest(), "SCHEDULE_FAILING")?.title, { timeout: 20_000 })
+      .toBe("Schedule hourly has failed 2 ticks in a row: Error: no paper");
+    await redlock.close();
+    await expect
+      .poll(() => problem(latest(), "NO_LEADER")?.title, { timeout: 20_000 })
+      .toBe("Election fails has no leader");
+  });
+
+  it("are a node that was down and is in quarantine, and a quorum that is away", async () => {
+    const nodes = await startRedisNodes(3);
+    onTestFinished(async () => {
+      await Promise.all(nodes.map((each) => each.stop()));
+    });
+    const redlock = new Redlock(
+      nodes.map((each) => each.url),
+      { ttl: 1_000, maxTtl: 20_000 },
+    );
+    onTestFinished(() => redlock.close());
+    const { url } = await serve({ redlock });
+    const { latest } = listen(url);
+    await expect.poll(() => latest()?.live).toMatchObject({ isLive: true });
+    await nodes[0]?.kill();
+    await expect.poll(() => problem(latest(), "NODE_DOWN")?.title).toContain("does not answer");
+    await nodes[1]?.kill();
+    await expect.poll(() => problem(latest(), "NO_QUORUM")?.title).toBe("1 of 3 lock nodes answer, and 2 are needed");
+    expect(latest()?.live).toMatchObject({ isLive: false, error: "1 of 3 nodes answer, 2 make a quorum" });
+    await Promise.all([nodes[0]?.start(), nodes[1]?.start()]);
+    await expect.poll(() => problem(latest(), "NO_QUORUM")?.solvedAt, { timeout: 20_000 }).toEqual(expect.any(Number));
+    await expect
+      .poll(() => problem(latest(), "NODE_QUARANTINED")?.title, { timeout: 20_000 })
+      .toContain("is in quarantine");
+  });
+
+  it("are an outbox whose jobs wait", async () => {
+    const mail = { backlog: async () => await Promise.resolve({ rows: 7, oldestMs: 61_000 }) };
+    const { url } = await serve({ outboxes: { mail } });
+    const { latest } = listen(url);
+    await expect.poll(() => problem(latest(), "OUTBOX_BACKLOG")?.title).toBe("7 jobs of outbox mail wait for a relay");
+  });
 });
 
 const TOKEN = "a-token-that-replicas-share";

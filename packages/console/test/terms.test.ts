@@ -9,7 +9,7 @@ const record = (term: number, sinceMs: number, untilMs?: number, reason?: string
   reason,
 });
 
-const known = { leaseEnds: new Map<number, number>(), current: undefined, firstLookAt: 1_000 };
+const known = { leaseEnds: new Map<number, number>(), current: undefined, lastSign: undefined, firstLookAt: 1_000 };
 
 describe("the terms of an election", () => {
   it("end when and why the leader has recorded", () => {
@@ -30,6 +30,12 @@ describe("the terms of an election", () => {
       [300, "unknown"],
       [1_000, "unknown"],
     ]);
+  });
+
+  it("end two leases after the last sign of life if nobody looked and no term followed", () => {
+    const facts = { ...known, records: [record(1, 10), record(2, 300)], firstLookAt: 9_999_999 };
+    const [, last] = termsOf({ ...facts, lastSign: { term: 2, at: 5_000 } });
+    expect(last).toMatchObject({ until: 35_000, end: "unknown" });
   });
 
   it("never end before they began, or after the next has begun", () => {

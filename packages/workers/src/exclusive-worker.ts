@@ -157,8 +157,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Reads a key at one moment: the jobs that have it, the first `limit` jobs in line (0 to 100, default 25), the policy,
-   * the pause and the limits. Each job is explained as by `explain`. Costs one request.
+   * Reads a key at one moment: the jobs that have it, the first `limit` jobs in line (0 to 100, default 25), the
+   * policy, the pause and the limits. Each job is explained as by `explain`. Costs one request.
    */
   async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
     return await this.#parts.operators.read(key, options);

@@ -1,8 +1,21 @@
 import type { Finding } from "@x/redlock-core";
 import { type Command, type IsGood, looking } from "../command.ts";
 import type { Tone } from "../output.ts";
+import { type Checked, problemsOf } from "../page/rules/problems.ts";
 
 const TONES: Readonly<Record<Finding["severity"], Tone>> = { error: "bad", warning: "warn", info: "dim" };
+
+/** A state of which only the findings are known. */
+const NOTHING: Checked = {
+  now: 0,
+  nodes: { value: undefined, error: undefined, at: undefined },
+  findings: [],
+  processes: [],
+  elections: [],
+  schedules: [],
+  queues: [],
+  outboxes: [],
+};
 
 /** Looks for problems of the lock nodes. The answer is good if no finding is worse than `info`. */
 export async function checkNodes(command: Command): Promise<IsGood> {
@@ -25,6 +38,6 @@ export async function checkNodes(command: Command): Promise<IsGood> {
         );
       }
     });
-    return findings.every(({ severity }) => severity === "info");
+    return problemsOf({ ...NOTHING, findings }).length === 0;
   });
 }

@@ -6,16 +6,18 @@ import { LeaderElection, type LeaderInfo } from "@x/leader";
 import type { Clock, Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { TERMS } from "./look.lua.ts";
-import { leaderlessSince, stateOf, type TermFacts, termsOf } from "./rules/terms.ts";
+import { type LastSign, leaderlessSince, stateOf, type TermFacts, termsOf } from "./rules/terms.ts";
 import type { ElectionView } from "./state.ts";
 import { Watched } from "./watched.ts";
 
 /** How many elections one look queries. The next look continues with the others. */
-const ASKED = 10;
+export const ELECTIONS_A_LOOK = 10;
 /** The most elections that are shown. */
 const MOST = 100;
 const KEPT_TERMS = 40;
 const LEASE_MS = 15_000;
+/** A leader repeats its record once per lease. The record then stays this long (`record/ledger.ts` of `@x/leader`). */
+const RECORD_MS = 7 * 86_400_000;
 
 interface Watching {
   readonly election: LeaderElection;
@@ -27,6 +29,8 @@ interface Watching {
   firstLookAt: number | undefined;
   /** The longest time left of the lease that a look has seen. */
   leaseMs: number | undefined;
+  /** The newest term that the nodes have recorded, and when its leader last repeated the record. */
+  lastSign: LastSign | undefined;
 }
 
 export class Elections {
@@ -54,10 +58,10 @@ export class Elections {
     const now = this.#clock.wallMs();
     return [...this.#watching]
       .toSorted(([a], [b]) => (a < b ? -1 : 1))
-      .map(([name, { watched, records, leaseEnds, leaseMs, firstLookAt = now }]) => {
+      .map(([name, { watched, records, leaseEnds, leaseMs, lastSign, firstLookAt = now }]) => {
         const { value: leader, error } = watched.section;
         const current = leader?.term;
-        const terms = termsOf({ records: [...records.values()], leaseEnds, current, firstLookAt });
+        const terms = termsOf({ records: [...records.values()], leaseEnds, lastSign, current, firstLookAt });
         const isKnown = leader !== undefined && error === undefined;
         return {
           name,
@@ -82,7 +86,7 @@ export class Elections {
 
   async look(): Promise<void> {
     const all = [...this.#watching.values()];
-    const count = Math.min(ASKED, all.length);
+    const count = Math.min(ELECTIONS_A_LOOK, all.length);
     const turn = [...all.slice(this.#next), ...all].slice(0, count);
     this.#next = all.length === 0 ? 0 : (this.#next + count) % all.length;
     await Promise.all(turn.map(({ watched }) => watched.look()));
@@ -104,6 +108,7 @@ export class Elections {
       leaseEnds: new Map(),
       firstLookAt: undefined,
       leaseMs: undefined,
+      lastSign: undefined,
     };
     this.#watching.set(election.name, watching);
   }
@@ -115,8 +120,11 @@ export class Elections {
     const leader = await election.leader();
     const now = this.#clock.wallMs();
     // A leader that has resigned has recorded its end.
-    if (before === undefined || before?.term !== leader?.term)
-      for (const record of await this.#history(election.name)) records.set(record.term, record);
+    if (before === undefined || before?.term !== leader?.term) {
+      const history = await this.#history(election.name);
+      for (const record of history.records) records.set(record.term, record);
+      watching.lastSign = history.lastSign;
+    }
     watching.firstLookAt ??= now;
     if (leader !== null) {
       const { id, term, acquiredAt, expiresInMs } = leader;
@@ -140,21 +148,32 @@ export class Elections {
     return new LeaderElection(this.#redlock, { name, leaseDuration: Math.min(LEASE_MS, maxTtl) });
   }
 
-  /** Returns the terms that the nodes remember. */
-  async #history(name: string): Promise<readonly TermFacts[]> {
+  /** Returns the terms that the nodes remember, and the last sign of life of the newest term. */
+  async #history(
+    name: string,
+  ): Promise<{ readonly records: readonly TermFacts[]; readonly lastSign: LastSign | undefined }> {
     const protocol = protocolOf(this.#redlock);
-    const key = protocol.sideKey(`leader:${name}`, "terms");
-    const replies = await protocol.run(TERMS, { keys: [key], args: [KEPT_TERMS] });
+    const keys = ["terms", "leader"].map((part) => protocol.sideKey(`leader:${name}`, part));
+    const replies = await protocol.run(TERMS, { keys, args: [KEPT_TERMS] });
+    const now = this.#clock.wallMs();
     const records = new Map<number, TermFacts>();
+    let lastSign: LastSign | undefined;
     for (const reply of replies) {
       if (!reply.ok || !Array.isArray(reply.value)) continue;
-      for (const text of reply.value as readonly string[]) {
+      const [texts, term, pttl] = reply.value as unknown as readonly [readonly string[], string, number];
+      const sign = { term: Number(term), at: now - (RECORD_MS - pttl) };
+      if (
+        pttl > 0 &&
+        (lastSign === undefined || sign.term > lastSign.term || (sign.term === lastSign.term && sign.at > lastSign.at))
+      )
+        lastSign = sign;
+      for (const text of texts) {
         const record = recordIn(text);
         // A node that missed the end of the term has an older record.
         if (record !== undefined && records.get(record.term)?.untilMs === undefined) records.set(record.term, record);
       }
     }
-    return [...records.values()];
+    return { records: [...records.values()], lastSign };
   }
 }
 

@@ -99,8 +99,14 @@ return {runId, time[1], time[2], page[1], locks, elections, schedulers}
 /** Asks a Cluster for its masters. Replies {{first slot, last slot, {host, port, id, …} of the master, …}, …}. */
 export const MASTERS: NodeScript = defineScript("console-masters", /* lua */ `return redis.call('CLUSTER', 'SLOTS')`);
 
-/** Reads the newest records of an election's terms. KEYS[1]: the zset of the records. ARGV[1]: how many to read. */
+/**
+ * Reads the newest records of an election's terms. KEYS are the zset of the records and the hash of the newest.
+ * ARGV[1]: how many to read. Replies {{record, …}, newest term | '', PTTL of the hash}.
+ */
 export const TERMS: NodeScript = defineScript(
   "console-terms",
-  /* lua */ `return redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1)`,
+  /* lua */ `
+local call = redis.call
+return {call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1), call('HGET', KEYS[2], 'term') or '', call('PTTL', KEYS[2])}
+`,
 );

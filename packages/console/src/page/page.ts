@@ -10,7 +10,18 @@ import { readFile } from "node:fs/promises";
 import { LeaderElection, UnknownScheduleError } from "@x/leader";
 import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import type { Clock, Redlock } from "@x/redlock-core";
-import { boolean, Check, integer, listOf, Schema, type ShapeOf, shaped, text, textLike } from "@x/redlock-core/kit";
+import {
+  boolean,
+  Check,
+  choice,
+  integer,
+  listOf,
+  Schema,
+  type ShapeOf,
+  shaped,
+  text,
+  textLike,
+} from "@x/redlock-core/kit";
 import { protocolOf, redlock as REDLOCK } from "@x/redlock-core/protocol";
 import type { ExclusiveWorker } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
@@ -53,11 +64,19 @@ export interface PageOptions {
   readonly token?: string | undefined;
 }
 
+export interface NoteOptions {
+  /** `"fault"` marks a fault that a test has caused. Default: `"note"`. */
+  readonly kind?: "note" | "fault" | undefined;
+}
+
 /** A request handler for any router. */
 export interface Page {
   (request: Request): Promise<Response>;
-  /** Shows a line of 1 to 500 characters in each browser that has the page open, for instance about a deployment. */
-  note(text: string): void;
+  /**
+   * Shows a line of 1 to 500 characters in each browser that has the page open, and a mark on the time line, for
+   * instance about a deployment.
+   */
+  note(text: string, options?: NoteOptions): void;
   /** Ends all live connections and the page's own requests. The objects in the options stay open. */
   close(): Promise<void>;
 }
@@ -123,12 +142,14 @@ const ASSETS: Readonly<Record<string, string>> = {
 export function createPage(options: PageOptions): Page {
   const served = new Served(options);
   return Object.assign((request: Request) => served.handle(request), {
-    note: (text: string) => served.watch.note(NOTE.of("text", text)),
+    note: (text: string, options: NoteOptions = {}) =>
+      served.watch.note(NOTE.of("text", text), NOTE_OPTIONS.resolve(options).kind),
     close: () => served.close(),
   });
 }
 
 const NOTE = text({ min: 1, max: 500 });
+const NOTE_OPTIONS = new Schema({ kind: choice(["note", "fault"]).default("note") } satisfies ShapeOf<NoteOptions>);
 
 class Served {
   readonly watch: Watch;

@@ -3,10 +3,20 @@
  * more keys is listed less often: on average a queue costs two commands per look.
  */
 import type { Clock } from "@x/redlock-core";
-import type { BusyKey, JobCounts } from "@x/workers";
+import type { BusyKey, KeyReading, QueueOverview } from "@x/workers";
 import type { PartitionedWorker } from "@x/workers/partitions";
+import { differencesOf, type QueueReports } from "./rules/fleet.ts";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
-import { type KeyRow, type KeysView, PAGE_ROWS, type QueueView, type Wanted } from "./state.ts";
+import { Series } from "./rules/series.ts";
+import {
+  type KeyRow,
+  type KeysView,
+  PAGE_ROWS,
+  type QueueView,
+  type Section,
+  type StoppedKey,
+  type Wanted,
+} from "./state.ts";
 import { Watched } from "./watched.ts";
 
 /** How many keys `listKeys` requests with one command. */
@@ -14,33 +24,44 @@ const KEYS_A_COMMAND = 500;
 /** The most keys that are counted. */
 const MOST_KEYS = 100_000;
 
+/** The most keys that are opened at the same time, over all browsers. */
+const MOST_OPENED = 20;
+/** The most keys that a queue's row names as halted, and as paused. */
+const MOST_STOPPED = 10;
 const NONE: readonly BusyKey[] = [];
 
-interface Listed {
+interface Listed extends QueueOverview {
   readonly keys: readonly BusyKey[];
   readonly busyKeys: number;
   readonly pausedKeys: number;
+  readonly haltedKeys: number;
+  readonly halted: readonly StoppedKey[];
+  readonly paused: readonly StoppedKey[];
+  readonly oldest: QueueView["oldest"];
   readonly parked: number;
   readonly limited: number;
-  readonly active: number;
-  readonly runnable: number;
+  readonly stopped: number;
 }
 
 /** The methods that the page needs, of an `ExclusiveWorker` or of a worker for all partitions. */
 export type Asked = Pick<
   PartitionedWorker,
-  "name" | "counts" | "listKeys" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
+  "name" | "overview" | "listKeys" | "readKey" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
 >;
 
 interface Watching {
   readonly worker: Asked;
   readonly watched: Watched<Listed>;
   readonly searches: Searches<BusyKey>;
+  readonly series: Series;
+  /** Keys that browsers have opened. */
+  readonly opened: Map<string, Watched<KeyReading>>;
   /** Looks to skip before the queue is listed again. */
   pause: number;
 }
 
 export class Queues {
+  readonly #clock: Clock;
   readonly #watching: readonly Watching[];
 
   constructor(clock: Clock, workers: readonly Asked[], turns: SearchTurns) {
@@ -48,11 +69,17 @@ export class Queues {
       if (workers.findIndex((other) => other.name === name) < at)
         throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
     }
+    this.#clock = clock;
     this.#watching = workers.map((worker) => {
-      const watched = new Watched(clock, async () =>
-        listed(await worker.listKeys({ limit: MOST_KEYS }), await worker.counts(), clock.wallMs()),
-      );
-      return { worker, watched, searches: new Searches<BusyKey>(turns, ({ key }) => key), pause: 0 };
+      const series = new Series();
+      const watched = new Watched(clock, async () => {
+        const [overview, keys] = await Promise.all([worker.overview(), worker.listKeys({ limit: MOST_KEYS })]);
+        const found = listed(keys, overview);
+        series.add(clock.wallMs(), { ...found, counts: countsOf(overview) });
+        return found;
+      });
+      const searches = new Searches<BusyKey>(turns, ({ key }) => key);
+      return { worker, watched, searches, series, opened: new Map(), pause: 0 };
     });
   }
 
@@ -66,34 +93,50 @@ export class Queues {
   }
 
   get views(): readonly QueueView[] {
-    return this.#watching.map(({ worker, watched }) => {
+    return this.#watching.map(({ worker, watched, series }) => {
       const { value, error, at } = watched.section;
+      const workers = value?.workers ?? [];
+      const reporting = workers.filter(({ isGone }) => !isGone);
       return {
         name: worker.name,
-        isPaused: false,
-        running: value?.active ?? 0,
-        stalled: 0,
+        isPaused: value?.isPaused ?? false,
+        running: value === undefined ? 0 : value.active - value.stalled.length,
+        stalled: value?.stalled.length ?? 0,
         runnable: value?.runnable ?? 0,
-        stopped: 0,
-        halted: [],
-        paused: [],
-        oldest: undefined,
-        workers: undefined,
-        goneWorkers: undefined,
-        slots: undefined,
-        busySlots: undefined,
-        reportedAt: undefined,
-        differences: [],
-        series: undefined,
+        parked: value?.parked ?? 0,
         limited: value?.limited ?? 0,
+        stopped: value?.stopped ?? 0,
         busyKeys: value?.busyKeys ?? 0,
         pausedKeys: value?.pausedKeys ?? 0,
-        parked: value?.parked ?? 0,
+        haltedKeys: value?.haltedKeys ?? 0,
+        halted: value?.halted ?? [],
+        paused: value?.paused ?? [],
+        oldest: value?.oldest,
         longestLine: value?.keys[0]?.parked ?? 0,
+        workers: value === undefined ? undefined : reporting.length,
+        goneWorkers: value === undefined ? undefined : workers.length - reporting.length,
+        slots: sumOf(reporting.map(({ status }) => status?.slots)),
+        busySlots: sumOf(reporting.map(({ status }) => status?.busy)),
+        reportedAt: workers.length === 0 ? undefined : Math.max(...workers.map(({ reportedMs }) => reportedMs)),
+        differences: differencesOf(workers),
+        series: series.view,
         error,
         at,
       };
     });
+  }
+
+  /** The reports of all queues that have been read. Undefined if none has. */
+  get reports(): readonly QueueReports[] | undefined {
+    const read = this.#watching.flatMap(({ worker, watched }) =>
+      watched.section.value === undefined ? [] : { queue: worker.name, reports: watched.section.value.workers },
+    );
+    return read.length === 0 ? undefined : read;
+  }
+
+  /** Returns the reading of the wanted key. Undefined if no key is wanted. */
+  key({ queue, key }: Wanted): Section<KeyReading> | undefined {
+    return key === "" ? undefined : this.#wanted(queue)?.opened.get(key)?.section;
   }
 
   /** Whether the wanted queue's keys that contain `text` are known, or can still be searched. */
@@ -119,15 +162,28 @@ export class Queues {
   async look(wanted: readonly Wanted[]): Promise<void> {
     await Promise.all(
       this.#watching.map(async (each) => {
+        const viewers = wanted.filter(({ queue }) => this.#wanted(queue) === each);
+        const opened = this.#open(each, new Set(viewers.flatMap(({ key }) => (key === "" ? [] : key))));
         if (each.pause > 0) each.pause -= 1;
         else {
           await each.watched.look();
           each.pause = Math.floor((each.watched.section.value?.keys.length ?? 0) / KEYS_A_COMMAND);
         }
-        const texts = wanted.filter(({ queue }) => this.#wanted(queue) === each).map(({ findKey }) => findKey);
+        await Promise.all(opened.map((key) => key.look()));
+        const texts = viewers.map(({ findKey }) => findKey);
         each.searches.renew(each.watched.section.value?.keys ?? NONE, new Set(texts));
       }),
     );
+  }
+
+  /** Keeps the readings of the keys that browsers have opened, at most `MOST_OPENED`, and drops all others. */
+  #open({ worker, opened }: Watching, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
+    for (const key of opened.keys()) if (!wanted.has(key)) opened.delete(key);
+    for (const key of wanted) {
+      if (opened.size >= MOST_OPENED || opened.has(key)) continue;
+      opened.set(key, new Watched(this.#clock, () => worker.readKey(key, { limit: PAGE_ROWS })));
+    }
+    return [...opened.values()];
   }
 }
 
@@ -145,21 +201,58 @@ function rowOf(key: BusyKey): KeyRow {
  * Sorts the keys and computes the sums. The longest lines come first; lines of equal length by the start of the job
  * that holds the key.
  */
-function listed(
-  keys: readonly BusyKey[],
-  { active, runnable }: Pick<JobCounts, "active" | "runnable">,
-  now: number,
-): Listed {
-  const sumOf = (some: readonly BusyKey[]): number => some.reduce((sum, { parked }) => sum + parked, 0);
+function listed(keys: readonly BusyKey[], overview: QueueOverview): Listed {
+  const parkedOf = (some: readonly BusyKey[]): number => some.reduce((sum, { parked }) => sum + parked, 0);
+  const sorted = keys.toSorted(
+    (a, b) => b.parked - a.parked || (a.sinceMs ?? 0) - (b.sinceMs ?? 0) || (a.key < b.key ? -1 : 1),
+  );
+  const stopped = sorted.filter(({ paused }) => paused !== undefined);
+  const [halted, paused] = [true, false].map((isHalted) =>
+    stopped.filter((key) => (key.paused?.jobId !== undefined) === isHalted),
+  ) as [BusyKey[], BusyKey[]];
+  const isLimited = ({ limitedUntilMs = 0 }: BusyKey): boolean => limitedUntilMs > overview.atMs;
   return {
-    keys: keys.toSorted(
-      (a, b) => b.parked - a.parked || (a.sinceMs ?? 0) - (b.sinceMs ?? 0) || (a.key < b.key ? -1 : 1),
-    ),
+    ...overview,
+    keys: sorted,
     busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
-    pausedKeys: keys.filter(({ paused }) => paused !== undefined).length,
-    parked: sumOf(keys),
-    limited: sumOf(keys.filter(({ limitedUntilMs = 0 }) => limitedUntilMs > now)),
-    active,
-    runnable,
+    pausedKeys: stopped.length,
+    haltedKeys: halted.length,
+    halted: halted.slice(0, MOST_STOPPED).map(stoppedKey),
+    paused: paused.slice(0, MOST_STOPPED).map(stoppedKey),
+    oldest: oldestOf(sorted.filter((key) => key.paused === undefined && !isLimited(key))),
+    parked: parkedOf(keys),
+    limited: parkedOf(sorted.filter(isLimited)),
+    stopped: parkedOf(stopped),
   };
+}
+
+function stoppedKey({ key, paused, parked }: BusyKey): StoppedKey {
+  const { jobId, reason = "", sinceMs = 0, untilMs } = paused ?? {};
+  return { key, jobId, reason, since: sinceMs, until: untilMs, parked };
+}
+
+function oldestOf(keys: readonly BusyKey[]): QueueView["oldest"] {
+  let oldest: QueueView["oldest"];
+  for (const { key, waitingSinceMs: since } of keys)
+    if (since !== undefined && since < (oldest?.since ?? Number.POSITIVE_INFINITY)) oldest = { key, since };
+  return oldest;
+}
+
+/** Returns the counts of each process. A process may have several workers of one queue. */
+function countsOf({
+  workers,
+}: QueueOverview): ReadonlyMap<string, { readonly completed: number; readonly failed: number }> {
+  const counts = new Map<string, { readonly completed: number; readonly failed: number }>();
+  for (const { setup, status } of workers) {
+    if (status === undefined) continue;
+    const { completed = 0, failed = 0 } = counts.get(setup.at) ?? {};
+    counts.set(setup.at, { completed: completed + status.completed, failed: failed + status.failed });
+  }
+  return counts;
+}
+
+/** Returns the sum of what is known. Undefined if nothing is. */
+function sumOf(counts: readonly (number | undefined)[]): number | undefined {
+  const known = counts.filter((count) => count !== undefined);
+  return known.length === 0 ? undefined : known.reduce((sum, count) => sum + count, 0);
 }

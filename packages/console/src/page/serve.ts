@@ -10,7 +10,15 @@ import { LOOPBACK_HOSTS } from "./guard.ts";
 import { nodeListener } from "./node-listener.ts";
 import { createPage } from "./page.ts";
 
-export interface ServeOptions {
+/** The queues that a command shows. */
+export interface ShownQueues {
+  /** Queues to show. If empty, all queues that are found. */
+  readonly queue: readonly string[];
+  /** BullMQ's prefix. */
+  readonly prefix: string;
+}
+
+export interface ServeOptions extends ShownQueues {
   /** The address to listen on. */
   readonly host: string;
   /** The port to listen on; 0 for a free port. */
@@ -20,10 +28,6 @@ export interface ServeOptions {
   readonly allowHost: readonly string[];
   /** Elections to show, in addition to the elections that are found. */
   readonly election: readonly string[];
-  /** Queues to show. If empty, all queues that are found. */
-  readonly queue: readonly string[];
-  /** BullMQ's prefix. */
-  readonly prefix: string;
 }
 
 /** The most SCAN steps of 1,000 keys when searching for queues, and the most found queues that are shown. */
@@ -72,9 +76,9 @@ export async function servePage(command: Command, options: ServeOptions): Promis
  * Opens the operators of the queues. Returns none if the queues' Redis is away, because a page of the other nodes is
  * most useful in such an outage.
  */
-async function queuesOf(
+export async function queuesOf(
   { connections, terminal }: Command,
-  { queue, prefix }: ServeOptions,
+  { queue, prefix }: ShownQueues,
 ): Promise<readonly Operator[]> {
   const client = await connections.queueRedis().catch((error: unknown) => {
     if (!(error instanceof ConsoleFailure)) throw error;

@@ -10,7 +10,7 @@
  * - `GET history?scheduler=…&name=…` answers with `{ ticks: TickView[] }`, the details of one schedule.
  * - `POST act?do=…` runs an action.
  *
- * The query of the first two is `Wanted`. All times are ms since the epoch. `undefined` is absent in JSON and means that
+ * The query of the first two is `Wanted`. All times are ms since the epoch. `undefined` is absent in JSON. It means that
  * a value is not known or does not apply, never 0.
  */
 import type { LeaderInfo } from "@x/leader";
@@ -186,6 +186,8 @@ export interface WorkerView {
   readonly failed: number | undefined;
   readonly stalled: number | undefined;
   readonly locksLost: number | undefined;
+  /** When a lock was last lost. Undefined if none was. */
+  readonly lockLostAt: number | undefined;
   readonly reportedAt: number;
   /** Whether the worker has not reported for 30 s. A worker that closed is not listed at all. */
   readonly isGone: boolean;
@@ -215,7 +217,8 @@ export interface TermView {
    * How `until` is known:
    * - a `TermEndReason`: the leader recorded the end of its term, and why.
    * - `lease-ended`: the leader recorded no end, and its lease ended then.
-   * - `unknown`: nobody watched. The term ended between `since` and `until`; draw this part hatched.
+   * - `unknown`: nobody watched. The term ended between `since` and `until`, which is two leases after the last sign of
+   *   life, or the beginning of the next term; draw this part hatched.
    *
    * Undefined if the term is current.
    */
@@ -333,7 +336,9 @@ export interface QueueView {
   /** Parked jobs whose keys are paused or halted. */
   readonly stopped: number;
   readonly busyKeys: number;
+  /** Keys that do not go on, because of an operator or a failed job, and the part of them that a failed job stopped. */
   readonly pausedKeys: number;
+  readonly haltedKeys: number;
   /** Keys that a failed job has stopped, at most 10, the longest line first. */
   readonly halted: readonly StoppedKey[];
   /** Keys that an operator has paused, at most 10, the longest line first. */
@@ -386,7 +391,7 @@ export interface KeysView {
 /** A mark on the time line. */
 export interface MarkView {
   readonly at: number;
-  /** `note` comes from `page.note()` or an action, `fault` from `page.note(text, { kind: "fault" })`, `page` from the page. */
+  /** The source: `note` and `fault` come from `page.note()`, `note` also from an action, and `page` from the page. */
   readonly kind: "note" | "fault" | "page";
   readonly text: string;
 }

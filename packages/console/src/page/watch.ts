@@ -4,18 +4,20 @@
  * The cost of one look is bounded, however many keys, locks and jobs exist: docs/console/page.md has the numbers.
  */
 import type { LeaderElection } from "@x/leader";
-import { LeaderScheduler, type ScheduleInfo } from "@x/leader/scheduler";
+import { LeaderScheduler, type ScheduleInfo, type TickOutcome } from "@x/leader/scheduler";
 import type { Clock, Finding, NodeInspection, Redlock } from "@x/redlock-core";
 import { sleep } from "@x/redlock-core/kit";
 import { type NodeReply, protocolOf, slotOf } from "@x/redlock-core/protocol";
-import { Elections } from "./elections.ts";
+import { ELECTIONS_A_LOOK, Elections } from "./elections.ts";
 import { Histories } from "./histories.ts";
 import { Holders } from "./holders.ts";
 import { LOOK, MASTERS } from "./look.lua.ts";
 import { Outboxes, type OutboxSource } from "./outboxes.ts";
 import { type Asked, Queues } from "./queues.ts";
+import { processesOf } from "./rules/fleet.ts";
 import { type FoundScheduler, LockTable, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
+import { problemsOf, trackedProblems } from "./rules/problems.ts";
 import { SearchTurns } from "./rules/searches.ts";
 import {
   jsonOf,
@@ -25,6 +27,9 @@ import {
   type OwnState,
   PAGE_ROWS,
   type PageState,
+  type ProblemCode,
+  type ProblemView,
+  type ProcessView,
   type ScheduleView,
   SHOWN_TICKS,
   type SharedState,
@@ -43,10 +48,23 @@ const CHECK_LOOKS = 30;
 const OUTBOX_LOOKS = 5;
 /** How many schedules every look may list. More schedules are listed less often. */
 const SCHEDULES_A_LOOK = 500;
+const FAILURES: ReadonlySet<TickOutcome | undefined> = new Set(["failed", "unfinished"]);
 const MOST_SCHEDULERS = 20;
 /** A resource that is never locked. Inspecting it shows the quarantine of the nodes. */
 const PROBE = "x:console";
 const KEPT_EVENTS = 50;
+/** The most looks at the nodes' keys before `readAll` answers. */
+const MOST_STEPS = 200;
+/** Problems whose beginning and end are marks on the time line. */
+const MARKED: ReadonlySet<ProblemCode> = new Set([
+  "NO_WORKER",
+  "KEY_HALTED",
+  "NO_QUORUM",
+  "NO_LEADER",
+  "LOCK_LOST",
+  "NODE_DOWN",
+  "NODE_QUARANTINED",
+]);
 
 interface WatchParts {
   readonly redlock: Redlock;
@@ -99,6 +117,9 @@ export class Watch {
   readonly #outboxes: Outboxes;
   readonly #holders: Holders;
   readonly #events: MarkView[] = [];
+  #problems: readonly ProblemView[] = [];
+  /** Since when each node has not answered, by its position. */
+  readonly #downSince = new Map<number, number>();
   /** The shared state and its JSON. Undefined if the state has changed since. */
   #shared: { readonly state: SharedState; text: string | undefined } | undefined;
   #masters: readonly Master[] = [];
@@ -146,11 +167,23 @@ export class Watch {
     await this.#look();
   }
 
-  /** Shows a line to everybody who has the page open. */
-  note(text: string): void {
-    this.#events.unshift({ at: this.#clock.wallMs(), kind: "note", text });
-    this.#events.splice(KEPT_EVENTS);
-    this.#shared = undefined;
+  /**
+   * Reads everything, even what the page finds and reads over several looks, and returns the problems. Searches at most
+   * `MOST_STEPS` times 1,000 keys of each node.
+   */
+  async readAll(): Promise<{ readonly problems: readonly ProblemView[]; readonly now: number }> {
+    for (let step = 0; step < MOST_STEPS && !this.#locks.isComplete; step += 1) await this.#nodes.look();
+    // The first look is complete. Elections and histories of failing schedules are read in turns.
+    this.#looks = 0;
+    await this.#look();
+    const turns = 1 + Math.ceil(this.elections.views.length / ELECTIONS_A_LOOK);
+    for (let turn = 1; turn < Math.max(turns, 3); turn += 1) await this.#look();
+    return { problems: this.#problems.filter(({ solvedAt }) => solvedAt === undefined), now: this.#clock.wallMs() };
+  }
+
+  /** Shows a line to everybody who has the page open, as a mark on the time line. */
+  note(text: string, kind: "note" | "fault" = "note"): void {
+    this.#mark({ at: this.#clock.wallMs(), kind, text });
   }
 
   async close(): Promise<void> {
@@ -179,8 +212,8 @@ export class Watch {
     return {
       actions: this.#parts.hasActions,
       live: this.#live(),
-      problems: [],
-      processes: undefined,
+      problems: this.#problems,
+      processes: this.#processes(),
       nodes: this.#nodes.section,
       findings: this.#findings.section,
       elections: this.elections.views,
@@ -203,8 +236,50 @@ export class Watch {
       },
       locks: { value: this.#locksFor(wanted), error: this.#lockError(nodes.value, nodes.error), at: nodes.at },
       keys: this.queues.keys(wanted),
-      key: undefined,
+      key: this.queues.key(wanted),
     };
+  }
+
+  #processes(): readonly ProcessView[] | undefined {
+    const { reports } = this.queues;
+    if (reports === undefined) return undefined;
+    const leaders = this.elections.views.flatMap(({ name, leader }) =>
+      leader === undefined ? [] : ([[name, leader.id]] as const),
+    );
+    return processesOf(reports, new Map(leaders));
+  }
+
+  /** Looks for problems, and marks what has changed on the time line. */
+  #judge(): void {
+    const schedules = this.#schedules.section.value ?? [];
+    const now = this.#clock.wallMs();
+    const found = problemsOf({
+      now,
+      nodes: this.#nodes.section,
+      findings: this.#findings.section.value ?? [],
+      processes: this.#processes() ?? [],
+      elections: this.elections.views,
+      schedules: schedules.map((view) => ({ ...view, history: this.#histories.of(view) })),
+      queues: this.queues.views,
+      outboxes: this.#outboxes.views,
+    });
+    const before = this.#problems;
+    this.#problems = trackedProblems(before, found, now);
+    const wasOpen = new Set(before.flatMap(({ id, solvedAt }) => (solvedAt === undefined ? id : [])));
+    for (const { id, code, title, since, solvedAt } of this.#problems) {
+      if (!MARKED.has(code)) continue;
+      if (solvedAt === undefined && !wasOpen.has(id)) this.#mark({ at: since, kind: "page", text: title });
+      if (solvedAt !== undefined && wasOpen.has(id))
+        this.#mark({ at: solvedAt, kind: "page", text: `Solved: ${title}` });
+    }
+  }
+
+  #mark(mark: MarkView): void {
+    // Of two marks of the same ms, the later one stays first.
+    this.#events.unshift(mark);
+    this.#events.sort((one, other) => other.at - one.at);
+    this.#events.splice(KEPT_EVENTS);
+    this.#shared = undefined;
   }
 
   #live(): LiveView {
@@ -280,6 +355,7 @@ export class Watch {
     // A finding about a node that was away is wrong once the node answers again.
     const hasChanged = this.#nodes.section.value?.answering !== answering;
     if (hasChanged && !checked && this.#viewers.size > 0) await this.#findings.look();
+    this.#judge();
   }
 
   async #lookAtNodes(): Promise<NodesView> {
@@ -294,7 +370,10 @@ export class Watch {
     // Nodes are identified by their position, because two nodes may have the same name by mistake.
     const nodes = answers.map(({ at, reply }) => {
       const quarantineLeftMs = this.#quarantine.section.value?.[at]?.quarantineLeftMs;
-      const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs, downSince: undefined };
+      if (reply.ok) this.#downSince.delete(at);
+      else if (!this.#downSince.has(at)) this.#downSince.set(at, wallMs);
+      const downSince = this.#downSince.get(at);
+      const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs, downSince };
       if (!reply.ok) {
         this.#locks.forget(at);
         return { ...known, error: textOf(reply.error), clockMs: undefined };
@@ -367,7 +446,9 @@ export class Watch {
     if (this.schedulers.size === 0) return;
     await this.#listAllSchedules();
     const wanted = [...this.#viewers].map((viewer) => viewer.wanted);
-    const shown = new Set(wanted.flatMap((each) => this.#shownSchedules(each) ?? []));
+    // Whether a schedule has failed twice in a row is in its history only.
+    const failing = (this.#schedules.section.value ?? []).filter(({ outcome }) => FAILURES.has(outcome));
+    const shown = new Set([...wanted.flatMap((each) => this.#shownSchedules(each) ?? []), ...failing]);
     await this.#histories.look([...shown], (scheduler) => this.schedulers.get(scheduler));
   }
 

@@ -62,7 +62,7 @@ export class WorkerRegistry {
     return (await this.#compare()).map(({ finding }) => finding);
   }
 
-  /** Resolves with the setups of the running workers, including this one if it is running. Workers that are gone are left out. */
+  /** Resolves with the setups of the workers that are not gone, including this one if it is running. */
   async setups(): Promise<readonly WorkerSetup[]> {
     return (await this.#exchange()).setups;
   }

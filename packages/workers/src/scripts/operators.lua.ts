@@ -374,8 +374,9 @@ end`;
  * lane:workers contains each report with the second in which it was stored. If `setup` is '', the worker is removed, or
  * only reads.
  *
- * Replies {reports, {IDs of stray jobs}}; see `reports` in operate.lua.ts. A stray job runs in a worker that is not registered, and does not have its
- * keys. At most 100 jobs of unregistered workers are checked, among the first 1000 active jobs.
+ * Replies {reports, {IDs of stray jobs}}; see `reports` in operate.lua.ts. A stray job runs in a worker that is not
+ * registered, and does not have its keys. At most 100 jobs of unregistered workers are checked, among the first 1000
+ * active jobs.
  *
  * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. A caller that fetches jobs by hand may use any
  * token.

@@ -23,7 +23,7 @@ export function changesOf(before: unknown, after: unknown, path: Path = []): rea
   if (Array.isArray(before) && Array.isArray(after)) return changesOfLists(before, after, path);
   if (isRecord(before) && isRecord(after)) {
     const names = new Set([...Object.keys(before), ...Object.keys(after)]);
-    return [...names].flatMap((name) => changesOf(before[name], after[name], [...path, name]));
+    return [...names].flatMap((name) => changesOf(own(before, name), own(after, name), [...path, name]));
   }
   return [after === undefined ? { path } : { path, value: after }];
 }
@@ -40,7 +40,7 @@ function changesOfLists(before: readonly unknown[], after: readonly unknown[], p
   return after.flatMap((each, at) => changesOf(before[at], each, [...path, at]));
 }
 
-/** Returns `before` with the changes. Unchanged parts are the same objects, so that a browser can compare by identity. */
+/** Returns `before` with the changes. Unchanged parts are the same objects, so that a browser can compare them. */
 export function withChanges<Value>(before: Value, changes: readonly Change[]): Value {
   let value: unknown = before;
   for (const change of changes) value = changedAt(value, change.path, change);
@@ -55,9 +55,14 @@ function changedAt(before: unknown, path: Path, change: Change): unknown {
   }
   if (Array.isArray(before)) return before.map((each, at) => (at === name ? changedAt(each, rest, change) : each));
   const record = isRecord(before) ? before : {};
-  const value = changedAt(Object.hasOwn(record, name) ? record[name] : undefined, rest, change);
+  const value = changedAt(own(record, name), rest, change);
   if (value !== undefined) return { ...record, [name]: value };
   return Object.fromEntries(Object.entries(record).filter(([other]) => other !== name));
+}
+
+/** Names of fields come from Redis, and may be those of the prototype. */
+function own(record: Readonly<Record<string, unknown>>, name: string): unknown {
+  return Object.hasOwn(record, name) ? record[name] : undefined;
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

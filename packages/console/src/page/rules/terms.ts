@@ -11,21 +11,31 @@ export interface TermFacts {
   readonly reason: string | undefined;
 }
 
+/** When the leader of a term last repeated its record, which it does once per lease. */
+export interface LastSign {
+  readonly term: number;
+  readonly at: number;
+}
+
 interface Known {
   readonly records: readonly TermFacts[];
   /** When the last lease of a term ends that the page saw. */
   readonly leaseEnds: ReadonlyMap<number, number>;
+  /** Undefined if the nodes remember no term. */
+  readonly lastSign: LastSign | undefined;
   /** The term of the leader. Undefined if nobody leads. */
   readonly current: number | undefined;
   /** The first time at which the page looked. */
   readonly firstLookAt: number;
 }
 
+/** After its last sign of life, a leader with the default lease of 15 s leads for two leases at most. */
+const LAST_LEASES_MS = 30_000;
 /** An election without a leader for this long has ended. */
 const ENDED_MS = 3_600_000;
 
-/** Returns the terms, the oldest first. A term of which no end is known ends at the beginning of the next at the latest. */
-export function termsOf({ records, leaseEnds, current, firstLookAt }: Known): readonly TermView[] {
+/** Returns the terms, the oldest first. A term ends at the beginning of the next term at the latest. */
+export function termsOf({ records, leaseEnds, lastSign, current, firstLookAt }: Known): readonly TermView[] {
   const sorted = records.toSorted((one, other) => one.term - other.term);
   return sorted.map(({ term, id, sinceMs, untilMs, reason }, at) => {
     const facts = { term, id, since: sinceMs };
@@ -38,7 +48,11 @@ export function termsOf({ records, leaseEnds, current, firstLookAt }: Known): re
     });
     if (untilMs !== undefined) return ending(untilMs, reason ?? "unknown");
     const leaseEnd = leaseEnds.get(term);
-    return leaseEnd === undefined ? ending(firstLookAt, "unknown") : ending(leaseEnd, "lease-ended");
+    if (leaseEnd !== undefined) return ending(leaseEnd, "lease-ended");
+    return ending(
+      Math.min(firstLookAt, lastSign?.term === term ? lastSign.at + LAST_LEASES_MS : firstLookAt),
+      "unknown",
+    );
   });
 }
 

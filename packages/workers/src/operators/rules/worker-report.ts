@@ -7,7 +7,7 @@ import type { WorkerSetup } from "./worker-setup.ts";
 export interface WorkerStatus {
   /** The version of this package. Undefined if it cannot be read, as in a bundle. */
   readonly version?: string | undefined;
-  /** Jobs that the worker runs at the same time. Undefined for a worker of a partition, and for jobs that are fetched by hand. */
+  /** Jobs that the worker runs at the same time. Undefined in a partition, and for jobs that are fetched by hand. */
   readonly slots?: number | undefined;
   /** Jobs that ran at the time of the report. */
   readonly busy: number;

@@ -1,0 +1,44 @@
+/** Pure: numbers, durations and names as the page, the command line and the problems write them. */
+
+/** The longest name in a sentence. */
+const LONGEST_NAME = 80;
+const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu;
+/** The separator between a key and the number of its slot, in the name of a lock. */
+const SLOT = /^(.*)\u001f(\d+)$/s;
+
+/** Formats a count: `29,865`. */
+export function countText(count: number): string {
+  return Math.round(count)
+    .toString()
+    .replaceAll(/\B(?=(\d{3})+$)/g, ",");
+}
+
+/** Formats a count with its noun: `1 schedule`, `2 schedules`. `many`: the plural, if it is not formed by an s. */
+export function countedText(count: number, noun: string, many: string = `${noun}s`): string {
+  return `${countText(count)} ${count === 1 ? noun : many}`;
+}
+
+/** Formats a duration: `240 ms`, `11.8 s`, `4 min 2 s`, `2 h 41 min`, `3 days`. */
+export function durationText(ms: number): string {
+  if (!Number.isFinite(ms)) return "forever";
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1_000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const minutes = seconds / 60;
+  if (minutes < 60) return `${Math.floor(minutes)} min ${Math.floor(seconds % 60)} s`;
+  const hours = minutes / 60;
+  return hours < 48 ? `${Math.floor(hours)} h ${Math.floor(minutes % 60)} min` : `${Math.floor(hours / 24)} days`;
+}
+
+/** Formats a name from Redis: control characters become `·`, and the slot of a key is written out. */
+export function nameText(name: string): string {
+  const [, key = name, slot] = SLOT.exec(name) ?? [];
+  const shown = key.length > LONGEST_NAME ? `${key.slice(0, LONGEST_NAME)}…` : key;
+  const text = shown.replaceAll(CONTROL, "·");
+  return slot === undefined ? text : `${text}, slot ${Number(slot) + 1}`;
+}
+
+/** Formats a word of a command for a shell. */
+export function shellWord(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
+}
