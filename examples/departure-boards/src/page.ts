@@ -1,15 +1,15 @@
 /** The live page of a run: its lock nodes, leaders and airports, in a browser on this machine. */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { createPage, nodeListener } from "@x/console/page";
+import { createPage, nodeListener, type Page } from "@x/console/page";
 import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker } from "@x/workers";
 import { electionName, leaseMs, queueName, type Settings } from "./settings.ts";
 
 export interface LivePage {
   readonly url: string;
-  /** Shows a line to whoever has the page open. */
-  note(text: string): void;
+  /** Shows a line to whoever has the page open, as a mark on its time line. */
+  note(text: string, kind: "note" | "fault"): void;
   close(): Promise<void>;
 }
 
@@ -33,7 +33,10 @@ export function placeFrom({ PAGE_PORT: port = "" }: NodeJS.ProcessEnv): Place | 
 /** The place of the page of a run on this machine. */
 export const loopback: Place = { host: "127.0.0.1", port: 0 };
 
-/** Serves the page. It only reads, and answers only for the host names of the loopback. */
+/**
+ * Serves the page, which watches from the first second on, even before a browser opens it. It only reads, and answers only for
+ * the host names of the loopback.
+ */
 export async function openPage(
   { prefix, redisUrl, lockRedisUrls, naive }: Settings,
   { host, port: wanted }: Place,
@@ -42,9 +45,11 @@ export async function openPage(
   // Plain workers have no keys.
   const workers = naive ? [] : [askingWorker(redisUrl, prefix)];
   const page = createPage({ redlock, elections: [electionName], queues: workers, refresh: refreshMs });
+  const watching = watch(page);
   const server = createServer(nodeListener(page));
   const close = async (): Promise<void> => {
     await page.close();
+    await watching;
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
     await Promise.all(workers.map((worker) => worker.close()));
@@ -60,7 +65,13 @@ export async function openPage(
     throw error;
   }
   const { port } = server.address() as AddressInfo;
-  return { url: `http://127.0.0.1:${port}/`, note: (text) => page.note(text), close };
+  return { url: `http://127.0.0.1:${port}/`, note: (text, kind) => page.note(text, { kind }), close };
+}
+
+/** Reads the live events until the page is closed. Without a reader, the page looks at nothing. */
+async function watch(page: Page): Promise<void> {
+  const { body } = await page(new Request("http://localhost/events?changes=1"));
+  for await (const _ of body ?? []);
 }
 
 /** A worker that takes no job: it answers who has which airport. */

@@ -69,13 +69,13 @@ export function reportLines({
       .map(({ airport, expected, actual }) =>
         line(
           `  ${airport}`,
-          `${count(actual?.flights ?? 0)} flights on the board, ${count(expected.flights)} in the log`,
+          `${counted(actual?.flights ?? 0)} on the board, ${count(expected.flights)} in the log`,
           true,
         ),
       ),
     line("stale writes refused", count(findings.staleRefused), false),
     line("jobs run again, no effect", count(findings.repeated), false),
-    line("leaders", `${count(leaders)}, ${count(cursorRefused)} cursor moves of deposed ones refused`, false),
+    line("leaders", `${count(leaders)}, ${count(cursorRefused)} moves of the cursor by former leaders refused`, false),
     line("faults", faults.length === 0 ? "none" : faults.join(", "), false),
     ...takeovers.map(({ what, ms }) =>
       line(what, ms === undefined ? "nobody took over" : `${(ms / 1000).toFixed(1)} s`, ms === undefined),
@@ -92,14 +92,18 @@ export function reportLines({
 
 /** The last line. */
 export function verdict(lines: readonly ReportLine[]): ReportLine {
-  const wrong = lines.filter((each) => each.isWrong).length;
-  return wrong === 0
+  const wrong = lines.filter((each) => each.isWrong && !each.label.startsWith(" ")).map(({ label }) => label);
+  return wrong.length === 0
     ? line("correct", "every board is what a sequential pass over the log gives", false)
-    : line("WRONG", `${wrong} of the lines above`, true);
+    : line("WRONG", wrong.join(", "), true);
 }
 
 function line(label: string, text: string, isWrong: boolean): ReportLine {
   return { label, text, isWrong };
+}
+
+function counted(flights: number): string {
+  return `${count(flights)} ${flights === 1 ? "flight" : "flights"}`;
 }
 
 function count(value: number): string {

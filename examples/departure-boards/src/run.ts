@@ -74,7 +74,7 @@ async function runFleet(plan: Plan, signal: AbortSignal): Promise<Result> {
     ...plan.view,
     tell(seconds, text) {
       plan.view.tell(seconds, text);
-      page?.note(text);
+      page?.note(text, "note");
     },
   };
   const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
@@ -98,7 +98,10 @@ async function runFleet(plan: Plan, signal: AbortSignal): Promise<Result> {
       leader: async () => (await record.cursor.state()).leader,
       nowMs: () => record.nowMs(),
       history: () => record.read(),
-      tell: (text: string) => view.tell(record.seconds(), text),
+      tell: (text: string) => {
+        plan.view.tell(record.seconds(), text);
+        page?.note(text, "fault");
+      },
     };
     try {
       const [, doneFaults] = await Promise.all([
@@ -234,8 +237,23 @@ async function conclude(record: RunRecord, { settings, fleet, seconds, doneFault
     takeovers: doneFaults.flatMap((fault) => takeover(fault, history, leaderships)),
     errors: fleet.errors,
     problems: [...fleet.problems, ...untestedFence(settings, doneFaults, findings)],
-    picture: await savePicture(pictureOf({ history, leaderships, faults: struck })),
+    picture: await savePicture(
+      pictureOf({
+        history,
+        leaderships,
+        faults: struck,
+        startedMs: (await record.nowMs()) - 1_000 * record.seconds(),
+        verdict: pictureVerdict(findings),
+      }),
+    ),
   };
+}
+
+function pictureVerdict({ airports, wrongBoards }: Findings): string {
+  if (wrongBoards.length === 0) return `Correct: all ${airports} boards are what a sequential pass over the log gives.`;
+  const missing = wrongBoards.reduce((sum, { expected, actual }) => sum + expected.flights - (actual?.flights ?? 0), 0);
+  const lost = missing > 0 ? `, and ${missing.toLocaleString("en-US")} flights are missing on them` : "";
+  return `WRONG: ${wrongBoards.length} of ${airports} boards differ from a sequential pass over the log${lost}.`;
 }
 
 /** Writes the picture into the temporary folder, and returns its path. */

@@ -47,7 +47,7 @@ it("says in numbers what a correct run did", () => {
     "stale writes refused": "7",
     "jobs run again, no effect": "3",
     faults: "scheduler-1 killed, worker-3 frozen",
-    leaders: "2, 0 cursor moves of deposed ones refused",
+    leaders: "2, 0 moves of the cursor by former leaders refused",
     "next leader after scheduler-1 was killed": "3.9 s",
   });
   expect(verdict(reportLines(result))).toMatchObject({ label: "correct", isWrong: false });
@@ -71,7 +71,7 @@ it.each<[string, Partial<Findings>]>([
 ])("marks %s as wrong", (label, findings) => {
   const bad = { ...result, findings: { ...clean, ...findings } };
   expect(wrongOf(bad)).toEqual([label]);
-  expect(verdict(reportLines(bad))).toMatchObject({ label: "WRONG", text: "1 of the lines above", isWrong: true });
+  expect(verdict(reportLines(bad))).toMatchObject({ label: "WRONG", text: label, isWrong: true });
 });
 
 it("marks wrong boards, with what is missing on them", () => {
@@ -86,7 +86,7 @@ it("marks wrong boards, with what is missing on them", () => {
   expect(wrongOf(bad)).toEqual(["boards as a sequential pass", "  BNA"]);
   expect(textOf(bad)).toMatchObject({
     "boards as a sequential pass": "58 of 59, 2 flights are missing on the others",
-    "  BNA": "1 flights on the board, 3 in the log",
+    "  BNA": "1 flight on the board, 3 in the log",
   });
 });
 

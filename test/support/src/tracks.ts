@@ -21,6 +21,8 @@ export interface TrackDot {
 
 export interface Track {
   readonly label: string;
+  /** Written below the label, such as the value of a full bar. */
+  readonly note?: string;
   readonly height: number;
   readonly bars: readonly TrackBar[];
   readonly dots?: readonly TrackDot[];
@@ -84,7 +86,7 @@ export function tracksSvg(given: Tracks): string {
   ].join("\n");
 }
 
-function drawTrack({ label, height, bars, dots = [] }: Track, y: number, x: (atMs: number) => number): string[] {
+function drawTrack({ label, note, height, bars, dots = [] }: Track, y: number, x: (atMs: number) => number): string[] {
   const rects = bars.map(({ fromMs, toMs, colour, text = "", title, share = 1 }) => {
     const [start, end] = [x(fromMs), x(toMs)];
     const own = height * share;
@@ -102,7 +104,10 @@ function drawTrack({ label, height, bars, dots = [] }: Track, y: number, x: (atM
     ({ atMs, colour, title }) =>
       `<circle cx="${round(x(atMs))}" cy="${y + height}" r="3" fill="${colour}"><title>${escaped(title)}</title></circle>`,
   );
-  return [`<text x="12" y="${y + height / 2 + 4}">${escaped(label)}</text>`, ...rects, ...points];
+  const middle = y + height / 2 + (note === undefined ? 4 : -3);
+  const below =
+    note === undefined ? "" : `<text x="12" y="${middle + 14}" font-size="11" fill="#5b6675">${escaped(note)}</text>`;
+  return [`<text x="12" y="${middle}">${escaped(label)}</text>${below}`, ...rects, ...points];
 }
 
 function drawMark(text: string, at: { readonly x: number; readonly y: number; readonly bottom: number }): string {
