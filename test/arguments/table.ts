@@ -226,6 +226,15 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       options: { options: { keepFor: ms1 } },
     },
   },
+  "core.logTo": {
+    call: (_, args) => core.logTo(...(args as unknown as Parameters<typeof core.logTo>))(),
+    parameters: {
+      logger: {
+        legal: having("debug", "info", "warn", "error"),
+        right: { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined },
+      },
+    },
+  },
   "core.new Redlock": {
     call: make(core.Redlock),
     parameters: {
@@ -511,7 +520,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           eligible: optional(callback),
           renewal: optional(never),
           cooldown: (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]",
-          logger: optional(having("info")),
         },
       },
     },

@@ -1,12 +1,18 @@
 /** docs/channels.md lists every channel with every field; a channel or field that is added and not listed fails. */
+import { channel } from "node:diagnostics_channel";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import "@x/effects";
+import "@x/leader";
+import "@x/workers";
 import type { EffectsEvents, RelayEvents } from "@x/effects";
 import type { LeaderMessages, LeaderTraces } from "@x/leader";
-import type { RedlockEvents, RedlockTraces } from "@x/redlock-core";
+import { logTo, type RedlockEvents, type RedlockTraces } from "@x/redlock-core";
+import { declaredLines } from "@x/redlock-core/kit";
 import type { SemaphoreTraces } from "@x/semaphore";
+import { pinoLines } from "@x/test-support";
 import type { WorkerEvents, WorkerTraces } from "@x/workers";
-import { expect, it } from "vitest";
+import { expect, it, onTestFinished } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const page = readFileSync(`${root}docs/channels.md`, "utf8");
@@ -77,22 +83,22 @@ const relays: Known<Published<RelayEvents>> = {
 };
 
 const leader: Known<LeaderMessages> = {
-  "x.leader.elected": { ...term, waitMs: always, vacancyMs: always },
-  "x.leader.ended": { ...term, reason: always, heldMs: always, drainMs: always },
-  "x.leader.leaderChanged": { election: always, leader: always, term: always, vacancyMs: always },
-  "x.leader.renewed": { ...term, tookMs: always, remainingMs: always, deadlineMs: always },
-  "x.leader.renewFailed": { ...term, error: always, remainingMs: always, deadlineMs: always },
-  "x.leader.overrun": { ...term, overrunMs: always },
-  "x.leader.drainTimedOut": term,
-  "x.leader.nodeFailed": { election: always, candidate: always, node: always, error: always },
-  "x.leader.quarantined": { election: always, candidate: always, quarantineLeftMs: always },
-  "x.leader.taskFailed": { ...term, error: always },
-  "x.leader.error": { election: always, candidate: always, error: always },
-  "x.leader.tickStarted": tick,
-  "x.leader.tickCompleted": { ...tick, tookMs: always },
-  "x.leader.tickFailed": { ...tick, tookMs: always, error: always },
-  "x.leader.tickSkipped": { election: always, schedule: always, scheduledAtMs: always, reason: always },
-  "x.leader.ticksMissed": { election: always, schedule: always, count: always },
+  elected: { ...term, waitMs: always, vacancyMs: always },
+  ended: { ...term, reason: always, heldMs: always, drainMs: always },
+  leaderChanged: { election: always, leader: always, term: always, vacancyMs: always },
+  renewed: { ...term, tookMs: always, remainingMs: always, deadlineMs: always },
+  renewFailed: { ...term, error: always, remainingMs: always, deadlineMs: always },
+  overrun: { ...term, overrunMs: always },
+  drainTimedOut: term,
+  nodeFailed: { election: always, candidate: always, node: always, error: always },
+  quarantined: { election: always, candidate: always, quarantineLeftMs: always },
+  taskFailed: { ...term, error: always },
+  error: { election: always, candidate: always, error: always },
+  tickStarted: tick,
+  tickCompleted: { ...tick, tookMs: always },
+  tickFailed: { ...tick, tookMs: always, error: always },
+  tickSkipped: { election: always, schedule: always, scheduledAtMs: always, reason: always },
+  ticksMissed: { election: always, schedule: always, count: always },
 };
 
 const leaderTraces: Known<LeaderTraces> = { term: { ...term, fencingToken: always }, tick };
@@ -107,7 +113,7 @@ const workers: Known<WorkerEvents> = {
   merged: { ...job, by: always, outcome: always },
   lost: { ...job, error: always },
   abandoned: { ...job, ageMs: always },
-  keyPaused: { queue: always, key: always, reason: always, untilMs: optional },
+  keyPaused: { queue: always, key: always, reason: always, jobId: optional, untilMs: optional },
   keyResumed: { queue: always, key: always },
   keyLimited: { queue: always, key: always, untilMs: always },
 };
@@ -134,9 +140,9 @@ it("the page lists each channel with the fields of its messages", () => {
     ...written("x.redlock.", redlock),
     ...written("x.redlock:", redlockTraces),
     ...written("x.semaphore:", semaphoreTraces),
-    ...written("", leader),
+    ...written("x.leader.", leader),
     ...written("x.leader:", leaderTraces),
-    ...written("x.workers.", workers),
+    ...written("x.workers.", { ...workers, error: { queue: always, error: always } }),
     ...written("x.workers:", workerTraces),
     ...written("x.effects.", { ...effects, ...relays }),
   ];
@@ -162,6 +168,51 @@ it("the same fact has the same name in all messages", () => {
   expect([...used].toSorted()).toEqual(facts.split(/\s+/));
 });
 
+it("each channel has a line of `logTo` with the fields of its message", () => {
+  const { logger, lines } = pinoLines();
+  onTestFinished(logTo(logger));
+  const error = new Error("broken");
+  const renamed: Readonly<Record<string, string>> = { error: "err", resources: "resource", keys: "key" };
+  const events = rows.filter(([name]) => !name.includes(":"));
+  for (const [name, fields] of events) {
+    const message = fields
+      .map((field) => field.replace("?", ""))
+      .map((field) => [field, field === "error" ? error : 7]);
+    channel(name).publish(Object.fromEntries(message));
+  }
+  const written = lines.map(({ level: _level, time: _time, msg, ...fields }) => [
+    fields["event"],
+    msg !== "",
+    Object.keys(fields),
+  ]);
+  expect(written).toEqual(
+    events.map(([name, fields]) => {
+      const names = fields.map((field) => field.replace("?", ""));
+      return [name, true, ["event", ...names.map((field) => renamed[field] ?? field)]];
+    }),
+  );
+  for (const { err } of lines)
+    if (err !== undefined) expect(err).toMatchObject({ message: "broken", stack: error.stack });
+});
+
+it("the page names the level of each line", () => {
+  const section = page.slice(page.indexOf("\n## Logs"), page.indexOf("\n## ", page.indexOf("\n## Logs") + 1));
+  const levels = new Map(
+    [...section.matchAll(/^\| `(\w+)` *\|([^|]*)\|$/gm)].map(([, level = "", cell = ""]) => [
+      level,
+      Array.from(cell.matchAll(/`(x\.[\w.]+)`/g), ([, name = ""]) => name).toSorted(),
+    ]),
+  );
+  const named = (level: string): string[] =>
+    [...declaredLines()]
+      .filter(([, [each]]) => each === level)
+      .map(([name]) => name)
+      .toSorted();
+  for (const level of ["error", "warn", "info"]) expect([level, levels.get(level)]).toEqual([level, named(level)]);
+  const varying = [...declaredLines()].filter(([, [each]]) => typeof each === "function").map(([name]) => name);
+  expect(levels.get("varies")).toEqual(varying.toSorted());
+});
+
 it("the sources have no other channels", () => {
   const files = readdirSync(`${root}packages`).flatMap((name) =>
     readdirSync(`${root}packages/${name}/src`, { recursive: true, encoding: "utf8" })
@@ -175,9 +226,9 @@ it("the sources have no other channels", () => {
   const listed = rows.map(([name]) => name);
   expect(named.length).toBeGreaterThan(9);
   expect(named.filter((name) => !listed.some((each) => each === name || each.startsWith(`${name}.`)))).toEqual([]);
-  // Only these two classes and the function of @x/leader, whose names the compiler knows, make channels to publish on.
+  // Only these two classes make channels to publish on.
   const makers = files.filter(
     (text) => text.includes("node:diagnostics_channel") && /\.(?:publish|trace\w*)\(/.test(text),
   );
-  expect(makers.length).toBe(2);
+  expect(makers.length).toBe(1);
 });

@@ -1,6 +1,7 @@
 /** As secrets.test.ts, for workers: what BullMQ itself tells of its connections goes out through our class, too. */
 import { setTimeout as delay } from "node:timers/promises";
-import { placesOf, type RedisServer, startRedis } from "@x/test-support";
+import { logTo } from "@x/redlock-core";
+import { type LogRecord, pinoLines, placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { type ConnectionOptions, type Job, Queue } from "bullmq";
 import { Redis } from "ioredis";
@@ -37,6 +38,8 @@ async function startServer(password: string): Promise<RedisServer> {
 
 class Told {
   readonly things: unknown[] = [];
+  /** What pino has written. */
+  readonly lines: readonly LogRecord[];
   readonly worker: ExclusiveWorker;
   readonly #signals: AbortSignal[] = [];
 
@@ -50,6 +53,10 @@ class Told {
       // A stalled check that fails waits for 5 s in BullMQ, also when the worker is closed.
       { connection, key: "k", lockDuration: 1_000, skipStalledCheck: true, drainDelay: 1, runRetryDelay: 100, autorun },
     );
+    const { logger, lines } = pinoLines();
+    onTestFinished(logTo(logger));
+    this.lines = lines;
+    this.things.push(lines);
     this.worker.on("error", (error) => this.things.push(error));
     this.worker.on("failed", (_job, error) => this.things.push(error));
     this.worker.redlock.on("lost", (lost) => this.things.push(lost));
@@ -93,7 +100,7 @@ describe.each(Object.keys(connections))("a secret of a worker's connection is in
   it("is not shown when the password is refused", async () => {
     const server = await startServer("another");
     const told = new Told(connections[kind]?.(server.port) ?? {}, kind !== unfitToRun);
-    await expect.poll(() => told.things.length).toBeGreaterThan(0);
+    await expect.poll(() => told.lines.some(({ event }) => event === "x.workers.error")).toBe(true);
     await told.askEverything();
     expect(await placesOf(secret, told.things)).toEqual([]);
   });
@@ -117,12 +124,16 @@ describe.each(Object.keys(connections))("a secret of a worker's connection is in
 
 it("no error shows the command that the last node of a Cluster refused", async () => {
   const server = await startServer(secret);
-  const { worker, things } = new Told(connections["options"]?.(server.port) ?? {});
+  const { worker, lines, things } = new Told(connections["options"]?.(server.port) ?? {});
   const lastNodeError = Object.assign(new Error("WRONGPASS"), { command: { name: "auth", args: ["app", secret] } });
   worker.emit("error", Object.assign(new Error("Failed to refresh slots cache."), { lastNodeError }));
   const error = new TypeError("a class of its own");
   worker.emit("error", error);
-  expect(things).toMatchObject([{ message: "Failed to refresh slots cache." }, error]);
-  expect(things[1]).toBe(error);
+  expect(things.slice(1)).toMatchObject([{ message: "Failed to refresh slots cache." }, error]);
+  expect(things[2]).toBe(error);
+  expect(lines.map(({ msg, queue, err }) => [msg, queue, (err as Error).message])).toEqual([
+    ["worker failed, and tries again", "q", "Failed to refresh slots cache."],
+    ["worker failed, and tries again", "q", "a class of its own"],
+  ]);
   expect(await placesOf(secret, things)).toEqual([]);
 });

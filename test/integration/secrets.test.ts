@@ -1,13 +1,13 @@
 /** No error or event that a program may log contains a password of the program. */
-import { LeaderElection, type LeaderLogger } from "@x/leader";
+import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock as NodeRedlock } from "@x/node-redlock";
 import { Redlock as NodeRedlock4 } from "@x/node-redlock/v4";
-import { type NodeSource, Redlock } from "@x/redlock-core";
+import { logTo, type NodeSource, Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { Mutex, Semaphore as RedisSemaphore, RedlockMutex } from "@x/semaphore/redis-semaphore";
-import { placesOf, type RedisServer, startRedis } from "@x/test-support";
+import { type LogRecord, pinoLines, placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { createClient } from "redis";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -39,8 +39,16 @@ async function startServer(): Promise<RedisServer> {
   return server;
 }
 
+/** Returns the lines that pino writes during the test. */
+function startLog(): readonly LogRecord[] {
+  const { logger, lines } = pinoLines();
+  onTestFinished(logTo(logger));
+  return lines;
+}
+
 interface Told {
   readonly things: unknown[];
+  readonly lines: readonly LogRecord[];
   readonly redlock: Redlock;
   readonly election: LeaderElection;
   readonly scheduler: LeaderScheduler;
@@ -62,20 +70,21 @@ function listen(source: NodeSource): Told {
     redlock.on(event, (message) => things.push(message));
   }
   const note = (...line: unknown[]): void => void things.push(line);
-  const logger: LeaderLogger = { info: note, warn: note, error: note };
-  const election = new LeaderElection(redlock, { name: "told", logger });
+  const election = new LeaderElection(redlock, { name: "told" });
   election.on("error", (error) => things.push(error));
-  const scheduler = new LeaderScheduler({ election: new LeaderElection(redlock, { name: "scheduled", logger }) });
+  const scheduler = new LeaderScheduler({ election: new LeaderElection(redlock, { name: "scheduled" }) });
   scheduler.on("error", (error) => things.push(error));
   scheduler.every("often", 1_000, () => undefined);
   process.on("warning", note);
+  const lines = startLog();
+  things.push(lines);
   onTestFinished(async () => {
     process.removeListener("warning", note);
     await scheduler.stop({ drainTimeout: 0 });
     await election.stop();
     await redlock.close();
   });
-  return { things, redlock, election, scheduler };
+  return { things, lines, redlock, election, scheduler };
 }
 
 /** Everything that asks a node, with what it resolves or rejects with. */
@@ -143,6 +152,10 @@ describe.each(Object.keys(sources))("a secret of %s is in no error and no event"
     await server.stop();
     await askEverything(told);
     await expect.poll(() => lock.signal.aborted).toBe(true);
+    const events = told.lines.map(({ event }) => event);
+    expect(events).toEqual(
+      expect.arrayContaining(["x.redlock.lost", "x.redlock.extendFailed", "x.redlock.acquireFailed"]),
+    );
     expect(await placesOf(secret, told.things)).toEqual([]);
     expect(await placesOf(token, told.things)).toEqual([]);
   });

@@ -1,9 +1,10 @@
 /** One of three replicas that campaign; the leader replays the log into the queue, in chunks. Started by main.ts, or as a container. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LeaderElection, type LeaderTerm } from "@x/leader";
-import { Redlock } from "@x/redlock-core";
+import { logTo, Redlock } from "@x/redlock-core";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
+import { pino } from "pino";
 import { Cursor, DeposedError } from "./cursor.ts";
 import type { Flight } from "./flight.ts";
 import { serveMetrics } from "./metrics.ts";
@@ -16,6 +17,7 @@ const backlogCheckMs = 50;
 
 const settings = settingsFrom(process.env);
 const name = nameFrom(process.env, "scheduler");
+logTo(pino({ name }));
 const flights = readFlights(settings.flights);
 const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
 const queue = new Queue<Flight>(queueName, { connection: redis, prefix: `${settings.prefix}bull` });

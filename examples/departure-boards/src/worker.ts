@@ -1,9 +1,10 @@
 /** One of three worker processes: puts each flight on its airport's board. Started by main.ts, or as a container. */
 import { setTimeout as delay } from "node:timers/promises";
-import { Redlock } from "@x/redlock-core";
+import { logTo, Redlock } from "@x/redlock-core";
 import { ExclusiveWorker } from "@x/workers";
 import { Worker } from "bullmq";
 import { Redis } from "ioredis";
+import { pino } from "pino";
 import { depart } from "./board.ts";
 import { BoardStore } from "./board-store.ts";
 import type { Flight } from "./flight.ts";
@@ -15,6 +16,7 @@ const concurrency = 20;
 
 const settings = settingsFrom(process.env);
 const name = nameFrom(process.env, "worker");
+logTo(pino({ name }));
 const redis = new Redis(settings.redisUrl, { maxRetriesPerRequest: null });
 const store = new BoardStore(redis, settings.prefix);
 let runCount = 0;

@@ -4,8 +4,11 @@
  */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
-import { Redlock } from "@x/redlock-core";
+import { logTo, Redlock } from "@x/redlock-core";
 import { Queue } from "bullmq";
+import { pino } from "pino";
+
+logTo(pino(pino.destination(process.stderr.fd)));
 
 const queueUrl = process.env["REDIS_URL"] ?? "redis://127.0.0.1:6379";
 const lockUrls = (process.env["LOCK_REDIS_URLS"] ?? queueUrl).split(",");
@@ -26,7 +29,6 @@ scheduler.cron(
 );
 
 election.on("elected", ({ term }) => process.send?.({ elected: term }));
-scheduler.on("tickFailed", ({ tick, error }) => process.stderr.write(`${tick.id}: ${String(error)}\n`));
 scheduler.start();
 
 process.once("SIGTERM", () => {

@@ -5,8 +5,9 @@ import { BullModule, InjectQueue } from "@nestjs/bullmq";
 import { BadRequestException, Body, Controller, Get, HttpCode, Inject, Module, Param, Post } from "@nestjs/common";
 import { NestFactory } from "@nestjs/core";
 import { CoordinationHealth, CoordinationModule } from "@x/nestjs";
-import { Redlock } from "@x/redlock-core";
+import { logTo, Redlock } from "@x/redlock-core";
 import type { Queue } from "bullmq";
+import { pino } from "pino";
 import { type Account, Accounts, type Change } from "./accounts.ts";
 import { Books, Payments } from "./payments.ts";
 import { redisUrl } from "./settings.ts";
@@ -69,6 +70,8 @@ function changeOf(accountId: string, body: unknown): Change {
   return { id, accountId, amount };
 }
 
+// Without this line, the log of the module is Nest's.
+logTo(pino(pino.destination(process.stderr.fd)));
 const app = await NestFactory.create(AppModule, { logger: ["warn", "error", "fatal"] });
 app.enableShutdownHooks();
 await app.listen(Number(process.env["PORT"] ?? 0), "127.0.0.1");

@@ -1,5 +1,5 @@
 /** The events of effects and relays, which are also published on channels (`x.effects.committed`, …). */
-import { type AllNames, Channels } from "@x/redlock-core/kit";
+import { Channels, type LogLine, type LogLines } from "@x/redlock-core/kit";
 
 interface AboutEffect {
   /** The inbox ID: a JSON array with the job or key, and the step. */
@@ -46,19 +46,21 @@ export interface OutboxBacklog {
 /** Ends the subscription. */
 export type StopListening = () => void;
 
-export const EFFECTS_EVENTS: AllNames<EffectsEvents> = {
-  committed: true,
-  repeated: true,
-  fencedOff: true,
-  retried: true,
-  error: true,
+const FAILED: LogLine<unknown> = ["warn", "failed and is tried again, or a listener threw"];
+
+export const EFFECTS_EVENTS: LogLines<EffectsEvents> = {
+  committed: ["debug", "effect committed"],
+  repeated: ["debug", "effect was committed by an earlier call"],
+  fencedOff: ["warn", "effect refused, a newer holder has a resource"],
+  retried: ["debug", "effect failed, and is tried again"],
+  error: FAILED,
 };
 
-export const RELAY_EVENTS: AllNames<RelayEvents> = {
-  relayed: true,
-  relayFailed: true,
-  backlogMeasured: true,
-  error: true,
+export const RELAY_EVENTS: LogLines<RelayEvents> = {
+  relayed: ["debug", "outbox rows relayed"],
+  relayFailed: ["warn", "outbox rows not relayed, and are tried again"],
+  backlogMeasured: ["debug", "outbox backlog measured"],
+  error: FAILED,
 };
 
 export const effectsChannels: Channels<EffectsEvents> = new Channels("x.effects", EFFECTS_EVENTS);

@@ -14,7 +14,7 @@ export {
 } from "./errors.ts";
 export type { LeaderEvents, Unsubscribe } from "./events/events.ts";
 export { type HealthHandlerOptions, healthHandler, type Running } from "./health-handler.ts";
-export type { LeaderLogger, LeaderMessages, LeaderTraces } from "./kit/diagnostics.ts";
+export type { LeaderMessages, LeaderTraces } from "./kit/diagnostics.ts";
 export type { LeaderTerm } from "./leader-term.ts";
 export type { CooldownOptions, LeaderElectionOptions, WorkerRenewal } from "./options.ts";
 export type { LeaderInfo } from "./rules/record.ts";

@@ -8,14 +8,12 @@ import {
   integer,
   number,
   type Option,
-  objectWith,
   Schema,
   type ShapeOf,
   show,
   textLike,
 } from "@x/redlock-core/kit";
 import { validityMs } from "@x/redlock-core/protocol";
-import type { LeaderLogger } from "./kit/diagnostics.ts";
 import { type Cooldown, type Durations, defaultDurations } from "./rules/timings.ts";
 import { durationMs, durationOrNoneMs, electionName, LEADER, name, proclaimedValue } from "./rules/values.ts";
 
@@ -78,11 +76,6 @@ export interface LeaderElectionOptions {
    * Default: 1,000 ms after the first failure, up to 60,000 ms.
    */
   readonly cooldown?: CooldownOptions | undefined;
-  /**
-   * The logger gets a line for each change of leadership and each error. A pino logger fits. Without a logger, a
-   * failure that has no listener is a process warning, once for each event.
-   */
-  readonly logger?: LeaderLogger | undefined;
 }
 
 export interface CooldownOptions {
@@ -105,8 +98,7 @@ export interface WorkerRenewal {
   readonly maxBlock: number;
 }
 
-export interface ResolvedOptions
-  extends Complete<Omit<LeaderElectionOptions, "renewal">, "value" | "eligible" | "logger"> {
+export interface ResolvedOptions extends Complete<Omit<LeaderElectionOptions, "renewal">, "value" | "eligible"> {
   readonly resource: string;
   readonly driftFactor: number;
   readonly worker: (WorkerRenewal & { readonly redlock: string }) | undefined;
@@ -172,7 +164,6 @@ const OPTIONS = new Schema({
   eligible: callback<() => boolean | Promise<boolean>>().optional(),
   renewal,
   cooldown: COOLDOWN.inside(),
-  logger: objectWith<LeaderLogger>(["info", "warn", "error"]).optional(),
 } satisfies ShapeOf<Omit<LeaderElectionOptions, "renewal">> & { readonly renewal: Option<ResolvedOptions["worker"]> });
 
 export function resolveOptions(given: LeaderElectionOptions, facts: OptionFacts): ResolvedOptions {

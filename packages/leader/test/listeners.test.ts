@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
-import { Redlock } from "@x/redlock-core";
+import { logTo, Redlock } from "@x/redlock-core";
 import { beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { VirtualLab } from "./support/virtual-lab.ts";
 
@@ -72,12 +72,12 @@ describe("a failure without a listener", () => {
 
   it.each([
     ["is reported by a warning when the task of an election rejects", false],
-    ["causes no warning when the election has a logger", true],
+    ["causes no warning when the process has a logger", true],
   ])("%s", async (_title, isLogged) => {
     const lab = new VirtualLab();
     const ignore = (): void => undefined;
-    const logger = { info: ignore, warn: ignore, error: ignore };
-    const election = lab.candidate("jobs", isLogged ? { logger } : {});
+    if (isLogged) onTestFinished(logTo({ debug: ignore, info: ignore, warn: ignore, error: ignore }));
+    const election = lab.candidate("jobs");
     let count = 0;
     const running = election.run(() => {
       count += 1;

@@ -1,5 +1,5 @@
 /** An unknown option is refused with the name of the intended one. */
-import { LeaderElection, type LeaderElectionOptions, type LeaderLogger, type TaskOptions } from "@x/leader";
+import { LeaderElection, type LeaderElectionOptions, type TaskOptions } from "@x/leader";
 import {
   type IntervalOptions,
   LeaderScheduler,
@@ -8,8 +8,6 @@ import {
 } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-
-const quiet: LeaderLogger = { info: () => {}, warn: () => {}, error: () => {} };
 
 describe("options", () => {
   let redlock: Redlock;
@@ -38,8 +36,6 @@ describe("options", () => {
       'unknown option "renewal.worker.maxblock": did you mean "renewal.worker.maxBlock"?',
     ],
     [{ renewal: { worker: { redlock: "file:///x.js", maxBlock: 500 }, other: 1 } }, /^unknown option "renewal.other"/],
-    [{ logger: {} }, "logger must be an object with the functions info, warn and error, got an object"],
-    [{ logger: null }, "logger must be an object with the functions info, warn and error, got null"],
   ])("%j of an election are refused", (options, message) => {
     const make = (): LeaderElection => new LeaderElection(redlock, as({ name: "x", ...options }));
     expect(make).toThrow(TypeError);
@@ -82,7 +78,6 @@ describe("options", () => {
       eligible: undefined,
       renewal: undefined,
       cooldown: undefined,
-      logger: undefined,
     };
     await using own = new LeaderElection(redlock, options);
     const stopped = new AbortController();
@@ -120,9 +115,7 @@ describe("options", () => {
     expect(scheduler.every("a", 60_000, task, interval).next(tick)).toEqual(new Date("2030-01-01T00:01:00.000Z"));
     expect(scheduler.cron("b", "@hourly", task, schedule).next(tick)).toEqual(new Date("2030-01-01T01:00:00.000Z"));
     expect(own.health({ maxTolerableExpiredLease: undefined })).toMatchObject({ healthy: true, state: "idle" });
-    expect(new LeaderElection(redlock, { name: "x", logger: quiet, cooldown: { initial: undefined } }).state).toBe(
-      "idle",
-    );
+    expect(new LeaderElection(redlock, { name: "x", cooldown: { initial: undefined } }).state).toBe("idle");
     await own.stop({ drainTimeout: undefined });
   });
 

@@ -11,6 +11,7 @@ import { protocolOf } from "@x/redlock-core/protocol";
 import type { Discovery } from "./discovery.ts";
 import type { Leadership } from "./leader/leadership.ts";
 import type { LockedCalls } from "./locked/locked-calls.ts";
+import { logToNest } from "./nest-log.ts";
 import type { ResolvedCoordinationOptions } from "./options.ts";
 import type { ExclusiveWorkers } from "./workers/exclusive-workers.ts";
 
@@ -27,6 +28,7 @@ const logger = new Logger("CoordinationModule");
 export class Lifecycle {
   readonly #parts: LifecycleParts;
   #deadlineMs: number | undefined;
+  #stopLogging: (() => void) | undefined;
 
   constructor(parts: LifecycleParts) {
     this.#parts = parts;
@@ -44,6 +46,7 @@ export class Lifecycle {
   }
 
   start(): void {
+    this.#stopLogging ??= logToNest();
     this.#parts.workers.start();
     this.#parts.leadership.start();
   }
@@ -64,9 +67,9 @@ export class Lifecycle {
     const isInTime = await this.#inTime(ended);
     if (!isInTime)
       logger.warn(`work did not end within drainTimeout, ${calls.count} calls of @Locked methods: it keeps its locks`);
-    if (options.keepOpen) return;
-    const closed = ended.then(() => this.#redlock.close());
+    const closed = options.keepOpen ? ended : ended.then(() => this.#redlock.close());
     if (isInTime) await closed;
+    this.#stopLogging?.();
   }
 
   /** Returns the rest of `drainTimeout`, counted from the first call. */

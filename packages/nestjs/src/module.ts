@@ -15,7 +15,7 @@ import { Redlock } from "@x/redlock-core";
 import { Check, callback, Schema, type ShapeOf } from "@x/redlock-core/kit";
 import { Discovery } from "./discovery.ts";
 import { CoordinationHealth } from "./health.ts";
-import { Leadership, nestLogger } from "./leader/leadership.ts";
+import { Leadership } from "./leader/leadership.ts";
 import { Lifecycle } from "./lifecycle.ts";
 import { LockedCalls } from "./locked/locked-calls.ts";
 import { type CoordinationOptions, type ResolvedCoordinationOptions, resolveOptions } from "./options.ts";
@@ -110,7 +110,7 @@ function coreModule(imports: NonNullable<ModuleMetadata["imports"]>, options: Pr
 }
 
 function electionOf({ redlock, election }: ResolvedCoordinationOptions): LeaderElection | null {
-  return election === undefined ? null : new LeaderElection(redlock, { logger: nestLogger, ...election });
+  return election === undefined ? null : new LeaderElection(redlock, election);
 }
 
 function schedulerOf(

@@ -6,7 +6,9 @@ import type { LeaderMessages } from "@x/leader";
 import type { RedlockEvents } from "@x/redlock-core";
 import type { WorkerEvents } from "@x/workers";
 
-type Messages = LeaderMessages & {
+type Messages = {
+  readonly [Name in keyof LeaderMessages as `x.leader.${Name}`]: LeaderMessages[Name];
+} & {
   readonly [Name in keyof RedlockEvents as `x.redlock.${Name}`]: RedlockEvents[Name];
 } & {
   readonly [Name in keyof WorkerEvents as `x.workers.${Name}`]: WorkerEvents[Name];

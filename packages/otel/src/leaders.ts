@@ -89,7 +89,7 @@ export function leaderMetrics(meter: Meter): () => void {
  * Calls `count` once for each task that outlasts its term by a second. The overrun is reported when it begins, and once
  * more with its duration when the task has ended.
  */
-function onOverrun(count: (message: LeaderMessages["x.leader.overrun"]) => void): () => void {
+function onOverrun(count: (message: LeaderMessages["overrun"]) => void): () => void {
   const open = new Map<string, { readonly timer: NodeJS.Timeout; isCounted: boolean }>();
   const stopListening = listen("x.leader.overrun", (message) => {
     const { election, candidate, term, overrunMs } = message;

@@ -13,6 +13,7 @@ export {
 export type { RedlockEventName, RedlockEvents, RedlockTraces } from "./api/events.ts";
 export type { AcquireOptions, RedlockOptions, Reentrancy, ResolvedOptions, UsingOptions } from "./api/options.ts";
 export { type Clock, systemClock } from "./kit/clock.ts";
+export { type Logger, logTo, type StopLogging } from "./kit/log.ts";
 export type { Random } from "./kit/random.ts";
 export { type FenceClient, type Fenced, type FenceOptions, fence } from "./lock/fence.ts";
 export { Lock } from "./lock/lock.ts";

@@ -8,9 +8,11 @@
  */
 export { backOffMs } from "./kit/back-off.ts";
 export { DAY_MS, type Instant, readClock } from "./kit/clock.ts";
-export { type AllNames, Channels, callQuietly, Emitter, Traced, warn } from "./kit/emitter.ts";
+export { type AllNames, Channels, Emitter, Traced } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
+export { declaredLines, isLogging, type LogLevel, type LogLine, type LogLines } from "./kit/log.ts";
 export { nextOuter, type OuterCall, outerCall, runInside } from "./kit/outer-call.ts";
+export { callQuietly, warn } from "./kit/quietly.ts";
 export { systemRandom } from "./kit/random.ts";
 export {
   abortSignal,

@@ -1,6 +1,6 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
-import { type AllNames, Channels, callQuietly, Emitter } from "../src/kit.ts";
+import { Channels, callQuietly, Emitter, type LogLines } from "../src/kit.ts";
 
 interface Plain {
   said: string;
@@ -8,8 +8,8 @@ interface Plain {
 interface WithErrors extends Plain {
   error: unknown;
 }
-const PLAIN: AllNames<Plain> = { said: true };
-const WITH_ERRORS: AllNames<WithErrors> = { said: true, error: true };
+const PLAIN: LogLines<Plain> = { said: ["debug", "said"] };
+const WITH_ERRORS: LogLines<WithErrors> = { ...PLAIN, error: ["error", "failed"] };
 
 describe("an emitter", () => {
   const warned: unknown[] = [];
@@ -30,13 +30,13 @@ describe("an emitter", () => {
   }
 
   it("refuses an unknown event, and a listener that is not a function", () => {
-    const emitter = new Emitter(PLAIN);
+    const emitter = new Emitter<Plain>(PLAIN);
     expect(() => emitter.on("sad" as "said", () => undefined)).toThrow('event must be "said", got "sad"');
     expect(() => emitter.on("said", 7 as never)).toThrow("listener must be a function, got 7");
   });
 
   it("survives a listener that throws a value without text", () => {
-    const emitter = new Emitter(PLAIN);
+    const emitter = new Emitter<Plain>(PLAIN);
     emitter.on("said", () => {
       throw Object.create(null);
     });
@@ -45,7 +45,7 @@ describe("an emitter", () => {
   });
 
   it("calls a listener that was added twice until both are removed", () => {
-    const emitter = new Emitter(PLAIN);
+    const emitter = new Emitter<Plain>(PLAIN);
     const heard: string[] = [];
     const listener = (word: string): void => void heard.push(word);
     const stops = [emitter.on("said", listener), emitter.on("said", listener)];
@@ -59,8 +59,8 @@ describe("an emitter", () => {
   });
 
   it("creates a message only if there is a listener, and shares one message between listeners and channels", () => {
-    const channels = new Channels("x.test.one", PLAIN);
-    const emitter = new Emitter(PLAIN, channels);
+    const channels = new Channels<Plain>("x.test.one", PLAIN);
+    const emitter = new Emitter<Plain>(PLAIN, channels);
     let made = 0;
     const message = (): string => `message ${++made}`;
     emitter.tell("said", message);
@@ -76,7 +76,7 @@ describe("an emitter", () => {
   });
 
   it("publishes an error as the field of an object, and passes the error itself to listeners", () => {
-    const emitter = new Emitter(WITH_ERRORS, new Channels("x.test.errors", WITH_ERRORS));
+    const emitter = new Emitter<WithErrors>(WITH_ERRORS, new Channels<WithErrors>("x.test.errors", WITH_ERRORS));
     const onChannel = hear("x.test.errors.error");
     const heard: unknown[] = [];
     emitter.on("error", (error) => heard.push(error));
@@ -86,7 +86,7 @@ describe("an emitter", () => {
   });
 
   it("continues after a listener that throws or rejects, and warns if it has no error event", async () => {
-    const emitter = new Emitter(PLAIN);
+    const emitter = new Emitter<Plain>(PLAIN);
     const heard: string[] = [];
     emitter.on("said", () => {
       throw new Error("thrown");
@@ -99,7 +99,7 @@ describe("an emitter", () => {
   });
 
   it("passes the error of a listener to the `error` listeners, and warns of errors that these throw", async () => {
-    const emitter = new Emitter(WITH_ERRORS);
+    const emitter = new Emitter<WithErrors>(WITH_ERRORS);
     const errors: unknown[] = [];
     emitter.on("said", () => Promise.reject(new Error("rejected")));
     emitter.on("error", (error) => errors.push(error));
@@ -112,7 +112,7 @@ describe("an emitter", () => {
   });
 
   it("drops the error of a listener if there is no `error` listener", () => {
-    const emitter = new Emitter(WITH_ERRORS);
+    const emitter = new Emitter<WithErrors>(WITH_ERRORS);
     emitter.on("said", () => {
       throw new Error("thrown");
     });

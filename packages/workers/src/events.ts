@@ -2,7 +2,7 @@
  * The events of an `ExclusiveWorker` in addition to BullMQ's, which are also published on diagnostics channels
  * (`x.workers.parked`, …).
  */
-import { type AllNames, Channels, Traced } from "@x/redlock-core/kit";
+import { Channels, type LogLines, Traced } from "@x/redlock-core/kit";
 import type { WorkerListener } from "./bullmq/public.ts";
 
 interface AboutJob {
@@ -49,12 +49,13 @@ export interface WorkerEvents {
   /**
    * An operator has paused a key through this worker, or a processor has called `lock.backOff`. `untilMs`: when the
    * pause ends by itself, in ms since the epoch. Undefined for a pause without an end. An operator's pause is reported
-   * even if the key was already paused.
+   * even if the key was already paused. `jobId`: the job whose processor has called `lock.backOff`.
    */
   keyPaused: {
     readonly queue: string;
     readonly key: string;
     readonly reason: string;
+    readonly jobId?: string;
     readonly untilMs?: number;
   };
   /**
@@ -92,7 +93,7 @@ export function eventEmitterOf(worker: Emitter): EmitEvent {
     const isHeard = worker.listenerCount(name) > 0;
     if (!isHeard && !channels.isHeard(name)) return;
     const event = { queue: worker.name, ...message() } as WorkerEvents[typeof name];
-    channels.publish(name, () => event);
+    channels.publish(name, () => event as never);
     if (isHeard) worker.emit(name as never, event as never);
   };
 }
@@ -101,22 +102,28 @@ export function aboutJob({ jobId, keys }: Omit<AboutJob, "queue">): Omit<AboutJo
   return { jobId, keys };
 }
 
-const NAMES: AllNames<WorkerEvents> = {
-  parked: true,
-  locked: true,
-  yielded: true,
-  woken: true,
-  released: true,
-  dropped: true,
-  merged: true,
-  lost: true,
-  abandoned: true,
-  keyPaused: true,
-  keyResumed: true,
-  keyLimited: true,
+/** The messages on channels. `error` also reports the errors of BullMQ. */
+interface WorkerMessages extends WorkerEvents {
+  error: { readonly queue: string; readonly error: unknown };
+}
+
+const LINES: LogLines<WorkerMessages> = {
+  parked: ["debug", "jobs parked, their keys are busy"],
+  locked: ["debug", "job has the locks of its keys"],
+  yielded: [({ reason }) => (reason === "unreachable" ? "warn" : "debug"), "job yielded, and is tried again later"],
+  woken: ["debug", "job woken, the lock it waited for was released"],
+  released: ["debug", "job ended, and its locks were released"],
+  dropped: ["debug", "job dropped, its key was busy"],
+  merged: ["debug", "job merged into the call of another job"],
+  lost: ["error", "running job lost a lock"],
+  abandoned: ["warn", "job abandoned, it was fetched too long ago"],
+  keyPaused: [({ jobId }) => (jobId === undefined ? "info" : "debug"), "key paused"],
+  keyResumed: ["info", "key resumed"],
+  keyLimited: ["debug", "key has reached its rate"],
+  error: ["error", "worker failed, and tries again"],
 };
 
-export const channels: Channels<WorkerEvents> = new Channels("x.workers", NAMES);
+export const channels: Channels<WorkerMessages> = new Channels("x.workers", LINES);
 
 /**
  * Messages of the tracing channel `x.workers:run`. The span of BullMQ's `telemetry` is active during their publication.

@@ -25,7 +25,7 @@ import { decodeJob } from "./bullmq/job.ts";
 import { acceptSignal, isWrapper } from "./bullmq/processor.ts";
 import { Job, Worker } from "./bullmq/public.ts";
 import type { WorkerFinding } from "./errors.ts";
-import type { ExclusiveWorkerListener } from "./events.ts";
+import { channels, type ExclusiveWorkerListener } from "./events.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
 import type {
   BusyKey,
@@ -333,6 +333,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     ...args: Parameters<ExclusiveWorkerListener<Data, Result, Name>[Event]>
   ): boolean {
     const cleaned = event === "error" ? args.map(withoutCommand) : args;
+    if (event === "error") channels.publish("error", () => ({ queue: this.name, error: cleaned[0] }));
     return super.emit(event as BullEvent, ...(cleaned as []));
   }
 

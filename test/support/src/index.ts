@@ -9,6 +9,7 @@ export { rememberTimerOrigins, watchForLeaks } from "./leaks.ts";
 export { ManualClock } from "./manual-clock.ts";
 export { escaped } from "./markup.ts";
 export { isMissing } from "./missing.ts";
+export { type LogRecord, pinoLines } from "./pino-lines.ts";
 export { reservePort } from "./ports.ts";
 export { inTransaction, isWithoutPostgres, PostgresServer, startPostgres } from "./postgres.ts";
 export { type Exit, follow, runningProcesses } from "./processes.ts";

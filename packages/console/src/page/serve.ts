@@ -1,7 +1,9 @@
 /** The page as a command: serves on the loopback until the command is ended. */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { logTo } from "@x/redlock-core";
 import { Cluster, type Redis } from "ioredis";
+import { pino } from "pino";
 import type { Command, IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { layoutOf, type Operator, openOperator } from "../operator.ts";
@@ -41,6 +43,8 @@ const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 /** Serves the page until the terminal's signal aborts. */
 export async function servePage(command: Command, options: ServeOptions): Promise<IsGood> {
   const { connections, output, terminal } = command;
+  const stopLogging = logTo(pino({ base: null }, { write: (line) => terminal.writeError(printable(line)) }));
+  connections.defer(async () => stopLogging());
   const redlock = await connections.redlock();
   const queues = await queuesOf(command, options);
   const hosts = [...LOOPBACK_HOSTS, ...options.allowHost];

@@ -7,7 +7,7 @@ import { QuorumUnreachableError, RedlockClosedError } from "@x/redlock-core";
 import { asError, inTime, onAbort, sleep } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { LeadershipLostError } from "../errors.ts";
-import { publish } from "../kit/diagnostics.ts";
+import { channels } from "../kit/diagnostics.ts";
 import type { ResolvedOptions } from "../options.ts";
 import { endedCleanly } from "../rules/record.ts";
 import { cooldownMs, jitteredMs } from "../rules/timings.ts";
@@ -150,7 +150,7 @@ export class CandidateRun {
     this.#standing.move({ type: "led" });
     const waitMs = clock.monotonicMs() - startedMs;
     const own = { election: options.name, candidate: options.id, term: term.term };
-    publish("x.leader.elected", () => ({ ...own, waitMs, vacancyMs: this.#parts.vacancyMs() }));
+    channels.publish("elected", () => ({ ...own, waitMs, vacancyMs: this.#parts.vacancyMs() }));
     events.emit("elected", term);
     return term;
   }

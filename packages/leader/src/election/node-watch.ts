@@ -5,7 +5,6 @@
  * be needed: a minority that is down does not prevent an election.
  */
 import type { RedlockEvents, Vote } from "@x/redlock-core";
-import { mayVoteAgain } from "../events/log.ts";
 import type { Standing } from "../term/standing.ts";
 
 /** The nodes of one quarantine end their quarantines within this time, each by its own clock. */
@@ -54,7 +53,7 @@ export class NodeWatch {
     if (endMs <= this.#quarantineEndMs + SAME_QUARANTINE_MS) return;
     this.#quarantineEndMs = endMs;
     const quarantineLeftMs = Math.ceil(leftMs);
-    this.#standing.lastError = new Error(mayVoteAgain(quarantineLeftMs));
+    this.#standing.lastError = new Error(`nodes may vote again in ${quarantineLeftMs} ms: a leader is possible then`);
     this.#standing.events.emit("quarantined", { quarantineLeftMs });
   }
 }

@@ -8,7 +8,7 @@
  */
 import { callQuietly, type LinkedSignal, linkSignals, onAbort } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
-import { publish } from "../kit/diagnostics.ts";
+import { channels } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
 import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../rules/record.ts";
 import { dateOf } from "../rules/values.ts";
@@ -157,7 +157,7 @@ export class Observer {
     const { clock, options } = this.#standing;
     const election = options.name;
     this.#vacantSinceMs = info === null ? (this.#vacantSinceMs ?? clock.monotonicMs()) : undefined;
-    publish("x.leader.leaderChanged", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
+    channels.publish("leaderChanged", () => ({ election, leader: info?.id, term: info?.term, vacancyMs }));
     for (const listener of [...this.#listeners]) listener(info);
   }
 }

@@ -1,6 +1,6 @@
 import type { AllNames, Emitter } from "@x/redlock-core/kit";
 import type { TermEndReason } from "../errors.ts";
-import { type AboutCandidate, publish } from "../kit/diagnostics.ts";
+import { type AboutCandidate, channels } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import type { LeaderInfo } from "../rules/record.ts";
 
@@ -62,12 +62,12 @@ export const LEADER_EVENTS: AllNames<LeaderEvents> = {
  * more fields. The code that emits these events publishes them.
  */
 export function publishEvents(events: Emitter<LeaderEvents>, own: AboutCandidate, deadlineMs: number): void {
-  events.on("renewed", (facts) => publish("x.leader.renewed", () => ({ ...own, ...facts, deadlineMs })));
-  events.on("renewFailed", (facts) => publish("x.leader.renewFailed", () => ({ ...own, ...facts, deadlineMs })));
-  events.on("overrun", (facts) => publish("x.leader.overrun", () => ({ ...own, ...facts })));
-  events.on("drainTimedOut", (facts) => publish("x.leader.drainTimedOut", () => ({ ...own, ...facts })));
-  events.on("nodeFailed", (facts) => publish("x.leader.nodeFailed", () => ({ ...own, ...facts })));
-  events.on("quarantined", (facts) => publish("x.leader.quarantined", () => ({ ...own, ...facts })));
-  events.on("taskFailed", (facts) => publish("x.leader.taskFailed", () => ({ ...own, ...facts })));
-  events.on("error", (error) => publish("x.leader.error", () => ({ ...own, error })));
+  events.on("renewed", (facts) => channels.publish("renewed", () => ({ ...own, ...facts, deadlineMs })));
+  events.on("renewFailed", (facts) => channels.publish("renewFailed", () => ({ ...own, ...facts, deadlineMs })));
+  events.on("overrun", (facts) => channels.publish("overrun", () => ({ ...own, ...facts })));
+  events.on("drainTimedOut", (facts) => channels.publish("drainTimedOut", () => ({ ...own, ...facts })));
+  events.on("nodeFailed", (facts) => channels.publish("nodeFailed", () => ({ ...own, ...facts })));
+  events.on("quarantined", (facts) => channels.publish("quarantined", () => ({ ...own, ...facts })));
+  events.on("taskFailed", (facts) => channels.publish("taskFailed", () => ({ ...own, ...facts })));
+  events.on("error", (error) => channels.publish("error", () => ({ ...own, error })));
 }

@@ -1,12 +1,12 @@
 /**
  * The listeners that users add to an election or a scheduler.
  *
- * A failure that reaches neither a listener, nor the logger, nor a subscriber of its channel becomes a process warning.
- * Without the warning, a leader that cannot reach Redis and a handler that always throws would fail in silence. Each
- * object warns once for each event.
+ * A failure that reaches neither a listener nor a subscriber of its channel, such as `logTo`, becomes a process
+ * warning. Without the warning, a leader that cannot reach Redis and a handler that always throws would fail in silence.
+ * Each object warns once for each event.
  */
 import { type Emitter, messageOf } from "@x/redlock-core/kit";
-import { isPublished, type LeaderMessages } from "../kit/diagnostics.ts";
+import { channels, type LeaderMessages } from "../kit/diagnostics.ts";
 import type { Unsubscribe } from "./events.ts";
 
 /** A failure in the words of its warning. */
@@ -21,8 +21,6 @@ interface ListenersParts<Events extends object> {
   readonly events: Emitter<Events>;
   /** The object, as warnings name it: `election "billing"`. */
   readonly subject: string;
-  /** Whether a logger already gets each failure. */
-  readonly isLogged: boolean;
   /** Describes the payload of each event that reports a failure. */
   readonly failures: { readonly [Name in keyof Events]?: (payload: Events[Name]) => Failure };
 }
@@ -31,14 +29,13 @@ export class Listeners<Events extends object> {
   readonly #events: Emitter<Events>;
   readonly #counts = new Map<keyof Events, number>();
 
-  constructor({ events, subject, isLogged, failures }: ListenersParts<Events>) {
+  constructor({ events, subject, failures }: ListenersParts<Events>) {
     this.#events = events;
-    if (isLogged) return;
     for (const name of Object.keys(failures) as (keyof Events & string)[]) {
       const describe = failures[name];
       if (describe === undefined) continue;
       const unsubscribe = events.on(name, (payload) => {
-        if ((this.#counts.get(name) ?? 0) > 0 || isPublished(`x.leader.${name}` as keyof LeaderMessages)) return;
+        if ((this.#counts.get(name) ?? 0) > 0 || channels.isHeard(name as keyof LeaderMessages)) return;
         unsubscribe();
         warnOf(subject, name, describe(payload));
       });

@@ -1,17 +1,10 @@
 /**
- * This package publishes messages on `node:diagnostics_channel`, and writes lines to the `logger` option. A process
- * warning is emitted when an `error` listener fails, and for failures without a listener (listeners.ts). The package
- * writes nothing else.
+ * This package publishes messages on `node:diagnostics_channel`. A process warning is emitted when an `error` listener
+ * fails, and for failures without a listener (listeners.ts). The package writes nothing else.
  */
-import { type Channel, channel } from "node:diagnostics_channel";
-import { Traced } from "@x/redlock-core/kit";
-
-/** The methods of a pino logger that this package calls. */
-export interface LeaderLogger {
-  info(facts: object, message: string): void;
-  warn(facts: object, message: string): void;
-  error(facts: object, message: string): void;
-}
+import { Channels, type LogLines, Traced } from "@x/redlock-core/kit";
+import { type TermEndReason, wasAskedFor } from "../errors.ts";
+import type { SkipReason } from "../scheduler/events.ts";
 
 /** Fields of each message about a tick. `lateMs` is the delay of the handler's call, by the wall clock. */
 export interface AboutTick {
@@ -38,46 +31,45 @@ interface AboutTerm extends AboutCandidate {
 }
 
 /**
- * The messages, by channel. The name of a channel ends with the name of the event that it publishes. Durations are in
- * milliseconds.
+ * The messages on the channels `x.leader.elected` and so on, by the name of the event. Durations are in milliseconds.
  */
 export interface LeaderMessages {
   /**
    * A term began. `vacancyMs` counts from the end of the previous term. Undefined if this process did not see the end.
    */
-  "x.leader.elected": AboutTerm & { waitMs: number; vacancyMs: number | undefined };
+  elected: AboutTerm & { waitMs: number; vacancyMs: number | undefined };
   /** A term ended. `drainMs` counts from the request to end until the task had ended. */
-  "x.leader.ended": AboutTerm & { reason: string; heldMs: number; drainMs: number | undefined };
+  ended: AboutTerm & { reason: TermEndReason; heldMs: number; drainMs: number | undefined };
   /**
    * A renewal succeeded. `remainingMs` is the time until the new deadline. `deadlineMs` is the option `renewDeadline`,
    * the greatest possible `remainingMs`.
    */
-  "x.leader.renewed": AboutTerm & { tookMs: number; remainingMs: number; deadlineMs: number };
-  "x.leader.renewFailed": AboutTerm & { error: unknown; remainingMs: number; deadlineMs: number };
+  renewed: AboutTerm & { tookMs: number; remainingMs: number; deadlineMs: number };
+  renewFailed: AboutTerm & { error: unknown; remainingMs: number; deadlineMs: number };
   /** The task still runs although its term is over, so another process may lead while the task runs. */
-  "x.leader.overrun": AboutTerm & { overrunMs: number };
+  overrun: AboutTerm & { overrunMs: number };
   /** An observer saw a new leader. `vacancyMs` is the time without a leader, as this observer saw it. */
-  "x.leader.leaderChanged": {
+  leaderChanged: {
     election: string;
     leader: string | undefined;
     term: number | undefined;
     vacancyMs: number | undefined;
   };
   /** The task did not end in time. */
-  "x.leader.drainTimedOut": AboutTerm;
+  drainTimedOut: AboutTerm;
   /** A lock node is down. Published once until the node answers again. */
-  "x.leader.nodeFailed": AboutCandidate & { node: string; error: Error };
+  nodeFailed: AboutCandidate & { node: string; error: Error };
   /** A quorum of nodes casts no vote, so no candidate is elected. */
-  "x.leader.quarantined": AboutCandidate & { quarantineLeftMs: number };
-  "x.leader.taskFailed": AboutTerm & { error: unknown };
+  quarantined: AboutCandidate & { quarantineLeftMs: number };
+  taskFailed: AboutTerm & { error: unknown };
   /** An election or a scheduler failed and tries again, or one of its listeners threw. */
-  "x.leader.error": AboutCandidate & { error: unknown };
+  error: AboutCandidate & { error: unknown };
   /** A handler is about to be called. */
-  "x.leader.tickStarted": AboutTick;
-  "x.leader.tickCompleted": AboutTick & { tookMs: number };
-  "x.leader.tickFailed": AboutTick & { tookMs: number; error: unknown };
-  "x.leader.tickSkipped": { election: string; schedule: string; scheduledAtMs: number; reason: string };
-  "x.leader.ticksMissed": { election: string; schedule: string; count: number };
+  tickStarted: AboutTick;
+  tickCompleted: AboutTick & { tookMs: number };
+  tickFailed: AboutTick & { tookMs: number; error: unknown };
+  tickSkipped: { election: string; schedule: string; scheduledAtMs: number; reason: SkipReason };
+  ticksMissed: { election: string; schedule: string; count: number };
 }
 
 /** Fields of the messages of the tracing channels, by call: `x.leader:term` and `x.leader:tick`. */
@@ -93,21 +85,26 @@ export const traces: { readonly [Call in keyof LeaderTraces]: Traced<LeaderTrace
   tick: new Traced("x.leader:tick"),
 };
 
-const channels = new Map<string, Channel>();
+/** Reasons for which a tick that was claimed is lost. */
+const LOST_TICKS: ReadonlySet<SkipReason> = new Set(["attempts", "expired", "term-over"]);
 
-/** Publishes a message. Builds the message only if the channel has subscribers. */
-export function publish<Name extends keyof LeaderMessages>(name: Name, message: () => LeaderMessages[Name]): void {
-  const target = channelOf(name);
-  if (target.hasSubscribers) target.publish(message());
-}
+const LINES: LogLines<LeaderMessages> = {
+  elected: ["info", "elected leader"],
+  ended: [({ reason }) => (wasAskedFor(reason) ? "info" : "warn"), "leadership ended"],
+  leaderChanged: ["info", "leader changed"],
+  renewed: ["debug", "term renewed"],
+  renewFailed: ["warn", "renewal failed"],
+  overrun: [({ overrunMs }) => (overrunMs >= 1 ? "error" : "warn"), "task runs on without its lease"],
+  drainTimedOut: ["warn", "task did not end in time"],
+  nodeFailed: ["warn", "lock node is down"],
+  quarantined: ["warn", "no leader is possible until the nodes vote again"],
+  taskFailed: ["error", "task failed"],
+  error: ["warn", "failed and is tried again, or a listener threw"],
+  tickStarted: ["debug", "tick started"],
+  tickCompleted: ["debug", "tick completed"],
+  tickFailed: ["error", "tick failed"],
+  tickSkipped: [({ reason }) => (LOST_TICKS.has(reason) ? "warn" : "debug"), "tick skipped"],
+  ticksMissed: ["warn", "ticks missed"],
+};
 
-/** Reports whether a channel has subscribers. */
-export function isPublished(name: keyof LeaderMessages): boolean {
-  return channelOf(name).hasSubscribers;
-}
-
-function channelOf(name: keyof LeaderMessages): Channel {
-  const target = channels.get(name) ?? channel(name);
-  channels.set(name, target);
-  return target;
-}
+export const channels: Channels<LeaderMessages> = new Channels("x.leader", LINES);

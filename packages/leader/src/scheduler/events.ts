@@ -1,6 +1,6 @@
 /** Events of ticks, for listeners and for the channels with the same names. */
 import type { AllNames, Emitter } from "@x/redlock-core/kit";
-import { type AboutCandidate, type AboutTick, publish } from "../kit/diagnostics.ts";
+import { type AboutCandidate, type AboutTick, channels } from "../kit/diagnostics.ts";
 import { dateOf } from "../rules/values.ts";
 import type { NamedTick, Tick } from "./tick.ts";
 
@@ -72,16 +72,16 @@ export function aboutTick({ schedule, id, scheduledAt, firedAt, term, attempt }:
 }
 
 export function publishTicks(events: Emitter<SchedulerEvents>, { election, candidate }: AboutCandidate): void {
-  events.on("tickStarted", (tick) => publish("x.leader.tickStarted", () => aboutTick(tick)));
+  events.on("tickStarted", (tick) => channels.publish("tickStarted", () => aboutTick(tick)));
   events.on("tickCompleted", ({ tick, tookMs }) =>
-    publish("x.leader.tickCompleted", () => ({ ...aboutTick(tick), tookMs })),
+    channels.publish("tickCompleted", () => ({ ...aboutTick(tick), tookMs })),
   );
   events.on("tickFailed", ({ tick, ...facts }) =>
-    publish("x.leader.tickFailed", () => ({ ...aboutTick(tick), ...facts })),
+    channels.publish("tickFailed", () => ({ ...aboutTick(tick), ...facts })),
   );
   events.on("tickSkipped", ({ scheduledAt, ...facts }) =>
-    publish("x.leader.tickSkipped", () => ({ election, scheduledAtMs: scheduledAt.getTime(), ...facts })),
+    channels.publish("tickSkipped", () => ({ election, scheduledAtMs: scheduledAt.getTime(), ...facts })),
   );
-  events.on("ticksMissed", (facts) => publish("x.leader.ticksMissed", () => ({ election, ...facts })));
-  events.on("error", (error) => publish("x.leader.error", () => ({ election, candidate, error })));
+  events.on("ticksMissed", (facts) => channels.publish("ticksMissed", () => ({ election, ...facts })));
+  events.on("error", (error) => channels.publish("error", () => ({ election, candidate, error })));
 }

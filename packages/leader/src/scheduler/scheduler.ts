@@ -151,7 +151,6 @@ export class LeaderScheduler implements AsyncDisposable {
     this.#listeners = new Listeners({
       events: this.#events,
       subject: `scheduler of election ${quote(election.name)}`,
-      isLogged: false,
       failures: {
         tickFailed: ({ tick, error }) => ({
           text: `the handler of ${quote(tick.schedule)} failed`,

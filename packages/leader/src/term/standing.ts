@@ -4,7 +4,6 @@ import { Emitter, type LinkedSignal, linkSignals, quote, whenAborted } from "@x/
 import { protocolOf } from "@x/redlock-core/protocol";
 import { LEADER_EVENTS, type LeaderEvents, publishEvents } from "../events/events.ts";
 import { Listeners } from "../events/listeners.ts";
-import { logEvents } from "../events/log.ts";
 import type { ResolvedOptions } from "../options.ts";
 import { Ledger } from "../record/ledger.ts";
 import { type ElectionEvent, type ElectionState, IDLE, nextState, termOf } from "../rules/state.ts";
@@ -32,11 +31,9 @@ export class Standing<Term> {
     this.ledger = new Ledger(redlock, name, resource);
     this.instance = `${id}#${Math.floor(this.random() * 2 ** 48).toString(36)}`;
     publishEvents(this.events, { election: name, candidate: id }, options.renewDeadline);
-    logEvents(this.events, this.clock, options);
     this.listeners = new Listeners({
       events: this.events,
       subject: `election ${quote(name)}`,
-      isLogged: options.logger !== undefined,
       failures: {
         nodeFailed: ({ error }) => ({ text: "a lock node is down", error }),
         taskFailed: ({ error }) => ({ text: "the task failed", error, hasStack: true }),

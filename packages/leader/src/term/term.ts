@@ -13,7 +13,7 @@ import { QuorumUnreachableError } from "@x/redlock-core";
 import { asError, type Instant, onAbort, readClock, Schema, whenAborted } from "@x/redlock-core/kit";
 import { elapsedMs, everyPeriod, remainingMs, SUSPEND_LOOK_MS } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermEndReason } from "../errors.ts";
-import { publish } from "../kit/diagnostics.ts";
+import { channels } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import type { Written } from "../record/ledger.ts";
 import { reasonOfDeadline } from "../rules/deadline.ts";
@@ -282,7 +282,7 @@ export class HeldTerm implements LeaderTerm {
     const drainMs = this.#endingSinceMs === undefined ? undefined : now - this.#endingSinceMs;
     if (known === this) this.#standing.move({ type: "ended" });
     if (!this.#isElected) return;
-    publish("x.leader.ended", () => ({ election, candidate, term, reason, heldMs, drainMs }));
+    channels.publish("ended", () => ({ election, candidate, term, reason, heldMs, drainMs }));
     events.emit("ended", { term, reason, heldMs });
   }
 

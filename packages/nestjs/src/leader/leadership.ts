@@ -1,23 +1,12 @@
 /** The work of this application while it leads: the ticks of its schedules, and its `@OnElected` methods. */
 import { Logger } from "@nestjs/common";
-import type { LeaderElection, LeaderLogger, LeaderTerm } from "@x/leader";
+import type { LeaderElection, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { Discovery, MarkedMethod } from "../discovery.ts";
-import { logLine, stackIn } from "../rules/log-line.ts";
 import { at } from "../rules/names.ts";
 import { ON_ELECTED, SCHEDULE, type ScheduleMark } from "./leader-methods.ts";
 
 const logger = new Logger("Leader");
-
-/**
- * Writes the election's lines to Nest's log. An error in the work is logged with its stack, an error in the network
- * with its message.
- */
-export const nestLogger: LeaderLogger = Object.freeze({
-  info: (facts: object, message: string) => logger.log(logLine(facts, message)),
-  warn: (facts: object, message: string) => logger.warn(logLine(facts, message)),
-  error: (facts: object, message: string) => logger.error(logLine(facts, message), stackIn(facts)),
-});
 
 export class Leadership {
   readonly #election: LeaderElection | null;
@@ -39,8 +28,6 @@ export class Leadership {
       throw new TypeError(`${first.name} needs the option election of CoordinationModule, got undefined`);
     }
     for (const schedule of schedules) add(this.#scheduler, schedule);
-    this.#scheduler.on("tickFailed", ({ tick, error }) => logger.error(`tick ${tick.id} failed`, stackOf(error)));
-    this.#scheduler.on("error", (error) => logger.warn(`scheduler: ${String(error)}`));
   }
 
   /** Starts to take part in the election. */

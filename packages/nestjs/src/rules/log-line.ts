@@ -4,11 +4,16 @@
  * Returns a sentence with the facts of an event, such as `leadership ended: election billing, term 5, reason resigned,
  * held 1560 ms`. The messages of errors come last.
  */
-export function logLine(facts: object, message: string): string {
-  const entries = Object.entries(facts).filter(([, value]) => value !== undefined);
+export function logLine(fields: object, message: string): string {
+  const entries = Object.entries(fields).filter(([name, value]) => name !== "event" && value !== undefined);
   const errors = entries.filter(([, value]) => value instanceof Error).map(([, value]) => (value as Error).message);
-  const others = entries.filter(([, value]) => !(value instanceof Error)).map(([name, value]) => factText(name, value));
-  return [message, others.join(", "), ...errors].filter((text) => text !== "").join(": ");
+  const facts = entries.filter(([, value]) => isPlain(value)).map(([name, value]) => factText(name, value));
+  return [message, facts.join(", "), ...errors].filter((text) => text !== "").join(": ");
+}
+
+/** Whether a value has a short text. The nodes' votes have none. */
+function isPlain(value: unknown): boolean {
+  return typeof value !== "object" || value === null || (Array.isArray(value) && value.every(isPlain));
 }
 
 /** Returns the stack of the first error among the facts. */

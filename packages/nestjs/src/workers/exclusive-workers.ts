@@ -80,7 +80,7 @@ export class ExclusiveWorkers {
     for (const worker of this.#workers) worker.cancelAllJobs(reason);
   }
 
-  #make({ name, mark, object }: MarkedObject<ProcessorMark>, discovery: Discovery): ExclusiveWorker {
+  #make({ mark, object }: MarkedObject<ProcessorMark>, discovery: Discovery): ExclusiveWorker {
     if (!isJobHost(object))
       throw new TypeError("an @ExclusiveProcessor must extend ExclusiveWorkerHost, or WorkerHost of @nestjs/bullmq");
     if (Reflect.hasMetadata(PLAIN_PROCESSOR, object.constructor))
@@ -107,7 +107,8 @@ export class ExclusiveWorkers {
       options as ExclusiveWorkerOptions,
     );
     if (!autorun) this.#startedByHand.add(worker);
-    worker.on("error", (error) => logger.error(`${name}: ${error.message}`, error.stack));
+    // Without a listener BullMQ prints the error. The error is also a line of Nest's log.
+    worker.on("error", () => undefined);
     listen(worker, discovery.methodsOf(object, ON_WORKER_EVENT));
     attachWorker(object, worker);
     return worker;

@@ -3,7 +3,8 @@
  * as an error.
  */
 
-import { type AllNames, Channels, Emitter, Traced } from "../kit/emitter.ts";
+import { Channels, Emitter, Traced } from "../kit/emitter.ts";
+import type { LogLevel, LogLines } from "../kit/log.ts";
 import type { NodeState } from "../nodes/node.ts";
 import type { Vote } from "../rules/quorum.ts";
 import type { LockLossReason } from "./errors.ts";
@@ -111,19 +112,24 @@ export const traces: { readonly [Call in keyof RedlockTraces]: Traced<RedlockTra
 
 export type RedlockEventName = keyof RedlockEvents;
 
-const NAMES: AllNames<RedlockEvents> = {
-  acquired: true,
-  acquireFailed: true,
-  refused: true,
-  extended: true,
-  extendFailed: true,
-  released: true,
-  lost: true,
-  nodeChanged: true,
+const LINES: LogLines<RedlockEvents> = {
+  acquired: ["debug", "lock acquired"],
+  acquireFailed: [({ reason }) => (reason === "unreachable" ? "warn" : "debug"), "lock not acquired"],
+  refused: ["debug", "attempt refused, the call waits for the lock"],
+  extended: ["debug", "lock extended"],
+  extendFailed: ["warn", "lock not extended"],
+  released: ["debug", "lock released"],
+  lost: ["error", "lock lost"],
+  nodeChanged: [({ state }) => levelOf(state), "lock node changed its state"],
 };
 
-const channels = new Channels<RedlockEvents>("x.redlock", NAMES);
+function levelOf(state: RedlockEvents["nodeChanged"]["state"]): LogLevel {
+  if (state === "down" || state === "quarantined") return "warn";
+  return state === "ready" ? "info" : "debug";
+}
+
+const channels = new Channels<RedlockEvents>("x.redlock", LINES);
 
 export function redlockEvents(): Emitter<RedlockEvents> {
-  return new Emitter(NAMES, channels);
+  return new Emitter(LINES, channels);
 }

@@ -7,20 +7,25 @@
  * channel's subscriber throws, Node turns the error into an uncaught exception.
  */
 import { type Channel, channel, type TracingChannel, tracingChannel } from "node:diagnostics_channel";
+import { declareLine, type LogLines } from "./log.ts";
+import { callQuietly, warn } from "./quietly.ts";
 import { type Check, callback, choice } from "./schema/check.ts";
-import { messageOf } from "./thrown.ts";
 
 /** An object with every key of a type. The compiler finds a key that is left out. */
-export type AllNames<Kind> = Readonly<Record<keyof Kind, true>>;
+export type AllNames<Kind> = Readonly<Record<keyof Kind, unknown>>;
 
 const LISTENER = callback();
 
-/** The channels of a package. The name of a channel is a prefix and the name of the message: `x.redlock.acquired`. */
+/**
+ * The channels of a package. The name of a channel is a prefix and the name of the message: `x.redlock.acquired`.
+ * `lines` has the line of each message for `logTo`.
+ */
 export class Channels<Messages extends object> {
   readonly #channels: Readonly<Record<keyof Messages, Channel>>;
 
-  constructor(prefix: string, names: AllNames<Messages>) {
-    const entries = Object.keys(names).map((name) => [name, channel(`${prefix}.${name}`)]);
+  constructor(prefix: string, lines: LogLines<Messages>) {
+    for (const name in lines) declareLine(`${prefix}.${name}`, lines[name]);
+    const entries = Object.keys(lines).map((name) => [name, channel(`${prefix}.${name}`)]);
     this.#channels = Object.fromEntries(entries) as Record<keyof Messages, Channel>;
   }
 
@@ -115,19 +120,4 @@ export class Emitter<Events extends object> {
     if (this.#error === undefined || name === this.#error) warn(error);
     else this.emit(this.#error, error as Events[keyof Events]);
   }
-}
-
-/** Calls a function of the user. Its error or rejection is passed to `onError`, which by default emits a warning. */
-export function callQuietly(call: () => unknown, onError: (error: unknown) => void = (error) => warn(error)): void {
-  try {
-    const result = call();
-    if (result instanceof Promise) result.catch(onError);
-  } catch (error) {
-    onError(error);
-  }
-}
-
-/** Emits a warning of the process about a failure that would otherwise remain unnoticed. */
-export function warn(error: unknown, code = "X_LISTENER"): void {
-  process.emitWarning(error instanceof Error ? error : messageOf(error), { code });
 }

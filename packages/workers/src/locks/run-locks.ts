@@ -112,7 +112,7 @@ export class RunLocks {
     const untilMs = await this.#moveToDelayed(run, job, ms, { backOffMs: ms });
     emitEvent("yielded", () => ({ ...aboutJob(run), reason: "backOff" as const, delayMs: ms }));
     const reason = `backed off by job ${jobId}`;
-    for (const key of run.keys) emitEvent("keyPaused", () => ({ key, reason, untilMs }));
+    for (const key of run.keys) emitEvent("keyPaused", () => ({ key, reason, jobId, untilMs }));
     throw new DelayedError(`job ${jobId} backs off from its keys for ${ms} ms`);
   }
 
