@@ -1,4 +1,4 @@
-/** The page's data: the stream of states, the address, and the actions. All parts compute what they show from signals. */
+/** The page's data as signals: the stream of states, the address, the open dialog. All parts are computed from them. */
 import { computed, effect, signal } from "@preact/signals";
 import { type Change, withChanges } from "../src/page/rules/changes.ts";
 import type { ActionView, PageState, TickView, Wanted } from "../src/page/state.ts";

@@ -1,6 +1,6 @@
 /**
- * The browser's part of the page. The script reads one stream of states, and shows the newest state. No part of the page
- * sets HTML, so texts from Redis stay texts.
+ * The browser's part of the page. The script reads one stream of states, and shows the newest state. No part of the
+ * page sets HTML, so texts from Redis stay texts.
  */
 import { effect } from "@preact/signals";
 import { render } from "preact";

@@ -108,8 +108,3 @@ export function listed(names: readonly string[], most = 3): string {
   const shown = names.length > most ? [...names.slice(0, most), `${count(names.length - most)} more`] : names;
   return shown.length < 2 ? (shown[0] ?? "") : `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)}`;
 }
-
-/** Quotes an argument of a command for a POSIX shell, if it needs quotes. */
-export function quoted(argument: string): string {
-  return /^[\w@%+=:,./-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", `'\\''`)}'`;
-}

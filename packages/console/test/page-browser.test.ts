@@ -12,6 +12,7 @@ import { isWithoutBrowser, type RedisServer, startBrowser, startRedisNodes } fro
 import { ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import type { PageState } from "../src/page/state.ts";
 
 /** For what a loaded machine may take. */
 const LONG = { timeout: 30_000 };
@@ -194,6 +195,9 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     // The opened key says who has it, and who waits. It is paused with the keyboard alone.
     await tab.click('[data-key="42"] a');
     await expect.poll(() => textOf("h1")).toBe("42");
+    const { holder = "", parked } = await worker.jobsOf("42");
+    await expect.poll(() => textOf(".inspect .line"), LONG).toContain(holder);
+    expect(await tab.$$eval(".jobs tbody th", (found) => found.map(({ textContent }) => textContent))).toEqual(parked);
     const pause = await buttonWith("Pause key");
     await pause.focus();
     await tab.keyboard.press("Enter");
@@ -266,5 +270,138 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     async function focused(): Promise<unknown> {
       return await tab.evaluate("document.activeElement.getAttribute('aria-label')");
     }
+  });
+
+  it("says in trouble what the API says, from the fault to its end", { timeout: 180_000 }, async () => {
+    const own = await startRedisNodes(3);
+    onTestFinished(async () => {
+      await Promise.all(own.map((node) => node.stop()));
+    });
+    const urls = own.map(({ url }) => url);
+    const [redlock, dying, lasting] = [1, 2, 3].map(() => new Redlock(urls, { quarantine: false })) as [
+      Redlock,
+      Redlock,
+      Redlock,
+    ];
+    const connection = { url: urls[0] ?? "", maxRetriesPerRequest: null };
+    const queues = ["exports", "invoices"].map((name) => new Queue(name, { connection })) as [Queue, Queue];
+    const asker = new ExclusiveWorker("exports", null, { connection, autorun: false, key: "tenant" });
+    const halting = new ExclusiveWorker("invoices", () => Promise.reject(new Error("SMTP 421")), {
+      connection,
+      key: "account",
+      onFailure: "halt",
+    });
+    const leases = { name: "reports", leaseDuration: 1_500, renewDeadline: 1_000 };
+    const [first, second] = [
+      new LeaderElection(dying, { ...leases, id: "host-a" }),
+      new LeaderElection(lasting, { ...leases, id: "host-b" }),
+    ];
+    let worker: ExclusiveWorker | undefined;
+    const page = createPage({ redlock, queues: [asker, halting], actions: true, refresh: 300 });
+    const server = createServer(nodeListener(page));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const tab = await browser.newPage();
+    const faults: string[] = [];
+    tab.on("pageerror", (error) => faults.push(String(error)));
+    onTestFinished(async () => {
+      // A failed test may leave them off, and closing a worker waits for its Redis.
+      await Promise.all(own.map((node) => node.start()));
+      await tab.close();
+      await page.close();
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      await Promise.all([first.stop({ drainTimeout: 0 }), second.stop({ drainTimeout: 0 })]);
+      await Promise.all([asker.close(), halting.close(), worker?.close(), ...queues.map((queue) => queue.close())]);
+      await Promise.all([redlock.close(), lasting.close(), dying.close()]);
+    });
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const plain = (text: string): string => text.replaceAll("\u00a0", " ");
+    const textOf = async (selector: string): Promise<string> =>
+      plain(await tab.$eval(selector, (found) => found.textContent ?? "").catch(() => ""));
+    const stateNow = async (): Promise<PageState> => (await (await fetch(`${url}state`)).json()) as PageState;
+    const titles = async (): Promise<readonly string[]> =>
+      await tab.$$eval(".problem:not(.solved) h2", (found) => found.map(({ textContent }) => textContent));
+    const titlesOfApi = async (): Promise<readonly string[]> =>
+      (await stateNow()).problems.filter(({ solvedAt }) => solvedAt === undefined).map(({ title }) => title);
+
+    const needing = ({ problems }: PageState): number =>
+      problems.filter(({ severity, solvedAt }) => severity !== "notice" && solvedAt === undefined).length;
+
+    await queues[0].addBulk(["7", "7", "9"].map((tenant) => ({ name: "export", data: { tenant } })));
+    await queues[1].addBulk(["42", "42", "42"].map((account) => ({ name: "send", data: { account } })));
+    await first.campaign();
+    await tab.setViewport({ width: 1_280, height: 900 });
+    await tab.goto(url, { waitUntil: "domcontentloaded" });
+    await expect.poll(() => textOf("[data-election=reports]"), LONG).toContain("host-a leads for");
+    await expect
+      .poll(() => textOf(".problems"), LONG)
+      .toContain("Queue exports has no worker, and of its jobs 3 can run");
+    await expect
+      .poll(() => textOf(".problems"), LONG)
+      .toContain("Key 42 of queue invoices is halted after job 1 failed, and 2 jobs wait");
+    expect(await titles()).toEqual(await titlesOfApi());
+    expect(await textOf("h1")).toBe(`${needing(await stateNow())} things need attention`);
+    expect(await textOf("[data-queue=exports]")).toContain("no worker");
+    expect(await tab.title()).toBe(`${needing(await stateNow())} need attention · Coordination`);
+
+    // The leader dies without a word. The page shows who led, since when nobody leads, and who leads next.
+    await dying.close();
+    await expect.poll(() => textOf("[data-election=reports]"), LONG).toContain("nobody leads for");
+    await expect.poll(() => textOf(".problems"), LONG).toContain("Election reports has no leader");
+    const gap = (await stateNow()).elections.find(({ name }) => name === "reports");
+    expect(gap).toMatchObject({ state: "gap", terms: [{ id: "host-a", end: "lease-ended" }] });
+    expect(await tab.$$("[data-election=reports] .gap")).toHaveLength(1);
+    await second.campaign();
+    await expect.poll(() => textOf("[data-election=reports]"), LONG).toContain("host-b leads for");
+    await expect.poll(() => textOf(".problem.solved"), LONG).toContain("Election reports has no leader");
+    // The gap stays between the two terms.
+    expect(await tab.$$("[data-election=reports] .gap")).toHaveLength(1);
+
+    // The page's own next step ends the halt.
+    const { halted } = (await stateNow()).queues.find(({ name }) => name === "invoices") ?? {};
+    expect(halted).toMatchObject([{ key: "42", jobId: "1", parked: 2 }]);
+    await tab.click('.problem[data-problem*="KEY_HALTED"] .btn.main');
+    await expect.poll(() => textOf("#dialog-title"), LONG).toBe("Resume?");
+    await tab.click("dialog .btn.main");
+    await expect.poll(() => textOf("#outcome"), LONG).toBe("key 42 goes on");
+
+    // A worker starts: its process has a row, and the queue needs nobody any more.
+    const ends: (() => void)[] = [];
+    worker = new ExclusiveWorker("exports", () => new Promise<void>((resolve) => ends.push(resolve)), {
+      connection,
+      key: "tenant",
+      concurrency: 4,
+    });
+    await expect.poll(() => textOf("#workers"), LONG).toContain("2 of 4");
+    const { running, parked, runnable } = (await stateNow()).queues.find(({ name }) => name === "exports") ?? {};
+    expect({ running, parked, runnable }).toEqual({ running: 2, parked: 1, runnable: 0 });
+    expect(await asker.counts()).toMatchObject({ active: 2, parked: 1, runnable: 0 });
+    await expect.poll(titles, LONG).not.toContain("Queue exports has no worker, and of its jobs 3 can run");
+    expect(await titles()).toEqual(await titlesOfApi());
+
+    // The opened key says who has it, and how the page knows.
+    await tab.goto(`${url}#queue=exports&key=7`, { waitUntil: "domcontentloaded" });
+    await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("runs");
+    const { holder = "", parked: line } = await asker.jobsOf("7");
+    expect(await textOf(".inspect .line")).toContain(holder);
+    expect(await textOf(".inspect .ev")).toContain(`BullMQ's lock of job ${holder} exists`);
+    expect(await tab.$$eval(".jobs tbody th", (found) => found.map(({ textContent }) => textContent))).toEqual(line);
+    const ending = setInterval(() => ends.splice(0).forEach((end) => end()), 20);
+    await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("free");
+    clearInterval(ending);
+
+    // Redis stops as a whole: what was known stays, with its age. Redis returns, and the page goes on by itself.
+    await tab.click(".crumbs a");
+    await expect.poll(() => textOf("#locks"), LONG).toContain("leader:reports");
+    await Promise.all(own.map((node) => node.kill()));
+    await expect.poll(() => textOf("h1"), LONG).toMatch(/^Redis has not answered since \d\d:\d\d:\d\d/);
+    await expect.poll(() => textOf('[data-lock="leader:reports"]'), LONG).toContain("not known, was");
+    expect(await textOf("[data-queue=exports]")).toContain("1 worker then");
+    expect(await textOf("[data-election=reports]")).toContain("not known, was host-b");
+    expect((await stateNow()).live).toMatchObject({ isLive: false, error: "0 of 3 nodes answer, 2 make a quorum" });
+    await Promise.all(own.map((node) => node.start()));
+    await expect.poll(() => textOf("#live"), LONG).toMatch(/^Live/);
+    await expect.poll(titles, LONG).toEqual(expect.not.arrayContaining([expect.stringContaining("lock nodes answer")]));
+    expect(faults).toEqual([]);
   });
 });

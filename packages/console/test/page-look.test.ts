@@ -160,9 +160,9 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
       found.map((each) => each.textContent.replaceAll("\u00a0", " ")),
     );
     expect(problems[0]).toBe(
-      "Criticalpayments has no worker, and 29,865 jobs can run" +
-        "Since 14:29:53, for 2 min 14 s. Start a worker of payments. BullMQ starts the 9 stalled jobs again as soon as one runs." +
-        "x-console keys policy paymentsCopy",
+      "CriticalQueue payments has no worker, and of its jobs 29,865 can run, 31 wait for their key, 9 had started" +
+        "Since 14:29:53, for 2 min 14 s. Start a worker of this queue." +
+        "npx @x/console keys policy paymentsCopy",
     );
     expect(problems.at(-1)).toBe("SolvedElection billing has no leaderFrom 14:29:53 to 14:29:57, 4.0 s.");
     expect(await tab.title()).toBe("4 need attention · Coordination");
@@ -211,7 +211,7 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     expect(await textOf("dialog")).toContain("Release by force");
     await tab.keyboard.press("Escape");
     await expect.poll(() => tab.$("dialog[open]")).toBeNull();
-    expect(await focused()).toBe("Details of lock stock:sku-20981");
+    await expect.poll(focused).toBe("Details of lock stock:sku-20981");
   });
 
   it("keeps the rows under the focus in their order", async () => {

@@ -57,7 +57,7 @@ function Away() {
         </p>
         {!isServer && (
           <div class="next">
-            <Command text="x-console check" />
+            <Command text="npx @x/console check" />
           </div>
         )}
       </div>
@@ -124,7 +124,7 @@ function Verdict() {
                   kind: "checks",
                   name: "",
                   actions: [],
-                  commands: ["x-console problems"],
+                  commands: ["npx @x/console problems"],
                 };
               }}
             >

@@ -1,8 +1,9 @@
 /** An opened key: why its jobs wait, how the page knows that, and the jobs in line. Everything is from one reading. */
 import type { KeyReading, KeyReadingJob } from "@x/workers";
+import { shellWord } from "../../src/page/rules/words.ts";
 import type { ActionView } from "../../src/page/state.ts";
 import { hashOf, isLive, now, state } from "../model.ts";
-import { clock, count, counted, duration, interval, policyText, printable, quoted, wholeDuration } from "../words.ts";
+import { clock, count, counted, duration, interval, policyText, printable, wholeDuration } from "../words.ts";
 import { Action, Age, Command, Hidden } from "./common.tsx";
 import { Tick } from "./icons.tsx";
 import { KeyState } from "./key-state.tsx";
@@ -40,7 +41,7 @@ export function KeyPanel({ queue, name }: { readonly queue: string; readonly nam
         </div>
       )}
       <div class="blk">
-        <Command text={`x-console keys jobs ${quoted(queue)} ${quoted(name)}`} />
+        <Command text={`npx @x/console keys jobs ${shellWord(queue)} ${shellWord(name)}`} />
       </div>
     </aside>
   );

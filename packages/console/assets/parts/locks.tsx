@@ -1,8 +1,9 @@
 /** The locks: most waiters first, then the longest held. */
 import { useRef } from "preact/hooks";
+import { shellWord } from "../../src/page/rules/words.ts";
 import type { LockView } from "../../src/page/state.ts";
 import { dialog, isLive, now, state, tables } from "../model.ts";
-import { clock, count, counted, duration, printable, quoted } from "../words.ts";
+import { clock, count, counted, duration, printable } from "../words.ts";
 import { Cell, Count, Empty, Name, Pages, Pips, Row, Section, Table, useSettled, Who } from "./common.tsx";
 
 const COLUMNS = [
@@ -89,7 +90,7 @@ function Lock({ lock }: { readonly lock: LockView }) {
           parameters: { resource },
         },
       ],
-      commands: [`x-console locks inspect ${quoted(resource)}`],
+      commands: [`npx @x/console locks inspect ${shellWord(resource)}`],
     };
   };
   return (

@@ -95,7 +95,7 @@ function Node({
   );
 }
 
-/** How far a node's clock is ahead of the clock of the page's server. Less than 50 ms may be an error of measurement. */
+/** How far a node's clock is ahead of the page's clock. Less than 50 ms may be an error of measurement. */
 function Clock({ ms }: { readonly ms: number }) {
   if (Math.abs(ms) < 50) return <>same</>;
   const text = `${duration(Math.abs(ms))} ${ms > 0 ? "ahead" : "behind"}`;

@@ -79,13 +79,13 @@ export const Key = ({ colour, children }: { readonly colour: string; readonly ch
 
 /** Describes the most urgent fact about a queue in a few words. */
 export function stateOf(queue: QueueView): { readonly text: string; readonly tone: string } {
-  const { error, isPaused, workers, halted, pausedKeys, reportedAt, goneWorkers = 0 } = queue;
+  const { error, isPaused, workers, haltedKeys, pausedKeys, reportedAt, goneWorkers = 0 } = queue;
   const known = workers === undefined ? "workers not known" : counted(workers, "worker");
   if (!isLive.value) return { text: `${known} then`, tone: "" };
   if (error !== undefined) return { text: `not read: ${printable(error)}`, tone: "bad" };
   if (workers === 0 && needsWorker(queue))
     return { text: reportedAt === undefined ? "no worker" : `no worker since ${clock(reportedAt)}`, tone: "bad" };
-  if (halted.length > 0) return { text: `${counted(halted.length, "key")} halted`, tone: "warn" };
+  if (haltedKeys > 0) return { text: `${counted(haltedKeys, "key")} halted`, tone: "warn" };
   if (isPaused) return { text: "the queue is paused", tone: "warn" };
   if (goneWorkers > 0) return { text: `${counted(goneWorkers, "worker")} gone`, tone: "warn" };
   if (pausedKeys > 0) return { text: `${counted(pausedKeys, "key")} paused`, tone: "" };

@@ -1,5 +1,6 @@
 /** Lock nodes, elections and schedules on one axis. Causes stand left of effects. */
 import { effect, signal } from "@preact/signals";
+import { shellWord } from "../../src/page/rules/words.ts";
 import type { ActionView, ElectionView, NodeView, ScheduleView, TickMark } from "../../src/page/state.ts";
 import { axisOf, endOf, flagsOf, type Gap, gapsOf, type Span, spanOf } from "../figures.ts";
 import { dialog, isLive, now, state, tables } from "../model.ts";
@@ -12,7 +13,6 @@ import {
   latency,
   moment,
   printable,
-  quoted,
   shortClock,
   wholeDuration,
 } from "../words.ts";
@@ -291,7 +291,7 @@ function Election({
       kind: "election",
       name: election.name,
       actions: election.leader === undefined ? [] : [resignAction(election.name)],
-      commands: [`x-console leader status ${quoted(election.name)}`],
+      commands: [`npx @x/console leader status ${shellWord(election.name)}`],
     };
   };
   return (
@@ -379,7 +379,9 @@ function leaderText({ state, leader, leaderlessSince, error, terms }: ElectionVi
     const last = leader?.id ?? terms.at(-1)?.id;
     return (
       <>
-        not known{error !== undefined && `: ${printable(error)}`}
+        not known
+        {/* While no quorum answers, each node's row has the error. */}
+        {isLive.value && error !== undefined && `: ${printable(error)}`}
         {last !== undefined && (
           <>
             , was <b>{printable(last)}</b>
@@ -435,7 +437,7 @@ function Schedule({ schedule }: { readonly schedule: ScheduleView }) {
       name,
       scheduler,
       actions: scheduleActions(schedule),
-      commands: [`x-console schedules history ${quoted(schedule.election ?? "ELECTION")} ${quoted(name)}`],
+      commands: [`npx @x/console schedules history ${shellWord(schedule.election ?? "ELECTION")} ${shellWord(name)}`],
     };
   };
   const tally = new Map<string, number>();

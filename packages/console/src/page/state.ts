@@ -10,8 +10,8 @@
  * - `GET history?scheduler=…&name=…` answers with `{ ticks: TickView[] }`, the details of one schedule.
  * - `POST act?do=…` runs an action.
  *
- * The query of the first two is `Wanted`. All times are ms since the epoch. `undefined` is absent in JSON. It means that
- * a value is not known or does not apply, never 0.
+ * The query of the first two is `Wanted`. All times are ms since the epoch. `undefined` is absent in JSON. It means
+ * that a value is not known or does not apply, never 0.
  */
 import type { LeaderInfo } from "@x/leader";
 import type { TickOutcome } from "@x/leader/scheduler";

@@ -367,6 +367,8 @@ export class Watch {
     const wallMs = this.#clock.wallMs();
     const answers = isCluster ? await this.#askMasters(args, shown) : await this.#askNodes([...args, ...shown]);
     const nowMs = this.#clock.monotonicMs();
+    const answered = answers.filter(({ reply }) => reply.ok).length;
+    const hasQuorum = answered >= (isCluster ? answers.length : redlock.quorum);
     // Nodes are identified by their position, because two nodes may have the same name by mistake.
     const nodes = answers.map(({ at, reply }) => {
       const quarantineLeftMs = this.#quarantine.section.value?.[at]?.quarantineLeftMs;
@@ -375,7 +377,8 @@ export class Watch {
       const downSince = this.#downSince.get(at);
       const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs, downSince };
       if (!reply.ok) {
-        this.#locks.forget(at);
+        // Without a quorum the page shows what was last known, with its age.
+        if (hasQuorum) this.#locks.forget(at);
         return { ...known, error: textOf(reply.error), clockMs: undefined };
       }
       const look = parseLook(reply.value);
