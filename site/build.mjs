@@ -9,9 +9,9 @@ import { fileURLToPath } from "node:url";
 import { Application, Comment, Converter, ReflectionKind } from "typedoc";
 import { build, createServer } from "vitepress";
 import { deadLinks } from "./dead-links.mjs";
-import { home } from "./home.mjs";
+import { home, homeText } from "./home.mjs";
 import { pageOf, rewriteLinks, summaryOf, withoutNumbers } from "./links.mjs";
-import { entries } from "./reference.mjs";
+import { entries, main } from "./reference.mjs";
 import { sidebarOf } from "./sidebar.mjs";
 
 const site = fileURLToPath(new URL("./", import.meta.url));
@@ -57,7 +57,8 @@ function gather() {
       copyFileSync(join(root, file), target);
     }
   }
-  write("index.md", `---\n${JSON.stringify(home)}\n---\n`);
+  const text = homeText.replace("REPOSITORY", repository);
+  write("index.md", `---\n${JSON.stringify(home)}\n---\n${text}`);
   return pages;
 }
 
@@ -114,6 +115,10 @@ async function writeReference() {
   });
   const project = await application.convert();
   if (project === undefined) throw new Error("the reference cannot be read from the sources");
+  // Each page begins with what the package is for, and ends with its errors.
+  const rank = ({ name }) => (main.has(name) ? 0 : name.endsWith("Error") ? 2 : 1);
+  for (const { groups = [] } of project.children ?? [])
+    for (const group of groups) group.children.sort((one, other) => rank(one) - rank(other));
   await application.generateOutputs(project);
   if (application.logger.hasErrors()) throw new Error("the reference cannot be written");
   for (const file of readdirSync(join(content, "reference"))) {

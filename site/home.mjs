@@ -33,3 +33,44 @@ export const home = {
     },
   ],
 };
+
+/** The text below: what to install, the shortest program of each kind, and what a run looks like. */
+export const homeText = `
+## Install, and run
+
+\`\`\`sh
+npm install @x/workers @x/leader @x/redlock-core bullmq ioredis
+\`\`\`
+
+One job per account at a time, in order, over all processes:
+
+\`\`\`ts
+import { ExclusiveWorker } from "@x/workers";
+
+const worker = new ExclusiveWorker("payments", async (job) => charge(job.data), {
+  connection: { host: "localhost", port: 6379 },
+  key: "accountId",
+  resource: "account:",
+});
+\`\`\`
+
+A critical section over all processes, and a schedule that runs on one replica:
+
+\`\`\`ts
+import { LeaderElection } from "@x/leader";
+import { LeaderScheduler } from "@x/leader/scheduler";
+import { Redlock } from "@x/redlock-core";
+
+const redlock = new Redlock("redis://localhost:6379");
+await redlock.using("settings", async (lock) => save(lock.fencingToken));
+
+const scheduler = new LeaderScheduler({ election: new LeaderElection(redlock, { name: "billing" }) });
+scheduler.cron("nightly", "0 3 * * *", () => sendBills());
+scheduler.start();
+\`\`\`
+
+This run put 20,000 flights on 59 departure boards, while a lock node, a leader and a worker were killed and a worker was
+frozen. \`npm start\` in the [repository](REPOSITORY) repeats it, with a live page.
+
+![Leaders, flights by worker, and faults of a run](pictures/departure-boards.svg)
+`;

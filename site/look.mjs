@@ -84,6 +84,13 @@ async function search(page, origin) {
   await page.goto(origin, { waitUntil: "networkidle0" });
   await page.keyboard.press("/");
   const input = await page.waitForSelector(".VPLocalSearchBox input");
+  for (const text of ["stuck", "ECONNREFUSED", "Ctrl-C", "ElastiCache"]) {
+    await input.type(text);
+    await page.waitForSelector(".VPLocalSearchBox a.result");
+    await page.$eval(".VPLocalSearchBox input", (node) => node.select());
+    await page.keyboard.press("Backspace");
+    await page.waitForFunction(() => document.querySelector(".VPLocalSearchBox a.result") === null);
+  }
   await input.type("quarantine");
   const found = await page.waitForSelector('.VPLocalSearchBox a.result[href*="quarantine"]');
   await found.click();

@@ -16,3 +16,15 @@ export const entries = Object.fromEntries(
       ]);
   }),
 );
+
+/** The classes and functions that users of an entry begin with. Its page begins with them. */
+export const main = new Set([
+  "Redlock",
+  "LeaderElection",
+  "LeaderScheduler",
+  "ExclusiveWorker",
+  "PartitionedWorker",
+  "Effects",
+  "Semaphore",
+  "createPage",
+]);

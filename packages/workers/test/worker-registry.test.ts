@@ -5,7 +5,7 @@ import type { Clock } from "@x/redlock-core";
 import { until } from "@x/test-support";
 import { WorkerMismatchError } from "@x/workers";
 import { Worker } from "bullmq";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { WorkerFinding } from "../src/errors.ts";
 import { differencesOf, type WorkerSetup } from "../src/operators/rules/worker-setup.ts";
 import { WorkerRegistry } from "../src/operators/worker-registry.ts";
@@ -322,7 +322,7 @@ describe("workers of one queue", () => {
     await using lab = await Lab.start();
     lab.queue();
     const first = lab.worker();
-    await vi.waitFor(async () => expect(await lab.redis.hlen("bull:q:lane:workers")).toBe(1));
+    await expect.poll(() => lab.redis.hlen("bull:q:lane:workers"), { timeout: 20_000 }).toBe(1);
     const options = { key: "other", onFailure: "block", resource: "account:", redlock: redlockOn(lab, lab.connection) };
     const second = lab.worker(undefined, options as object);
     await until(() => lab.errors.length === 3);
@@ -363,12 +363,13 @@ describe("workers of one queue", () => {
     await queue.addBulk(jobs(4, (i) => `k${i}`));
     await until(async () => (await queue.getCompletedCount()) === 3 && (await queue.getFailedCount()) === 1);
     // The next comparison brings a new report. BullMQ emits its events after the job has ended.
-    await vi.waitFor(async () => {
+    const reports = async (): Promise<unknown> => {
       await worker.check();
-      expect((await worker.overview()).workers).toMatchObject([
-        { status: { slots: 3, busy: 0, completed: 3, failed: 1, locksLost: 0 }, isGone: false },
-      ]);
-    });
+      return (await worker.overview()).workers;
+    };
+    await expect
+      .poll(reports, { timeout: 20_000 })
+      .toMatchObject([{ status: { slots: 3, busy: 0, completed: 3, failed: 1, locksLost: 0 }, isGone: false }]);
     expect((await worker.overview()).workers[0]?.status?.version).toMatch(/^\d+\.\d+\.\d+/);
   });
 
@@ -376,7 +377,7 @@ describe("workers of one queue", () => {
     await using lab = await Lab.start();
     lab.queue();
     const worker = lab.worker();
-    await vi.waitFor(async () => expect(await lab.redis.pttl("bull:q:lane:workers")).toBeGreaterThan(890_000));
+    await expect.poll(() => lab.redis.pttl("bull:q:lane:workers"), { timeout: 20_000 }).toBeGreaterThan(880_000);
     await worker.close();
     expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
   });

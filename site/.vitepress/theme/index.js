@@ -1,6 +1,7 @@
 import { withBase } from "vitepress";
 import DefaultTheme from "vitepress/theme";
 import { defineComponent, h, onMounted, ref } from "vue";
+import "./look.css";
 
 let loading;
 
