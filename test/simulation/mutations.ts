@@ -122,15 +122,15 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "lock/lease.ts",
-        "cappedEnd(laterEnd(this.#end, result.end), this.#granted, this.#maxHoldMs)",
-        "laterEnd(this.#end, result.end)",
+        "cappedEnd(laterEnd(this.#end, end), this.#granted, this.#maxHoldMs)",
+        "laterEnd(this.#end, end)",
       ),
     ],
   },
   {
     protection: "a nested call is recognized",
     without: "it waits for its own caller",
-    patches: [core("lock/section.ts", "call.#session === session &&", "call.#session !== session &&")],
+    patches: [core("lock/section.ts", "call.#engine === engine &&", "call.#engine !== engine &&")],
     directed: "nested calls",
   },
   {
@@ -254,7 +254,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "release to all",
     without: "only nodes that answered receive a release",
-    patches: [core("lock/attempt.ts", "return this.#round.sentTo & ~", "return this.#answeredBy & ~")],
+    patches: [core("lock/attempt.ts", "return this.#round.sentTo & ~", "return this.#round.answeredBy & ~")],
   },
   {
     protection: "release after a late answer to a waiter",
@@ -266,11 +266,11 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "an answer is awaited for an hour",
     patches: [
       core(
-        "rounds/engine.ts",
+        "lock/engine.ts",
         "new Deadlines(clock, options.nodeTimeout)",
         "new Deadlines(clock, options.nodeTimeout + 3_600_000)",
       ),
-      core("rounds/round.ts", "clock.schedule(this.#timeoutMs,", "clock.schedule(this.#timeoutMs + 3_600_000,"),
+      core("rounds/round.ts", "clock.schedule(timeoutMs,", "clock.schedule(timeoutMs + 3_600_000,"),
     ],
   },
   {

@@ -9,9 +9,11 @@ import type { Redlock } from "./redlock/redlock.ts";
 import type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 
 export type { PlacedOptions } from "./api/options.ts";
+export { CallDeadline, type CallEnd } from "./kit/deadlines.ts";
 export { type AttemptResult, isCorrectable, type RefusedAttempt } from "./lock/attempt.ts";
 export { AutoExtension } from "./lock/auto-extension.ts";
 export type { EmbeddedLocks } from "./lock/embedded.ts";
+export { MAX_NODES } from "./lock/engine.ts";
 export type { Lease } from "./lock/lock.ts";
 export type { LockSteps, NodeAnswer, OnAnswer } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
@@ -20,7 +22,6 @@ export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { plainError, withoutCommand } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
-export { MAX_NODES } from "./rounds/engine.ts";
 export type { NodeReply, ScriptCall, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { slotOf } from "./rules/keys.ts";
@@ -51,7 +52,6 @@ export {
 export { batchScript } from "./scripts/batch.lua.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
 export { runIdIn } from "./scripts/run-id.lua.ts";
-export { CallDeadline, type CallEnd } from "./waiting/call-deadline.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";
 export type { PlaceInLine } from "./waiting/place-in-line.ts";
 

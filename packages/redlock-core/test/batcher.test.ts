@@ -3,8 +3,7 @@ import { runInNewContext } from "node:vm";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { systemClock } from "../src/index.ts";
 import { BatchRequests } from "../src/rounds/batch-request.ts";
-import { Batcher } from "../src/rounds/batcher.ts";
-import { Request } from "../src/rounds/request.ts";
+import { Batcher, type Request } from "../src/rounds/batcher.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 function batcherOf(node: StubNode): Batcher {
@@ -28,8 +27,15 @@ const targetOf = (text: string): Request["target"] => ({
   slot: 0,
 });
 
-const questionOf = (text: string): Request =>
-  new Request("other", targetOf(text), text, { onReply: () => undefined, onError: () => undefined });
+const questionOf = (text: string): Request & { isAbandoned: boolean } => ({
+  kind: "other",
+  target: targetOf(text),
+  text,
+  sentTo: 0,
+  isAbandoned: false,
+  onReply: () => undefined,
+  onError: () => undefined,
+});
 
 const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 

@@ -5,7 +5,7 @@ import { expect, it } from "vitest";
 import { resolveOptions } from "../src/api/options.ts";
 import { type Redlock, systemClock } from "../src/index.ts";
 import { systemRandom } from "../src/kit/random.ts";
-import { Engine } from "../src/rounds/engine.ts";
+import { Engine } from "../src/lock/engine.ts";
 import { Hints } from "../src/waiting/hints.ts";
 import { clients } from "./support/clients.ts";
 import { openRedlock, requestsOf, startNodes } from "./support/nodes.ts";
@@ -118,7 +118,7 @@ it("a place in line is a number from 1 to 9", async () => {
   const places: number[] = [];
   const member = hints.nextMember();
   const unexpected = (): void => expect.unreachable();
-  hints.listen(member, engine.targetOf(["r"]), {
+  hints.listen(member, engine.targets.of(["r"]), {
     onTurn: unexpected,
     onGap: unexpected,
     onNext: (place) => places.push(place),

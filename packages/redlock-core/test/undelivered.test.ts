@@ -1,12 +1,11 @@
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { resolveOptions } from "../src/api/options.ts";
-import { InFlight } from "../src/kit/in-flight.ts";
 import { systemRandom } from "../src/kit/random.ts";
+import { Engine } from "../src/lock/engine.ts";
 import { releaseEverywhere } from "../src/lock/release.ts";
-import { TakenBack } from "../src/lock/script-lease.ts";
+import { takeBack } from "../src/lock/script-lease.ts";
 import { defineScript } from "../src/protocol.ts";
-import { Engine } from "../src/rounds/engine.ts";
 import { leaveLines } from "../src/waiting/leave.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
@@ -28,10 +27,10 @@ function situation(): Situation {
     node,
     engine,
     release: (token) => {
-      const target = engine.targetOf(["r"]);
+      const target = engine.targets.of(["r"]);
       void releaseEverywhere(engine, { target, token, ttlMs: options.ttl, mayHoldOn: engine.everyNode });
     },
-    leave: (member) => leaveLines(engine, engine.targetOf(["r"]), { member, enrolledOn: 1 }),
+    leave: (member) => leaveLines(engine, engine.targets.of(["r"]), { member, enrolledOn: 1 }),
   };
 }
 
@@ -88,13 +87,10 @@ describe("a node that hangs while it is connected", () => {
 
 it("a failing node has a limited number of pending script calls, the newest ones", async () => {
   const { clock, node, engine } = situation();
-  const closing = new AbortController();
-  onTestFinished(() => closing.abort());
-  const takenBack = new TakenBack(engine, new InFlight(), closing.signal);
   const script = defineScript("take-back", "return 1");
   node.answer = () => Promise.reject(new Error("fails"));
   for (let index = 0; index < 12_000; index += 1) {
-    void takenBack.send({ script, keys: ["k"], args: ["", `s${index}`] }, clock.monotonicMs() + 60_000);
+    void takeBack(engine, { script, keys: ["k"], args: ["", `s${index}`] }, clock.monotonicMs() + 60_000);
   }
   await turnEnds();
   const before = node.requests.length;

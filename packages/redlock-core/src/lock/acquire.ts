@@ -18,58 +18,57 @@ import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { retryDelayMs } from "../kit/back-off.ts";
 import { type Instant, readClock } from "../kit/clock.ts";
+import type { CallDeadline, CallEnd } from "../kit/deadlines.ts";
 import { onAbort } from "../kit/signals.ts";
-import type { Engine } from "../rounds/engine.ts";
 import type { Target } from "../rules/operation.ts";
-import type { CallDeadline, CallEnd } from "../waiting/call-deadline.ts";
 import type { LocalLine, LocalWaiter, Refused } from "../waiting/local-line.ts";
 import { PlaceInLine } from "../waiting/place-in-line.ts";
 import { type AttemptResult, type Grant, isCorrectable, type RefusedAttempt, startAttempt } from "./attempt.ts";
+import type { Engine } from "./engine.ts";
 import { HeldLease } from "./lease.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
-import type { Session } from "./session.ts";
 import { type Acquirer, atCaller, untilGranted } from "./until-granted.ts";
 
 const MAX_RETRY_DELAY_MS = 1_000;
 
 type Acquire<Result> = (
-  session: Session,
+  engine: Engine,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
 ) => Promise<Result>;
 
 /** See `Redlock.acquire`. */
-export const acquire: Acquire<Lock> = async (session, resources, options) => {
+export const acquire: Acquire<Lock> = async (engine, resources, options) => {
   try {
-    return await traced(acquireUntraced, session, resources, options);
+    return await traced(acquireUntraced, engine, resources, options);
   } catch (error) {
     throw atCaller(error, options.signal);
   }
 };
 
 /** See `Redlock.tryAcquire`. `options` have a timeout of 0. */
-export const tryAcquire: Acquire<Lock | null> = (session, resources, options) =>
-  traced(tryUntraced, session, resources, options);
+export const tryAcquire: Acquire<Lock | null> = (engine, resources, options) =>
+  traced(tryUntraced, engine, resources, options);
 
 function traced<Result>(
   call: Acquire<Result>,
-  session: Session,
+  engine: Engine,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
 ): Promise<Result> {
   return traces.acquire.isHeard
-    ? traces.acquire.run({ resources }, call.bind(undefined, session, resources, options))
-    : call(session, resources, options);
+    ? traces.acquire.run({ resources }, call.bind(undefined, engine, resources, options))
+    : call(engine, resources, options);
 }
 
 async function tryUntraced(
-  session: Session,
+  engine: Engine,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
 ): Promise<Lock | null> {
   try {
-    return await acquireUntraced(session, resources, options);
+    return await acquireUntraced(engine, resources, options);
   } catch (error) {
     if (error instanceof LockHeldError && error !== options.signal?.reason) return null;
     throw atCaller(error, options.signal);
@@ -78,18 +77,18 @@ async function tryUntraced(
 
 /** Acquires without a promise in between, because promises are most of what a lock costs the client. */
 export function acquireUntraced(
-  session: Session,
+  engine: Engine,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
 ): Promise<Lock> {
-  const { closed, engine } = session;
+  const { clock, closed } = engine;
   try {
-    session.assertOpen(resources, options.signal);
-    const target = engine.targetOf(resources);
-    const started = readClock(engine.clock);
+    engine.assertOpen(resources, options.signal);
+    const target = engine.targets.of(resources);
+    const started = readClock(clock);
     const { timeout: timeoutMs, signal } = options;
-    const acquirer = new LockAcquirer(session, target, options, started);
-    return untilGranted({ clock: engine.clock, started, timeoutMs, signal, closed }, acquirer);
+    const acquirer = new LockAcquirer(engine, target, options, started);
+    return untilGranted({ clock, started, timeoutMs, signal, closed }, acquirer);
   } catch (error) {
     return Promise.reject(error);
   }
@@ -103,7 +102,7 @@ interface NamedHolder {
 }
 
 class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
-  readonly #session: Session;
+  readonly #engine: Engine;
   readonly #target: Target;
   readonly #options: ResolvedAcquireOptions;
   readonly #started: Instant;
@@ -121,19 +120,15 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   #noted: Refused | undefined;
   #namedHolder: NamedHolder | undefined;
 
-  constructor(session: Session, target: Target, options: ResolvedAcquireOptions, started: Instant) {
-    this.#session = session;
+  constructor(engine: Engine, target: Target, options: ResolvedAcquireOptions, started: Instant) {
+    this.#engine = engine;
     this.#target = target;
     this.#options = options;
     this.#started = started;
     const [resource] = target.resources;
     const hasLine = target.resources.length === 1 && options.timeout > 0 && options.place === undefined;
-    this.#local = hasLine && resource !== undefined ? session.lines.of(resource).enter() : undefined;
-    session.calls.begin();
-  }
-
-  get #engine(): Engine {
-    return this.#session.engine;
+    this.#local = hasLine && resource !== undefined ? engine.lines.of(resource).enter() : undefined;
+    engine.calls.begin();
   }
 
   /** Only the first caller of this process sends requests, and only while the lock is not held in this process. */
@@ -170,12 +165,13 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
 
   /** Creates the lock for a grant, before the next waiter of this process has its turn. */
   hold(grant: Grant): Lock | Promise<Lock> {
-    const { engine, lines, renewal, closed, calls } = this.#session;
+    const engine = this.#engine;
+    const { lines, closed, calls } = engine;
     const { fencingToken, target } = grant;
     this.#place?.onGranted();
     engine.events.tell("acquired", () => ({ ...this.#facts(), fencingToken }));
     const own = this.#local === undefined ? target.resources.map((name) => lines.of(name)) : [this.#local.line];
-    const { lock } = new HeldLease(engine, grant, { options: this.#options, lines: own, renewal });
+    const { lock } = new HeldLease(engine, grant, { options: this.#options, lines: own });
     if (!closed.aborted) return lock;
     const released = lock.release();
     calls.follow(released);
@@ -225,7 +221,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
       }));
       return end === "signal" ? this.#options.signal?.reason : new RedlockClosedError(resources);
     }
-    const heldHere = resources.filter((resource) => this.#session.lines.holds(resource));
+    const heldHere = resources.filter((resource) => this.#engine.lines.holds(resource));
     const ofFirst = heldHere.length > 0 ? undefined : this.#refusalOfFirstCaller();
     const noted: Refused = this.#noted ?? ofFirst ?? { votes: [], refusal: "held" };
     const { votes, refusal } = noted;
@@ -263,7 +259,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
         for (const stop of stops) stop();
         resolve(holder === undefined ? error : new LockHeldError({ ...facts, holder }));
       };
-      const signals = signal === undefined ? [this.#session.closed] : [this.#session.closed, signal];
+      const signals = signal === undefined ? [this.#engine.closed] : [this.#engine.closed, signal];
       const stops = signals.map((each) => onAbort(each, () => end()));
       this.#engine.holderNames.of(client).then(end, () => end());
     });
@@ -272,7 +268,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   leave(): void {
     this.#place?.leave();
     this.#local?.leave();
-    this.#session.calls.end();
+    this.#engine.calls.end();
   }
 
   /**
@@ -281,7 +277,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
    * overtake it.
    */
   async #waitInProcess(wait: Promise<void>): Promise<void> {
-    const { hints } = this.#session;
+    const { hints } = this.#engine;
     void hints.open();
     if (!this.#hasWaitedHere) this.#engine.events.tell("refused", () => ({ ...this.#facts(), votes: [] }));
     this.#hasWaitedHere = true;
@@ -292,7 +288,11 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
 
   #newPlace(): PlaceInLine {
     const { place: given } = this.#options;
-    return new PlaceInLine(this.#session, { target: this.#target, startedWallMs: this.#started.wallMs, given });
+    return new PlaceInLine(this.#engine, this.#engine.hints, {
+      target: this.#target,
+      startedWallMs: this.#started.wallMs,
+      given,
+    });
   }
 
   async #sleep(deadline: CallDeadline): Promise<void> {

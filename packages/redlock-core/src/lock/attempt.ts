@@ -13,13 +13,13 @@
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
-import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, validityMs } from "../rules/validity.ts";
 import { type NodeRefusal, nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
+import type { Engine } from "./engine.ts";
 import { releaseEverywhere } from "./release.ts";
 
 /** A grant by a quorum. */
@@ -100,9 +100,8 @@ class Attempt implements RoundOwner {
   /** Milliseconds within which answers count. */
   readonly #timeoutMs: number;
   readonly #round: Round;
-  /** Nodes that granted and may vote, that have answered, and that have answered without setting a key, as bits. */
+  /** Nodes that granted and may vote, and that have answered without setting a key, as bits. */
   #grantedBy = 0;
-  #answeredBy = 0;
   #keylessOn = 0;
   #refusedCount = 0;
   /** Ballots of all answers, except the grant that decided. */
@@ -146,8 +145,7 @@ class Attempt implements RoundOwner {
 
   onAnswer(node: number, answer: Answer): boolean {
     const { quorum, nodes } = this.#engine;
-    this.#answeredBy |= 1 << node;
-    const refusal = answer.kind === "reply" ? nodeRefusalOf(answer.value) : undefined;
+    const refusal = refusalIn(answer);
     const vote = voteOf(answer, refusal);
     if (vote === "granted") {
       this.#grantedBy |= 1 << node;
@@ -240,7 +238,7 @@ class Attempt implements RoundOwner {
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
     const refusal = reason === "too late" ? "unreachable" : refusalOf(tally, engine.nodes.length);
     const mayHoldOn = this.#mayHoldOn;
-    if (enrolment !== undefined && refusal === "held") this.#undecidedOn = mayHoldOn & ~this.#answeredBy;
+    if (enrolment !== undefined && refusal === "held") this.#undecidedOn = mayHoldOn & ~this.#round.answeredBy;
     void releaseEverywhere(engine, {
       target,
       token: this.#token,
@@ -267,15 +265,14 @@ class Attempt implements RoundOwner {
     this.#request.observe?.(node, answer);
     const bit = 1 << node;
     if ((this.#undecidedOn & bit) !== 0) this.#releaseUnlessRefused(bit, answer);
-    const isEnrolled =
-      answer.kind === "reply" ? nodeRefusalOf(answer.value)?.kind === "held" : this.#round.isSentTo(node);
+    const isEnrolled = answer.kind === "reply" ? refusalIn(answer)?.kind === "held" : this.#round.isSentTo(node);
     if (isEnrolled) enrolment.enrolledOn |= bit;
     else if (answer.kind === "reply" && isGrant(answer.value)) enrolment.enrolledOn &= ~bit;
     if (isEnrolled && this.#isGranted) leaveLines(this.#engine, this.#request.target, enrolment, { nodes: bit });
   }
 
   #releaseUnlessRefused(bit: number, answer: Answer): void {
-    const vote = voteOf(answer, answer.kind === "reply" ? nodeRefusalOf(answer.value) : undefined);
+    const vote = voteOf(answer, refusalIn(answer));
     if (vote !== "granted" && isKeyless(vote, answer)) return;
     const { target, ttlMs } = this.#request;
     void releaseEverywhere(this.#engine, { target, token: this.#token, ttlMs, mayHoldOn: bit });
@@ -287,6 +284,11 @@ class Attempt implements RoundOwner {
  */
 function isKeyless(vote: VoteKind, answer: Answer): boolean {
   return answer.kind === "reply" && (vote !== "quarantined" || Array.isArray(answer.value));
+}
+
+/** Returns the refusal in an answer. Undefined for an error, and for a grant. */
+function refusalIn(answer: Answer): NodeRefusal | undefined {
+  return answer.kind === "error" || isGrant(answer.value) ? undefined : nodeRefusalOf(answer.value);
 }
 
 function voteOf(answer: Answer, refusal: NodeRefusal | undefined): VoteKind {

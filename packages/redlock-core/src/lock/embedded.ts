@@ -12,10 +12,10 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import { Deadline, type Deadlines, type Timed } from "../kit/deadlines.ts";
-import type { Engine } from "../rounds/engine.ts";
 import { leaseEnd, remainingMs } from "../rules/validity.ts";
 import { embedded } from "../scripts/embedded.lua.ts";
 import type { Grant } from "./attempt.ts";
+import type { Engine } from "./engine.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
 
@@ -33,7 +33,7 @@ export interface EmbeddedGrant {
 /** Converts a grant by a script. Every node may hold the key, and counts as having had it. */
 export function grantOf(engine: Engine, { resource, token, fencingToken, asked }: EmbeddedGrant, ttlMs: number): Grant {
   return {
-    target: engine.targetOf([resource]),
+    target: engine.targets.of([resource]),
     token,
     fencingToken,
     ttlMs,
@@ -120,7 +120,7 @@ export class EmbeddedLocks {
    */
   drop({ resource, token }: Pick<EmbeddedGrant, "resource" | "token">, ttl: number): Promise<boolean> {
     const engine = this.#engine;
-    const target = engine.targetOf([resource]);
+    const target = engine.targets.of([resource]);
     return releaseEverywhere(engine, { target, token, ttlMs: ttl, mayHoldOn: engine.everyNode });
   }
 }

@@ -14,11 +14,11 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import { deferred } from "../kit/signals.ts";
-import type { Engine } from "../rounds/engine.ts";
 import { type Answer, type Observer, startRound } from "../rounds/round.ts";
 import { type Extension, extendText, repairText } from "../rules/operation.ts";
 import { extensionOutcome, type Vote } from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import type { Engine } from "./engine.ts";
 
 interface ExtendRequest extends Extension {
   /** How long a node may take to answer. */

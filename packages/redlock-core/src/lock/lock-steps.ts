@@ -9,9 +9,9 @@ import type { LeaseEnd } from "../rules/validity.ts";
 import { nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { PlaceInLine } from "../waiting/place-in-line.ts";
 import { type AttemptResult, isGrant, startAttempt } from "./attempt.ts";
+import type { Engine } from "./engine.ts";
 import { type ExtendResult, extendRound } from "./extend.ts";
 import { releaseEverywhere } from "./release.ts";
-import type { Session } from "./session.ts";
 
 /** A node's part in a step. */
 export type NodeAnswer =
@@ -38,12 +38,12 @@ interface KeptLease {
 }
 
 export class LockSteps {
-  readonly #session: Session;
+  readonly #engine: Engine;
   readonly #target: Target;
 
-  constructor(session: Session, resources: readonly string[]) {
-    this.#session = session;
-    this.#target = session.engine.targetOf(resources);
+  constructor(engine: Engine, resources: readonly string[]) {
+    this.#engine = engine;
+    this.#target = engine.targets.of(resources);
   }
 
   get resourceCount(): number {
@@ -52,7 +52,7 @@ export class LockSteps {
 
   /** Returns the place of a call that began when the wall clock showed `startedWallMs`. */
   placeAt(startedWallMs: number): PlaceInLine {
-    return new PlaceInLine(this.#session, { target: this.#target, startedWallMs });
+    return new PlaceInLine(this.#engine, this.#engine.hints, { target: this.#target, startedWallMs });
   }
 
   /** Makes one attempt. Calls `onResult` once, in the step that decides the attempt. */
@@ -61,7 +61,7 @@ export class LockSteps {
     onAnswer: OnAnswer,
     onResult: (result: AttemptResult) => void,
   ): void {
-    const { engine } = this.#session;
+    const engine = this.#engine;
     const { asked, ttlMs, place } = request;
     startAttempt(
       engine,
@@ -83,7 +83,7 @@ export class LockSteps {
     lease: KeptLease & { readonly fencingToken: number; readonly end: LeaseEnd },
     onAnswer: OnAnswer,
   ): Promise<ExtendResult> {
-    const { engine } = this.#session;
+    const engine = this.#engine;
     const observe = this.#observer(onAnswer, (value) => value === 1);
     const timeoutMs = engine.options.nodeTimeout;
     return extendRound(engine, { ...lease, target: this.#target, timeoutMs, hadKeyOn: 0, observe }).result;
@@ -94,7 +94,7 @@ export class LockSteps {
    * true if a quorum confirmed that every key held the token until now.
    */
   release({ token, ttlMs }: KeptLease, onAnswer: OnAnswer): Promise<boolean> {
-    const { engine } = this.#session;
+    const engine = this.#engine;
     const observe = this.#observer(onAnswer, Number);
     return releaseEverywhere(engine, { target: this.#target, token, ttlMs, mayHoldOn: engine.everyNode, observe });
   }

@@ -5,10 +5,11 @@
  * A release never throws, and never deletes the key of another holder. If a node could not be reached, the release is
  * sent again when the connection is ready, as long as the key may live.
  */
-import type { Engine } from "../rounds/engine.ts";
+
 import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
+import type { Engine } from "./engine.ts";
 
 export interface ReleaseRequest {
   readonly target: Target;

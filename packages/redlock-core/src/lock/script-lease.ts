@@ -4,14 +4,11 @@
  */
 
 import { readClock } from "../kit/clock.ts";
-import type { InFlight } from "../kit/in-flight.ts";
-import { sleep } from "../kit/signals.ts";
 import type { Batcher } from "../rounds/batcher.ts";
-import type { Engine } from "../rounds/engine.ts";
 import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
-import { dropOldest } from "../rounds/undelivered.ts";
 import { outcome, type Vote } from "../rules/quorum.ts";
 import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
+import type { Engine } from "./engine.ts";
 import { countExtension, type ExtendResult, type ExtendRound } from "./extend.ts";
 
 /** Scripts that renew and release a sibling's lease on each node. */
@@ -25,9 +22,6 @@ export interface LeaseScripts {
   /** Replies 1 if the caller held the lease until now, otherwise 0. May be sent twice. */
   release(): ScriptCall;
 }
-
-/** Pause before an unanswered release is sent again. */
-const REDELIVERY_MS = 250;
 
 export function extendByScript(
   engine: Engine,
@@ -50,93 +44,41 @@ export function extendByScript(
   return { result, sentTo: engine.everyNode };
 }
 
-/** Sends requests that take back leases of earlier requests. `close()` waits for the first answers. */
-export class TakenBack {
-  readonly #engine: Engine;
-  readonly #calls: InFlight;
-  readonly #nodes: readonly NodeDebts[];
-
-  constructor(engine: Engine, calls: InFlight, closed: AbortSignal) {
-    this.#engine = engine;
-    this.#calls = calls;
-    this.#nodes = engine.batchers.map((batcher) => new NodeDebts(engine, batcher, closed));
-  }
-
-  /**
-   * Sends the request to every node and returns the first answers. Without an answer, the request is repeated until
-   * `untilMs`.
-   */
-  send(call: ScriptCall, untilMs: number): readonly Promise<NodeReply>[] {
-    const answers = this.#nodes.map((node) => node.send({ call, untilMs }));
-    for (const answer of answers) this.#calls.follow(answer);
-    return answers;
-  }
-
-  /** Releases a lease. Calls `onEnd` as soon as a quorum has confirmed the release, or cannot do so any more. */
-  release(call: ScriptCall, untilMs: number, onEnd: (isConfirmed: boolean) => void): void {
-    const tally = { yes: 0, no: 0 };
-    let isEnded = false;
-    for (const answer of this.send(call, untilMs)) {
-      void answer.then((reply) => {
-        tally[reply.ok && reply.value === 1 ? "yes" : "no"] += 1;
-        const verdict = outcome(tally, this.#engine.nodes.length);
-        if (verdict === "open" || isEnded) return;
-        isEnded = true;
-        onEnd(verdict === "won");
-      });
-    }
-  }
-}
-
-interface Owed {
-  readonly call: ScriptCall;
-  /** Time of the monotonic clock after which nothing is left to take back on the node. */
-  readonly untilMs: number;
-}
-
 /**
- * Requests to which one node still owes an answer. The number is limited, because everything that these requests would
- * free also expires. All requests share one loop, so an outage costs one request per `REDELIVERY_MS`.
+ * Sends every node a request that takes back a lease of an earlier request, and returns the first answers, for which
+ * `close()` waits. Without an answer, the request is repeated until `untilMs`.
  */
-class NodeDebts {
-  readonly #engine: Engine;
-  readonly #batcher: Batcher;
-  readonly #closed: AbortSignal;
-  readonly #owed: Owed[] = [];
-  #isRunning = false;
-
-  constructor(engine: Engine, batcher: Batcher, closed: AbortSignal) {
-    this.#engine = engine;
-    this.#batcher = batcher;
-    this.#closed = closed;
-  }
-
-  /** Resolves with the outcome of the first request. Without an answer, the request is repeated. */
-  async send(owed: Owed): Promise<NodeReply> {
-    const reply = await this.#ask(owed);
-    if (reply.ok) return reply;
-    this.#owed.push(owed);
-    dropOldest(this.#owed, this.#engine.clock.monotonicMs());
-    if (!this.#isRunning) void this.#redeliver();
-    return reply;
-  }
-
-  async #redeliver(): Promise<void> {
-    const { clock } = this.#engine;
-    this.#isRunning = true;
-    while (this.#owed.length > 0 && !this.#closed.aborted) {
-      await sleep(clock, REDELIVERY_MS, this.#closed).catch(() => undefined);
-      for (let next = this.#owed.shift(); next !== undefined && !this.#closed.aborted; next = this.#owed.shift()) {
-        if (clock.monotonicMs() >= next.untilMs || (await this.#ask(next)).ok) continue;
-        this.#owed.push(next);
-        break;
+export function takeBack(engine: Engine, call: ScriptCall, untilMs: number): readonly Promise<NodeReply>[] {
+  return engine.batchers.map((batcher) => {
+    const send = (): Promise<NodeReply> => ask(engine, batcher, call, engine.options.nodeTimeout);
+    const first = send().then((reply) => {
+      if (!reply.ok) {
+        batcher.keepUndelivered({ kind: "script", untilMs, send: () => send().then(({ ok }) => ok) });
       }
-    }
-    this.#isRunning = false;
-  }
+      return reply;
+    });
+    engine.calls.follow(first);
+    return first;
+  });
+}
 
-  #ask({ call }: Owed): Promise<NodeReply> {
-    return ask(this.#engine, this.#batcher, call, this.#engine.options.nodeTimeout);
+/** Releases a lease. Calls `onEnd` as soon as a quorum has confirmed the release, or cannot do so any more. */
+export function releaseByScript(
+  engine: Engine,
+  call: ScriptCall,
+  untilMs: number,
+  onEnd: (isConfirmed: boolean) => void,
+): void {
+  const tally = { yes: 0, no: 0 };
+  let isEnded = false;
+  for (const answer of takeBack(engine, call, untilMs)) {
+    void answer.then((reply) => {
+      tally[reply.ok && reply.value === 1 ? "yes" : "no"] += 1;
+      const verdict = outcome(tally, engine.nodes.length);
+      if (verdict === "open" || isEnded) return;
+      isEnded = true;
+      onEnd(verdict === "won");
+    });
   }
 }
 

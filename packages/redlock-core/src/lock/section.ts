@@ -13,17 +13,17 @@
 
 import { LockHeldError, RedlockClosedError, ReentrancyError } from "../api/errors.ts";
 import type { ResolvedUsingOptions } from "../api/options.ts";
+import { CallDeadline } from "../kit/deadlines.ts";
 import { nextOuter, type OuterCall, runInside } from "../kit/outer-call.ts";
 import { abortable } from "../kit/signals.ts";
-import { CallDeadline } from "../waiting/call-deadline.ts";
 import { LocalLine, type LocalWaiter } from "../waiting/local-line.ts";
+import type { Engine } from "./engine.ts";
 import { JoinedLease } from "./joined-lease.ts";
 import { Lock, leaseOf } from "./lock.ts";
-import type { Session } from "./session.ts";
 
 interface SectionParts {
   /** Shared by all calls of one `Redlock`. */
-  readonly session: Session;
+  readonly engine: Engine;
   /** Lock granted by the nodes. */
   readonly granted: Lock;
   /** The surrounding call. */
@@ -47,7 +47,7 @@ export interface Lent {
 export class Section implements OuterCall {
   /** Lock that is passed to the routine. */
   readonly lock: Lock;
-  readonly #session: Session;
+  readonly #engine: Engine;
   readonly #granted: Lock;
   readonly #turn: LocalWaiter | undefined;
   readonly #lent: Lent | undefined;
@@ -56,9 +56,9 @@ export class Section implements OuterCall {
   #calls: LocalLine | undefined;
   isOver = false;
 
-  constructor({ session, granted, outer, joined, lent }: SectionParts) {
+  constructor({ engine, granted, outer, joined, lent }: SectionParts) {
     this.lock = joined?.lock ?? granted;
-    this.#session = session;
+    this.#engine = engine;
     this.#granted = granted;
     this.#turn = joined?.turn;
     this.#lent = lent;
@@ -69,9 +69,9 @@ export class Section implements OuterCall {
    * Returns the section whose lock a call for `resources` would wait for: the innermost such section, from `inner` on.
    * A lock that is lost or released does not count.
    */
-  static inTheWay(inner: OuterCall | undefined, session: Session, resources: readonly string[]): Section | undefined {
+  static inTheWay(inner: OuterCall | undefined, engine: Engine, resources: readonly string[]): Section | undefined {
     for (let call = inner; call !== undefined; call = nextOuter(call)) {
-      if (call instanceof Section && call.#session === session && call.#holdsAnyOf(resources)) return call;
+      if (call instanceof Section && call.#engine === engine && call.#holdsAnyOf(resources)) return call;
     }
     return undefined;
   }
@@ -138,7 +138,7 @@ export class Section implements OuterCall {
       }
       const { fencingToken } = this.#lent ?? granted;
       const lock = new Lock(resources, new JoinedLease(lease, fencingToken));
-      return new Section({ session: this.#session, granted, outer: inner, joined: { lock, turn } });
+      return new Section({ engine: this.#engine, granted, outer: inner, joined: { lock, turn } });
     } catch (error) {
       turn.leave();
       throw error;
@@ -150,8 +150,7 @@ export class Section implements OuterCall {
     resources: readonly string[],
     { timeout, signal }: ResolvedUsingOptions,
   ): Promise<void> {
-    const { engine, closed } = this.#session;
-    const { clock, nodes, quorum } = engine;
+    const { clock, closed, nodes, quorum } = this.#engine;
     const startMs = clock.monotonicMs();
     const deadline = new CallDeadline(clock, { startMs, timeoutMs: timeout, signal, closed });
     await deadline.until(turn.untilFirst());

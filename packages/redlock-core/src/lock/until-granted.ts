@@ -11,8 +11,8 @@
 
 import { RedlockError } from "../api/errors.ts";
 import { type Clock, type Instant, readClock } from "../kit/clock.ts";
+import { CallDeadline, type CallEnd } from "../kit/deadlines.ts";
 import { type Deferred, deferred, onAbort } from "../kit/signals.ts";
-import { CallDeadline, type CallEnd } from "../waiting/call-deadline.ts";
 
 /** Maximum number of corrections in a row, after a refused ballot or a flushed script cache. */
 export const MAX_CORRECTIONS = 5;

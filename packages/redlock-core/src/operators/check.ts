@@ -2,7 +2,7 @@
 import { readClock } from "../kit/clock.ts";
 import { quote } from "../kit/schema/show.ts";
 import { inTime } from "../kit/signals.ts";
-import type { Engine } from "../rounds/engine.ts";
+import type { Engine } from "../lock/engine.ts";
 import { type ListReply, listsEverywhere, type NodeReply, runEverywhere, untilSettled } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
@@ -85,7 +85,11 @@ export async function check(engine: Engine): Promise<readonly Finding[]> {
       args: quarantine ? [String(engine.quarantineMs)] : [],
       timeoutMs: nodeTimeout,
     }),
-    runEverywhere(engine, rightsScript, { keys: probeKeysOf(engine.keyPrefix), args: [], timeoutMs: nodeTimeout }),
+    runEverywhere(engine, rightsScript, {
+      keys: probeKeysOf(engine.targets.keyPrefix),
+      args: [],
+      timeoutMs: nodeTimeout,
+    }),
   ]);
   const facts = await Promise.all(
     replies.flatMap((reply, index) => {
@@ -221,7 +225,7 @@ function aboutNodes(failed: readonly Failure[], what: string): Pick<Finding, "su
 
 /** Finds the nodes that answered the check but refuse access to the keys of locks. */
 function withoutRights(
-  { keyPrefix, quorum }: Engine,
+  { targets, quorum }: Engine,
   replies: readonly NodeReply[],
   rights: readonly NodeReply[],
 ): readonly Finding[] {
@@ -230,7 +234,7 @@ function withoutRights(
     .filter(({ errorWord }) => errorWord === "NOPERM");
   if (refused.length === 0) return [];
   const severity = rights.length - refused.length < quorum ? "error" : "warning";
-  const what = `no right to the keys of locks and their lines, with the keyPrefix ${quote(keyPrefix)}`;
+  const what = `no right to the keys of locks and their lines, with the keyPrefix ${quote(targets.keyPrefix)}`;
   return [{ code: "REFUSED", severity, ...aboutNodes(refused, what) }];
 }
 

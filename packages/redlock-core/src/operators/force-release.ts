@@ -1,17 +1,18 @@
 /**
  * `forceRelease()` takes a lock from its holder. scripts/force-release.lua.ts describes what happens to the lock's key.
  */
-import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
+import type { Engine } from "../lock/engine.ts";
 import { runEverywhere } from "../rounds/run.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
 import { FENCE, sideKeyOf, WAITERS } from "../rules/keys.ts";
+import { GRANT_TTL_MS } from "../rules/operation.ts";
 import { forceReleaseScript } from "../scripts/force-release.lua.ts";
 
 /** Resolves with true if a quorum of nodes has taken the lock from its holder. Never rejects because of a node. */
 export async function forceRelease(engine: Engine, resource: string): Promise<boolean> {
   const { options } = engine;
-  const target = engine.targetOf([resource]);
-  const { key, register } = engine.fencingPlaceOf(target);
+  const target = engine.targets.of([resource]);
+  const { key, register } = engine.targets.fencingPlaceOf(target);
   const [lockKey = ""] = target.keys;
   const replies = await runEverywhere(engine, forceReleaseScript, {
     keys: [key, lockKey, sideKeyOf(lockKey, WAITERS), sideKeyOf(lockKey, FENCE)],

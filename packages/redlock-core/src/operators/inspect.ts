@@ -1,6 +1,7 @@
 /** `inspect()` asks all nodes about a resource and combines their answers. */
+
+import type { Engine } from "../lock/engine.ts";
 import { clientNames } from "../rounds/client-name.ts";
-import type { Engine } from "../rounds/engine.ts";
 import { listsEverywhere } from "../rounds/run.ts";
 import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
@@ -64,8 +65,8 @@ interface Reading {
 
 export async function inspect(engine: Engine, resource: string): Promise<Inspection> {
   const { quarantine, nodeTimeout } = engine.options;
-  const target = engine.targetOf([resource]);
-  const fencing = engine.fencingPlaceOf(target);
+  const target = engine.targets.of([resource]);
+  const fencing = engine.targets.fencingPlaceOf(target);
   const [lockKey = ""] = target.keys;
   const replies = await listsEverywhere(engine, inspectScript, {
     keys: [fencing.key, lockKey, sideKeyOf(lockKey, WAITERS)],

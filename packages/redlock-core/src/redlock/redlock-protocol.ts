@@ -7,6 +7,7 @@ import { RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
 import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurnOptions } from "../api/options.ts";
 import type { Clock } from "../kit/clock.ts";
+import { CallDeadline } from "../kit/deadlines.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import { outerCall } from "../kit/outer-call.ts";
 import { callQuietly } from "../kit/quietly.ts";
@@ -14,15 +15,14 @@ import type { Random } from "../kit/random.ts";
 import { callback, integer, number, text, textLike, texts } from "../kit/schema/check.ts";
 import { acquire, acquireUntraced, tryAcquire } from "../lock/acquire.ts";
 import { type EmbeddedGrant, EmbeddedLocks, grantOf } from "../lock/embedded.ts";
+import type { Engine, RefusalFacts } from "../lock/engine.ts";
 import { HeldLease, type HoldOptions } from "../lock/lease.ts";
 import type { Lock } from "../lock/lock.ts";
 import { LockSteps } from "../lock/lock-steps.ts";
-import { type LeaseScripts, TakenBack } from "../lock/script-lease.ts";
+import { type LeaseScripts, takeBack } from "../lock/script-lease.ts";
 import { type Lent, Section } from "../lock/section.ts";
-import type { Session } from "../lock/session.ts";
 import type { LockNode } from "../nodes/node.ts";
 import { clientNames } from "../rounds/client-name.ts";
-import type { RefusalFacts } from "../rounds/engine.ts";
 import {
   type NodeReply,
   resolveRun,
@@ -42,7 +42,6 @@ import {
 } from "../rules/keys.ts";
 import { resolveResource, resolveResources } from "../rules/resources.ts";
 import type { NodeScript } from "../rules/script.ts";
-import { CallDeadline } from "../waiting/call-deadline.ts";
 import { Subscription } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
 
@@ -73,32 +72,30 @@ export interface NodeFacts {
 }
 
 export class RedlockProtocol {
-  readonly #session: Session;
-  readonly #takenBack: TakenBack;
+  readonly #engine: Engine;
 
-  constructor(session: Session) {
-    this.#session = session;
-    this.#takenBack = new TakenBack(session.engine, session.calls, session.closed);
+  constructor(engine: Engine) {
+    this.#engine = engine;
   }
 
   /** The nodes, in the order of the clients passed to the `Redlock`. */
   get nodes(): readonly LockNode[] {
-    return this.#session.engine.nodes;
+    return this.#engine.nodes;
   }
 
   /** Clock of the `Redlock`, also used by siblings. */
   get clock(): Clock {
-    return this.#session.engine.clock;
+    return this.#engine.clock;
   }
 
   /** Randomness of the `Redlock`, also used by siblings. */
   get random(): Random {
-    return this.#session.engine.random;
+    return this.#engine.random;
   }
 
   /** Signal that aborts when `close()` is called. */
   get closed(): AbortSignal {
-    return this.#session.closed;
+    return this.#engine.closed;
   }
 
   /**
@@ -106,13 +103,13 @@ export class RedlockProtocol {
    * needs more than one node's word: with several nodes, in a Cluster, with `quarantine`.
    */
   get embedded(): EmbeddedLocks | undefined {
-    const { engine, renewal } = this.#session;
+    const engine = this.#engine;
     if (!engine.isEmbeddable) return undefined;
     const options = { autoExtend: true, maxHold: engine.options.maxHold };
     return new EmbeddedLocks(engine, (grant) => {
-      this.#session.assertOpen(grant.target.resources);
+      engine.assertOpen(grant.target.resources);
       // Waiters for these locks wait on the node, where the next script finds them, and not in a local line.
-      return new HeldLease(engine, grant, { options, lines: [], renewal }).lock;
+      return new HeldLease(engine, grant, { options, lines: [] }).lock;
     });
   }
 
@@ -121,8 +118,8 @@ export class RedlockProtocol {
    * lock, in the side key `note`, for the duration of the first lease. scripts/acquire.lua.ts describes how to read it.
    */
   async acquire(resource: string, options: PlacedOptions, note: string): Promise<Lock> {
-    const resolved = resolvePlacedOptions(options, this.#session.engine.options);
-    return await acquireUntraced(this.#session, [resolveResource(resource)], {
+    const resolved = resolvePlacedOptions(options, this.#engine.options);
+    return await acquireUntraced(this.#engine, [resolveResource(resource)], {
       ...resolved,
       note: TEXT.of("note", note),
     });
@@ -130,14 +127,14 @@ export class RedlockProtocol {
 
   /** Acquires a lock like `Redlock.acquire`, from the place in line given in `options`. */
   async acquireAt(resources: readonly string[], options: PlacedOptions): Promise<Lock> {
-    const resolved = resolvePlacedOptions(options, this.#session.engine.options);
-    return await acquire(this.#session, resolveResources(resources), resolved);
+    const resolved = resolvePlacedOptions(options, this.#engine.options);
+    return await acquire(this.#engine, resolveResources(resources), resolved);
   }
 
   /** Makes one attempt like `Redlock.tryAcquire`, from the place in line given in `options`. */
   async tryAcquireAt(resources: readonly string[], options: Omit<PlacedOptions, "timeout">): Promise<Lock | null> {
-    const resolved = resolvePlacedTry(options, this.#session.engine.options);
-    return await tryAcquire(this.#session, resolveResources(resources), resolved);
+    const resolved = resolvePlacedTry(options, this.#engine.options);
+    return await tryAcquire(this.#engine, resolveResources(resources), resolved);
   }
 
   /**
@@ -145,27 +142,27 @@ export class RedlockProtocol {
    * joins it or is refused. The call settles like the routine, after the last joined call has ended.
    */
   async inside<Result>(granted: Lock, lent: Lent, routine: () => Result | PromiseLike<Result>): Promise<Result> {
-    const section = new Section({ session: this.#session, granted, outer: outerCall(), lent });
+    const section = new Section({ engine: this.#engine, granted, outer: outerCall(), lent });
     return await section.during(routine);
   }
 
   /** Returns the steps of a lock on `resources`, for a sibling that keeps the lease itself. Names may repeat. */
   stepsOf(resources: string | readonly string[]): LockSteps {
-    return new LockSteps(this.#session, resolveResources(resources, true));
+    return new LockSteps(this.#engine, resolveResources(resources, true));
   }
 
   /** Events of the `Redlock`, for grants by siblings on its node. */
   get events(): Emitter<RedlockEvents> {
-    return this.#session.engine.events;
+    return this.#engine.events;
   }
 
   /** Returns a new random value for a lease. */
   newToken(): string {
-    return this.#session.engine.newToken();
+    return this.#engine.newToken();
   }
 
   get node(): NodeFacts {
-    const { countsReceivers, quarantineMs } = this.#session.engine;
+    const { countsReceivers, quarantineMs } = this.#engine;
     return { countsReceivers, quarantineMs, hash: NODE_KEYS.hash };
   }
 
@@ -173,8 +170,8 @@ export class RedlockProtocol {
    * Calls `work` as a call of the `Redlock`: it is refused if the `Redlock` is closed, and `close()` waits for its end.
    */
   async call<Result>(resource: string, signal: AbortSignal | undefined, work: () => Promise<Result>): Promise<Result> {
-    const { calls } = this.#session;
-    this.#session.assertOpen([resource], signal);
+    const { calls } = this.#engine;
+    this.#engine.assertOpen([resource], signal);
     calls.begin();
     try {
       return await work();
@@ -190,8 +187,8 @@ export class RedlockProtocol {
    * requests are kept per node; the oldest are dropped.
    */
   async takeBack(call: ScriptCall, leaseMs: number): Promise<void> {
-    const untilMs = this.#session.engine.clock.monotonicMs() + leaseMs;
-    await Promise.all(this.#takenBack.send(call, untilMs));
+    const untilMs = this.#engine.clock.monotonicMs() + leaseMs;
+    await Promise.all(takeBack(this.#engine, call, untilMs));
   }
 
   /**
@@ -199,9 +196,8 @@ export class RedlockProtocol {
    * released like any other lock, but by `scripts`.
    */
   hold(grant: ScriptGrant, options: HoldOptions, scripts: LeaseScripts): Lock {
-    const { engine, renewal } = this.#session;
-    const own = { scripts, takenBack: this.#takenBack };
-    return new HeldLease(engine, grantOf(engine, grant, grant.ttlMs), { options, lines: [], renewal, own }).lock;
+    const engine = this.#engine;
+    return new HeldLease(engine, grantOf(engine, grant, grant.ttlMs), { options, lines: [], scripts }).lock;
   }
 
   /**
@@ -216,10 +212,11 @@ export class RedlockProtocol {
    * Rejects with `signal.reason` if the caller cancels, and with `RedlockClosedError` if the `Redlock` is closed.
    */
   async waitForTurn(resource: string, options: Pick<PlacedOptions, "place" | "signal"> = {}): Promise<void> {
-    const { engine, hints, closed, calls } = this.#session;
+    const engine = this.#engine;
+    const { hints, closed, calls } = engine;
     const names = [resolveResource(resource)];
     const { signal, place } = resolveTurnOptions(options);
-    this.#session.assertOpen(names, signal);
+    this.#engine.assertOpen(names, signal);
     const deadline = new CallDeadline(engine.clock, { timeoutMs: Number.POSITIVE_INFINITY, signal, closed });
     try {
       calls.begin();
@@ -238,7 +235,7 @@ export class RedlockProtocol {
    * a time of the nodes' clocks, as far as refusals have shown the difference to this clock.
    */
   placeAt(wallMs: number): number {
-    return this.#session.engine.fencingClock.place(WALL_MS.of("wallMs", wallMs));
+    return this.#engine.fencingClock.place(WALL_MS.of("wallMs", wallMs));
   }
 
   /**
@@ -246,17 +243,17 @@ export class RedlockProtocol {
    * every token that this process has proposed, or has seen for this key.
    */
   ballot(key: string, wallMs: number): number {
-    return this.#session.engine.fencingClock.ballot([key], wallMs);
+    return this.#engine.fencingClock.ballot([key], wallMs);
   }
 
   /** Learns from the refusals of several nodes, to improve the next ballot and `placeAt`. */
   learn(key: string, refused: RefusalFacts): void {
-    this.#session.engine.learn([key], refused);
+    this.#engine.learn([key], refused);
   }
 
   /** Throws the `TypeError` or `RangeError` with which a lock on `resource` would be refused. */
   checkResource(resource: string): void {
-    this.#session.engine.targetOf([resolveResource(resource)]);
+    this.#engine.targets.of([resolveResource(resource)]);
   }
 
   /**
@@ -264,7 +261,7 @@ export class RedlockProtocol {
    * @throws RangeError if the key may not belong to a lock.
    */
   lockKey(resource: string): string {
-    const key = lockKeyOf(this.#session.engine.keyPrefix, resolveResource(resource));
+    const key = lockKeyOf(this.#engine.targets.keyPrefix, resolveResource(resource));
     checkLockKey(key);
     return key;
   }
@@ -287,7 +284,7 @@ export class RedlockProtocol {
    * none.
    */
   get isCluster(): boolean {
-    return this.#session.engine.isCluster;
+    return this.#engine.isCluster;
   }
 
   /** Returns a key in a slot of a Cluster, for a script that must run on the master of this slot. */
@@ -301,8 +298,8 @@ export class RedlockProtocol {
    */
   async namesOf(clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const digits = texts.of("clients", clients);
-    this.#session.assertOpen([]);
-    return await clientNames(this.#session.engine, digits);
+    this.#engine.assertOpen([]);
+    return await clientNames(this.#engine, digits);
   }
 
   /**
@@ -310,9 +307,9 @@ export class RedlockProtocol {
    * when all nodes have answered or their time is over. A node's failure is data in its reply.
    */
   async run(script: NodeScript, request: ScriptInput, options: ScriptOptions = {}): Promise<readonly NodeReply[]> {
-    const { engine } = this.#session;
+    const engine = this.#engine;
     const resolved = resolveRun(script, request, options, engine.options.nodeTimeout);
-    this.#session.assertOpen([]);
+    this.#engine.assertOpen([]);
     return await runEverywhere(engine, script, resolved);
   }
 
@@ -324,11 +321,11 @@ export class RedlockProtocol {
    * listener that throws breaks nothing.
    */
   async subscribe(channel: string, listener: (message: string, node: string) => void): Promise<() => void> {
-    const { engine, closed } = this.#session;
+    const engine = this.#engine;
     CHANNEL.of("channel", channel);
     LISTENER.of("listener", listener);
-    this.#session.assertOpen([]);
-    const subscription = new Subscription(engine, closed, channel, {
+    this.#engine.assertOpen([]);
+    const subscription = new Subscription(engine, engine.closed, channel, {
       onMessage: (message, node) => callQuietly(() => listener(message, engine.nodes[node]?.name ?? "")),
     });
     await subscription.opened;

@@ -29,14 +29,13 @@ import { outerCall } from "../kit/outer-call.ts";
 import { systemRandom } from "../kit/random.ts";
 import { callback } from "../kit/schema/check.ts";
 import { acquire, tryAcquire } from "../lock/acquire.ts";
+import { Engine, MAX_NODES } from "../lock/engine.ts";
 import { type Lock, PROTOCOL } from "../lock/lock.ts";
 import { Section } from "../lock/section.ts";
-import { Session } from "../lock/session.ts";
 import { isClusterSource, type NodeSource, sourcesOf, toNodes } from "../nodes/connect.ts";
 import { check, type Finding } from "../operators/check.ts";
 import { forceRelease } from "../operators/force-release.ts";
 import { type Inspection, inspect } from "../operators/inspect.ts";
-import { Engine, MAX_NODES } from "../rounds/engine.ts";
 import { resolveResource, resolveResources } from "../rules/resources.ts";
 import { RedlockProtocol } from "./redlock-protocol.ts";
 
@@ -44,7 +43,6 @@ const ROUTINE = callback();
 
 export class Redlock implements AsyncDisposable {
   readonly #engine: Engine;
-  readonly #session: Session;
   /** Options of calls without options. */
   readonly #defaultOptions: { readonly acquire: ResolvedAcquireOptions; readonly using: ResolvedUsingOptions };
 
@@ -76,8 +74,7 @@ export class Redlock implements AsyncDisposable {
       acquire: resolveAcquireOptions(undefined, resolved),
       using: resolveUsingOptions(undefined, resolved),
     };
-    this.#session = new Session(this.#engine);
-    Object.defineProperty(this, PROTOCOL, { value: new RedlockProtocol(this.#session) });
+    Object.defineProperty(this, PROTOCOL, { value: new RedlockProtocol(this.#engine) });
   }
 
   /** Number of nodes that vote. */
@@ -108,7 +105,7 @@ export class Redlock implements AsyncDisposable {
     try {
       const resolved =
         options === undefined ? this.#defaultOptions.acquire : resolveAcquireOptions(options, this.#engine.options);
-      return acquire(this.#session, resolveResources(resources), resolved);
+      return acquire(this.#engine, resolveResources(resources), resolved);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -123,7 +120,7 @@ export class Redlock implements AsyncDisposable {
     options?: Omit<AcquireOptions, "timeout">,
   ): Promise<Lock | null> {
     const names = resolveResources(resources);
-    return await tryAcquire(this.#session, names, resolveTryOptions(options, this.#engine.options));
+    return await tryAcquire(this.#engine, names, resolveTryOptions(options, this.#engine.options));
   }
 
   /**
@@ -146,8 +143,8 @@ export class Redlock implements AsyncDisposable {
       options === undefined ? this.#defaultOptions.using : resolveUsingOptions(options, this.#engine.options);
     const use = resolved.reentrancy === "wait" ? useLock<Result> : useSection<Result>;
     return await (traces.using.isHeard
-      ? traces.using.run({ resources: names }, use.bind(undefined, this.#session, names, routine, resolved))
-      : use(this.#session, names, routine, resolved));
+      ? traces.using.run({ resources: names }, use.bind(undefined, this.#engine, names, routine, resolved))
+      : use(this.#engine, names, routine, resolved));
   }
 
   /**
@@ -156,7 +153,7 @@ export class Redlock implements AsyncDisposable {
    */
   async inspect(resource: string): Promise<Inspection> {
     const name = resolveResource(resource);
-    this.#session.assertOpen([name]);
+    this.#engine.assertOpen([name]);
     return await inspect(this.#engine, name);
   }
 
@@ -169,8 +166,8 @@ export class Redlock implements AsyncDisposable {
    */
   async forceRelease(resource: string): Promise<boolean> {
     const name = resolveResource(resource);
-    this.#session.assertOpen([name]);
-    const holder = this.#session.lines.holderOf(name);
+    this.#engine.assertOpen([name]);
+    const holder = this.#engine.lines.holderOf(name);
     const isTaken = await forceRelease(this.#engine, name);
     if (isTaken) holder?.lose("forced");
     return isTaken;
@@ -181,7 +178,7 @@ export class Redlock implements AsyncDisposable {
    * node that has never been connected gets 3.5 s for its first connection, regardless of `nodeTimeout`.
    */
   async check(): Promise<readonly Finding[]> {
-    this.#session.assertOpen([]);
+    this.#engine.assertOpen([]);
     return await check(this.#engine);
   }
 
@@ -201,7 +198,7 @@ export class Redlock implements AsyncDisposable {
    * with `RedlockClosedError`. Idempotent.
    */
   close(): Promise<void> {
-    return this.#session.close();
+    return this.#engine.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -210,12 +207,12 @@ export class Redlock implements AsyncDisposable {
 }
 
 async function useLock<Result>(
-  session: Session,
+  engine: Engine,
   names: readonly string[],
   routine: (lock: Lock) => Result | PromiseLike<Result>,
   resolved: ResolvedUsingOptions,
 ): Promise<Result> {
-  const lock = await acquire(session, names, resolved);
+  const lock = await acquire(engine, names, resolved);
   try {
     return await routine(lock);
   } finally {
@@ -224,17 +221,17 @@ async function useLock<Result>(
 }
 
 async function useSection<Result>(
-  session: Session,
+  engine: Engine,
   names: readonly string[],
   routine: (lock: Lock) => Result | PromiseLike<Result>,
   resolved: ResolvedUsingOptions,
 ): Promise<Result> {
   const outer = outerCall();
-  const held = Section.inTheWay(outer, session, names);
-  if (held !== undefined) session.assertOpen(names, resolved.signal);
+  const held = Section.inTheWay(outer, engine, names);
+  if (held !== undefined) engine.assertOpen(names, resolved.signal);
   const section =
     held === undefined
-      ? new Section({ session, granted: await acquire(session, names, resolved), outer })
+      ? new Section({ engine, granted: await acquire(engine, names, resolved), outer })
       : await held.join(names, outer, resolved);
   return await section.during(routine);
 }

@@ -1,11 +1,17 @@
 /** Builds the keys and arguments of one request with many operations, as scripts/batch.lua.ts expects them. */
 import { nodeKeysOf, sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { digits, MODE, sideKeyNamesOf, type Target } from "../rules/operation.ts";
-import type { Request } from "./request.ts";
 
 export const NO_NUMBER: string = digits(0);
 
-export type BatchOperation = Readonly<Pick<Request, "kind" | "target" | "text">>;
+/** Kind of an operation. Nodes need to know nothing else about an operation, apart from its text. */
+export type OperationKind = "acquire" | "release" | "other";
+
+export interface BatchOperation {
+  readonly kind: OperationKind;
+  readonly target: Target;
+  readonly text: string;
+}
 
 interface BatchSender {
   /** Whether the node alone votes and numbers the grants. */

@@ -17,13 +17,36 @@
 import type { Clock } from "../kit/clock.ts";
 import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
-import { digits, isNumber } from "../rules/operation.ts";
-import { batchScript } from "../scripts/batch.lua.ts";
-import type { BatchRequests } from "./batch-request.ts";
+import { digits, isNumber, type Target } from "../rules/operation.ts";
+import { batchScript, isReadOnly, isRefused, operationError } from "../scripts/batch.lua.ts";
+import type { BatchOperation, BatchRequests } from "./batch-request.ts";
 import { ConnectionWatch } from "./connection-watch.ts";
 import { GrantNumbers } from "./grant-numbers.ts";
-import { isReadOnly, isRefused, operationError, type Receiver, type Reply, Request } from "./request.ts";
-import { type Undelivered, UndeliveredList } from "./undelivered.ts";
+import { type UndeliveredOperation, UndeliveredRequests, type UndeliveredScript } from "./undelivered.ts";
+
+/** Reply of a node to one operation. */
+export interface Reply {
+  readonly kind: "reply";
+  /** Value described by the operation's script file, or an error. */
+  readonly value: unknown;
+  /** Clock of the node in microseconds. */
+  readonly nodeTimeUs: number;
+  /** Milliseconds until the node may vote. 0 if the node may vote now. */
+  readonly quarantineLeftMs: number;
+}
+
+/** An operation that is sent to one or several nodes. It receives one outcome from each of them. */
+export interface Request extends BatchOperation {
+  /**
+   * Nodes to whose connection the request was passed, as bits. From then on a node may execute the request, even
+   * without an answer.
+   */
+  sentTo: number;
+  /** Whether the caller has given up. An abandoned request that is not sent yet is dropped. */
+  readonly isAbandoned: boolean;
+  onReply(node: number, reply: Reply): void;
+  onError(node: number, error: Error): void;
+}
 
 /** This number of requests keeps a connection busy. Beyond it, larger batches are cheaper than more requests. */
 const MAX_IN_FLIGHT = 16;
@@ -49,9 +72,6 @@ const PIPELINED_REQUESTS = 4;
  */
 const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 
-/** Pause before a release is sent again that a connected node has refused. */
-const REDELIVERY_MS = 250;
-
 /** Reply of an operation that succeeded without further data. */
 const YES: Reply = { kind: "reply", value: 1, nodeTimeUs: 0, quarantineLeftMs: 0 };
 
@@ -63,18 +83,11 @@ export class Batcher {
   readonly #clock: Clock;
   readonly #requests: BatchRequests;
   readonly #nodeTimeoutMs: number;
-  readonly #fullRequest: number;
   readonly #stopListening: () => void;
-  #pending: Request[] = [];
-  #abandonedCount = 0;
-  /** Send times of the unanswered requests, in order. */
-  #inFlightSinceMs: number[] = [];
-  /** Number of unanswered requests per hash slot of a Cluster. */
-  readonly #inFlight = new Map<number, number>();
-  #flushScheduled = false;
-  readonly #undelivered = new UndeliveredList();
-  /** Cancels the pause before operations that a connected node has refused are sent again. */
-  #cancelRedelivery: (() => void) | undefined;
+  readonly #pending: PendingRequests;
+  readonly #unanswered: UnansweredRequests;
+  readonly #undelivered: UndeliveredRequests;
+  #isFlushScheduled = false;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
 
@@ -85,48 +98,38 @@ export class Batcher {
     this.#requests = requests;
     this.#nodeTimeoutMs = nodeTimeoutMs;
     this.watch = new ConnectionWatch(node, clock, nodeTimeoutMs);
-    this.#fullRequest = requests.sender.isAlone ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
+    const isCluster = node.isCluster === true;
+    this.#pending = new PendingRequests(isCluster);
+    this.#unanswered = new UnansweredRequests(isCluster);
+    this.#undelivered = new UndeliveredRequests(node, clock, () => this.#scheduleFlush());
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
   }
 
   submit(request: Request): void {
     if (this.#isClosed || this.node.state === "down") {
-      request.receiver.onError(this.index, notConnected(this.node));
+      request.onError(this.index, notConnected(this.node));
       return;
     }
-    this.#pending.push(request);
-    if (this.#pending.length >= this.#fullRequest && this.#isPipelining) this.#flush();
+    this.#pending.add(request);
+    if (this.#pending.count >= this.#fullRequest && this.#isPipelining) this.#flush();
     else this.#scheduleFlush();
   }
 
-  /** Called when a request was abandoned. Removes abandoned requests, so that they do not pile up for a silent node. */
+  /** Called when a request was abandoned that is not sent yet. */
   onAbandoned(): void {
-    this.#abandonedCount += 1;
-    if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#pending.length) {
-      this.#pending = this.#pending.filter((request) => !request.isAbandoned);
-      this.#abandonedCount = 0;
-    }
+    this.#pending.onAbandoned();
   }
 
   /** Returns for how long the node has owed an answer. 0 if no request is unanswered. */
   silentMs(): number {
-    const sinceMs = this.#inFlightSinceMs[0];
+    const { sinceMs } = this.#unanswered;
     return sinceMs === undefined ? 0 : this.#clock.monotonicMs() - sinceMs;
   }
 
-  /**
-   * Keeps an operation that was not delivered, until the node is ready and accepts another request. If the node is
-   * ready now, it was busy or refused the write: the operation is sent after a pause.
-   */
-  keepUndelivered(operation: Undelivered): void {
-    if (this.#isClosed) return;
-    this.#undelivered.keep(operation, this.#clock.monotonicMs());
-    if (this.node.state !== "ready") return;
-    this.#cancelRedelivery ??= this.#clock.schedule(REDELIVERY_MS, () => {
-      this.#cancelRedelivery = undefined;
-      this.#scheduleFlush();
-    });
+  /** Keeps a request that was not delivered, see `UndeliveredRequests.keep`. */
+  keepUndelivered(request: UndeliveredOperation | UndeliveredScript): void {
+    this.#undelivered.keep(request);
   }
 
   /** Resolves when no request is unanswered and nothing waits to be sent. */
@@ -139,15 +142,14 @@ export class Batcher {
 
   #notifyIfIdle(): void {
     const isWaiting = this.node.state === "ready" && this.#hasToSend;
-    if (this.#inFlightSinceMs.length === 0 && !isWaiting) this.#onAnswered?.();
+    if (this.#unanswered.count === 0 && !isWaiting) this.#onAnswered?.();
   }
 
   close(): void {
     this.#isClosed = true;
     this.#stopListening();
-    this.#cancelRedelivery?.();
     this.watch.close();
-    this.#undelivered.clear();
+    this.#undelivered.close();
     this.#failPending(new Error(`${this.node.name}: closed`));
   }
 
@@ -158,17 +160,13 @@ export class Batcher {
       return;
     }
     if (this.node.state !== "ready") return;
-    this.#cancelRedelivery?.();
-    this.#cancelRedelivery = undefined;
+    this.#undelivered.onReady();
     this.#touch();
     this.#scheduleFlush();
   }
 
   #failPending(error: Error): void {
-    const failed = this.#pending;
-    this.#pending = [];
-    this.#abandonedCount = 0;
-    for (const { isAbandoned, receiver } of failed) if (!isAbandoned) receiver.onError(this.index, error);
+    for (const request of this.#pending.takeAll()) if (!request.isAbandoned) request.onError(this.index, error);
   }
 
   /** Starts the node's quarantine with the restart instead of with the first acquisition afterwards. */
@@ -177,25 +175,25 @@ export class Batcher {
   }
 
   get #hasToSend(): boolean {
-    return this.#pending.length > 0 || (this.#cancelRedelivery === undefined && !this.#undelivered.isEmpty);
+    return this.#pending.count > 0 || this.#undelivered.isDue;
   }
 
   /** Sends undelivered operations again, up to the limit, because they must not pile up for a node that hangs. */
   #redeliver(): void {
-    if (this.#cancelRedelivery !== undefined || this.#undelivered.isEmpty) return;
-    if (this.node.isCluster !== true && !this.#mayAsk(0)) return;
-    const due = this.#undelivered.take(MAX_OPERATIONS, this.#clock.monotonicMs(), (slot) => this.#mayAsk(slot));
-    for (const operation of due) this.#pending.push(redeliveryOf(operation, this));
+    if (!this.#undelivered.isDue) return;
+    if (this.node.isCluster !== true && !this.#unanswered.mayAsk(0)) return;
+    const due = this.#undelivered.take(MAX_OPERATIONS, (slot) => this.#unanswered.mayAsk(slot));
+    for (const operation of due) this.#pending.add(new Redelivery(operation, this));
   }
 
   #scheduleFlush(): void {
-    if (this.#flushScheduled || !this.#hasToSend) return;
-    this.#flushScheduled = true;
+    if (this.#isFlushScheduled || !this.#hasToSend) return;
+    this.#isFlushScheduled = true;
     this.#clock.defer(this.#onTurnEnd);
   }
 
   readonly #onTurnEnd = (): void => {
-    this.#flushScheduled = false;
+    this.#isFlushScheduled = false;
     this.#flush();
   };
 
@@ -203,47 +201,19 @@ export class Batcher {
     if (this.node.state !== "ready") return;
     if (this.silentMs() > this.#nodeTimeoutMs) this.watch.suspect();
     this.#redeliver();
-    const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.length / PIPELINED_REQUESTS));
-    while (this.#pending.length > 0 && (this.node.isCluster === true || this.#mayAsk(0))) {
-      const batch = this.#nextBatch(Math.min(size, MAX_OPERATIONS));
+    const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.count / PIPELINED_REQUESTS));
+    while (this.#pending.count > 0) {
+      const batch = this.#pending.take(Math.min(size, MAX_OPERATIONS), this.#unanswered);
       if (batch.length === 0) return;
       this.#send(batch);
     }
-  }
-
-  #nextBatch(size: number): readonly Request[] {
-    if (this.node.isCluster !== true && this.#abandonedCount === 0) {
-      if (!this.#mayAsk(0)) return [];
-      if (this.#pending.length > size) return this.#pending.splice(0, size);
-      const all = this.#pending;
-      this.#pending = [];
-      return all;
-    }
-    const sameSlotOnly = this.node.isCluster === true;
-    const batch: Request[] = [];
-    const rest: Request[] = [];
-    for (const request of this.#pending) {
-      if (request.isAbandoned) continue;
-      const { slot } = request.target;
-      const isFirst = batch.length === 0 && this.#mayAsk(slot);
-      const fits = isFirst || (batch.length > 0 && (!sameSlotOnly || slot === slotOf(batch)));
-      if (fits && batch.length < size) batch.push(request);
-      else rest.push(request);
-    }
-    this.#pending = rest;
-    this.#abandonedCount = 0;
-    return batch;
   }
 
   #send(batch: readonly Request[]): void {
     const { keys, args } = this.#requests.of(batch, this.numbers.greatest);
     const bit = 1 << this.index;
     for (const request of batch) request.sentTo |= bit;
-    this.#inFlightSinceMs.push(this.#clock.monotonicMs());
-    if (this.node.isCluster === true) {
-      const slot = slotOf(batch);
-      this.#inFlight.set(slot, (this.#inFlight.get(slot) ?? 0) + 1);
-    }
+    this.#unanswered.add(slotOf(batch), this.#clock.monotonicMs());
     this.#eval(keys, args).then(
       (reply) => this.#onAnswer(batch, reply),
       (error: unknown) => this.#onAnswer(batch, undefined, requestError(error, this.node)),
@@ -259,28 +229,18 @@ export class Batcher {
     }
   }
 
+  get #fullRequest(): number {
+    return this.#requests.sender.isAlone ? FULL_REQUEST.oneNode : FULL_REQUEST.severalNodes;
+  }
+
   get #isPipelining(): boolean {
-    const unanswered = this.#inFlightSinceMs.length;
-    return unanswered > 0 && unanswered < PIPELINED_REQUESTS && this.node.isCluster !== true;
-  }
-
-  #mayAsk(slot: number): boolean {
-    const unanswered = this.node.isCluster === true ? (this.#inFlight.get(slot) ?? 0) : this.#inFlightSinceMs.length;
-    return unanswered < MAX_IN_FLIGHT;
-  }
-
-  #answered(batch: readonly Request[]): void {
-    this.watch.heard();
-    this.#inFlightSinceMs.shift();
-    if (this.node.isCluster !== true) return;
-    const slot = slotOf(batch);
-    const left = (this.#inFlight.get(slot) ?? 0) - 1;
-    if (left > 0) this.#inFlight.set(slot, left);
-    else this.#inFlight.delete(slot);
+    const { count } = this.#unanswered;
+    return count > 0 && count < PIPELINED_REQUESTS && this.node.isCluster !== true;
   }
 
   #onAnswer(batch: readonly Request[], reply: unknown, error?: Error): void {
-    this.#answered(batch);
+    this.watch.heard();
+    this.#unanswered.remove(slotOf(batch));
     if (isReadOnly(error?.message) || (Array.isArray(reply) && reply.some(isRefusedAsReplica)))
       this.watch.refusedAsReplica();
     if (error !== undefined) this.#fail(batch, error);
@@ -294,14 +254,14 @@ export class Batcher {
   /** Settles a batch whose operations all succeeded. A node alone replies the last number of its consecutive grants. */
   #succeeded(batch: readonly Request[], reply: string | 1): void {
     if (reply === 1) {
-      for (const request of batch) request.receiver.onReply(this.index, YES);
+      for (const request of batch) request.onReply(this.index, YES);
       return;
     }
     this.numbers.note(reply);
     let number = Number(reply) + 1;
     for (const { kind } of batch) if (kind === "acquire") number -= 1;
-    for (const { kind, receiver } of batch) {
-      receiver.onReply(this.index, kind === "acquire" ? granted(number++) : YES);
+    for (const request of batch) {
+      request.onReply(this.index, request.kind === "acquire" ? granted(number++) : YES);
     }
   }
 
@@ -309,16 +269,16 @@ export class Batcher {
     const nodeTimeUs = Number(reply[0]);
     const quarantineLeftMs = Number(reply[1]);
     let at = 2;
-    for (const { kind, receiver } of batch) {
+    for (const request of batch) {
       const value = reply[at++];
-      if (this.#requests.sender.isAlone && kind === "acquire" && typeof value === "number")
+      if (this.#requests.sender.isAlone && request.kind === "acquire" && typeof value === "number")
         this.numbers.note(digits(value));
-      receiver.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
+      request.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
     }
   }
 
   #fail(batch: readonly Request[], error: Error): void {
-    for (const { receiver } of batch) receiver.onError(this.index, error);
+    for (const request of batch) request.onError(this.index, error);
   }
 }
 
@@ -326,15 +286,132 @@ function isRefusedAsReplica(value: unknown): boolean {
   return typeof value === "object" && isReadOnly(operationError(value));
 }
 
-/** Returns the request for an undelivered operation. If the request fails, the batcher keeps the operation. */
-function redeliveryOf(operation: Undelivered, batcher: Batcher): Request {
-  const receiver: Receiver = {
-    onReply: (_node, { value }) => {
-      if (isRefused(value)) batcher.keepUndelivered(operation);
-    },
-    onError: () => batcher.keepUndelivered(operation),
-  };
-  return new Request(operation.kind, operation.target, operation.text, receiver);
+/** Another delivery of an operation. If this delivery fails, the batcher keeps the operation. */
+class Redelivery implements Request {
+  readonly kind: "release" | "other";
+  readonly target: Target;
+  readonly text: string;
+  readonly isAbandoned = false;
+  sentTo = 0;
+  readonly #operation: UndeliveredOperation;
+  readonly #batcher: Batcher;
+
+  constructor(operation: UndeliveredOperation, batcher: Batcher) {
+    this.kind = operation.kind;
+    this.target = operation.target;
+    this.text = operation.text;
+    this.#operation = operation;
+    this.#batcher = batcher;
+  }
+
+  onReply(_node: number, { value }: Reply): void {
+    if (isRefused(value)) this.onError();
+  }
+
+  onError(): void {
+    this.#batcher.keepUndelivered(this.#operation);
+  }
+}
+
+/** Requests that are not sent yet, in the order of issue. */
+class PendingRequests {
+  readonly #isCluster: boolean;
+  #requests: Request[] = [];
+  #abandonedCount = 0;
+
+  constructor(isCluster: boolean) {
+    this.#isCluster = isCluster;
+  }
+
+  get count(): number {
+    return this.#requests.length;
+  }
+
+  add(request: Request): void {
+    this.#requests.push(request);
+  }
+
+  /** Removes abandoned requests once they are the majority, so that they do not pile up for a silent node. */
+  onAbandoned(): void {
+    this.#abandonedCount += 1;
+    if (this.#abandonedCount > 100 && this.#abandonedCount * 2 > this.#requests.length) {
+      this.#requests = this.#requests.filter((request) => !request.isAbandoned);
+      this.#abandonedCount = 0;
+    }
+  }
+
+  /**
+   * Removes and returns at most `size` requests that can be sent together: in a Cluster, the requests of one hash slot.
+   * Empty if too many requests are unanswered.
+   */
+  take(size: number, unanswered: UnansweredRequests): readonly Request[] {
+    if (this.#isCluster || this.#abandonedCount > 0) return this.#takeOneByOne(size, unanswered);
+    if (!unanswered.mayAsk(0)) return [];
+    return this.#requests.length > size ? this.#requests.splice(0, size) : this.takeAll();
+  }
+
+  #takeOneByOne(size: number, unanswered: UnansweredRequests): readonly Request[] {
+    const batch: Request[] = [];
+    const rest: Request[] = [];
+    for (const request of this.#requests) {
+      if (request.isAbandoned) continue;
+      const { slot } = request.target;
+      const isFirst = batch.length === 0 && unanswered.mayAsk(slot);
+      const fits = isFirst || (batch.length > 0 && (!this.#isCluster || slot === slotOf(batch)));
+      if (fits && batch.length < size) batch.push(request);
+      else rest.push(request);
+    }
+    this.#requests = rest;
+    this.#abandonedCount = 0;
+    return batch;
+  }
+
+  takeAll(): readonly Request[] {
+    const all = this.#requests;
+    this.#requests = [];
+    this.#abandonedCount = 0;
+    return all;
+  }
+}
+
+/** Counts the requests that the node has not answered. */
+class UnansweredRequests {
+  readonly #isCluster: boolean;
+  /** Send times, in order. */
+  readonly #sinceMs: number[] = [];
+  /** Number of requests per hash slot of a Cluster. */
+  readonly #countBySlot = new Map<number, number>();
+
+  constructor(isCluster: boolean) {
+    this.#isCluster = isCluster;
+  }
+
+  get count(): number {
+    return this.#sinceMs.length;
+  }
+
+  /** When the oldest request was sent. Undefined if all are answered. */
+  get sinceMs(): number | undefined {
+    return this.#sinceMs[0];
+  }
+
+  /** Reports whether another request may be sent to the node, or to the master of the slot in a Cluster. */
+  mayAsk(slot: number): boolean {
+    return (this.#isCluster ? (this.#countBySlot.get(slot) ?? 0) : this.#sinceMs.length) < MAX_IN_FLIGHT;
+  }
+
+  add(slot: number, nowMs: number): void {
+    this.#sinceMs.push(nowMs);
+    if (this.#isCluster) this.#countBySlot.set(slot, (this.#countBySlot.get(slot) ?? 0) + 1);
+  }
+
+  remove(slot: number): void {
+    this.#sinceMs.shift();
+    if (!this.#isCluster) return;
+    const left = (this.#countBySlot.get(slot) ?? 0) - 1;
+    if (left > 0) this.#countBySlot.set(slot, left);
+    else this.#countBySlot.delete(slot);
+  }
 }
 
 function granted(number: number): Reply {

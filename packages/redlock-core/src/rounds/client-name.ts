@@ -15,7 +15,8 @@ import type { Random } from "../kit/random.ts";
 import { clientKeyOf } from "../rules/keys.ts";
 import { newClient, newToken } from "../rules/token.ts";
 import { keepNameScript, readNamesScript } from "../scripts/client-name.lua.ts";
-import { type Asked, listsEverywhere, runEverywhere } from "./run.ts";
+import type { RoundEngine } from "./round-engine.ts";
+import { listsEverywhere, runEverywhere } from "./run.ts";
 
 const REFRESH_MS = 3_600_000;
 const RETRY_MS = 10_000;
@@ -49,26 +50,25 @@ export class ClientName {
   }
 }
 
-interface Nodes extends Asked {
-  readonly options: { readonly nodeTimeout: number };
-}
-
 /** Stores the name of a client on all nodes. Resolves with true if every node has stored the name. Never rejects. */
-export async function keepName(nodes: Nodes, digits: string, name: string): Promise<boolean> {
-  const request = { keys: [clientKeyOf(digits)], args: [name, String(DAY_MS)], timeoutMs: nodes.options.nodeTimeout };
-  const replies = await runEverywhere(nodes, keepNameScript, request);
+export async function keepName(engine: RoundEngine, digits: string, name: string): Promise<boolean> {
+  const request = { keys: [clientKeyOf(digits)], args: [name, String(DAY_MS)], timeoutMs: engine.options.nodeTimeout };
+  const replies = await runEverywhere(engine, keepNameScript, request);
   return replies.every(({ ok }) => ok);
 }
 
 /** Asks the nodes for the names of clients. Returns the known names by client ID. Never rejects because of a node. */
-export async function clientNames(nodes: Nodes, clients: readonly string[]): Promise<ReadonlyMap<string, string>> {
+export async function clientNames(
+  engine: RoundEngine,
+  clients: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
   const names = new Map<string, string>();
   if (clients.length === 0) return names;
   const keys = clients.map(clientKeyOf);
-  const replies = await listsEverywhere(nodes, readNamesScript, {
+  const replies = await listsEverywhere(engine, readNamesScript, {
     keys,
     args: [],
-    timeoutMs: nodes.options.nodeTimeout,
+    timeoutMs: engine.options.nodeTimeout,
     enough: (answers) => keys.every((_, at) => answers.some((reply) => reply.ok && isNamedAt(at, reply.value))),
   });
   for (const reply of replies) {
@@ -89,11 +89,11 @@ const MAX_NAMES = 1_000;
  * Names of holders, for callers that waited in vain. Known names are cached, because a client never changes its name.
  */
 export class HolderNames {
-  readonly #nodes: Nodes;
+  readonly #engine: RoundEngine;
   readonly #names = new Map<string, Promise<string | undefined>>();
 
-  constructor(nodes: Nodes) {
-    this.#nodes = nodes;
+  constructor(engine: RoundEngine) {
+    this.#engine = engine;
   }
 
   /**
@@ -110,7 +110,7 @@ export class HolderNames {
   }
 
   async #ask(client: string): Promise<string | undefined> {
-    const name = (await clientNames(this.#nodes, [client])).get(client);
+    const name = (await clientNames(this.#engine, [client])).get(client);
     if (name === undefined) this.#names.delete(client);
     return name;
   }

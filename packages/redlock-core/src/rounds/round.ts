@@ -9,8 +9,10 @@
 import { Deadline, type Timed } from "../kit/deadlines.ts";
 import type { Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
-import type { Engine } from "./engine.ts";
-import { isRefused, operationError, type Receiver, type Reply, Request, type RequestKind } from "./request.ts";
+import { isRefused, operationError } from "../scripts/batch.lua.ts";
+import type { BatchOperation, OperationKind } from "./batch-request.ts";
+import type { Reply, Request } from "./batcher.ts";
+import type { RoundEngine } from "./round-engine.ts";
 
 export type Answer = Reply | { readonly kind: "error"; readonly message: string; readonly timedOut: boolean };
 
@@ -20,10 +22,7 @@ export type Answer = Reply | { readonly kind: "error"; readonly message: string;
  */
 export type Observer = (node: number, answer: Answer) => void;
 
-export interface RoundRequest {
-  readonly kind: RequestKind;
-  readonly target: Target;
-  readonly text: string;
+export interface RoundRequest extends BatchOperation {
   readonly timeoutMs: number;
   /** Nodes that are asked, as bits. Default: all. */
   readonly nodes?: number;
@@ -54,12 +53,13 @@ export function isNotAsked(answer: Answer): boolean {
 
 const KEEP_ALIVE = { keepAlive: true } as const;
 
-export class Round implements Receiver, Timed {
-  readonly #engine: Engine;
+export class Round implements Request, Timed {
+  /** Nodes that may have executed the request, or may still execute it, as bits. */
+  sentTo = 0;
+  isAbandoned = false;
+  readonly #engine: RoundEngine;
   readonly #owner: RoundOwner;
-  readonly #request: Request;
-  readonly #timeoutMs: number;
-  readonly #isSentAnyway: boolean;
+  readonly #request: RoundRequest;
   readonly #deadline = new Deadline(this);
   /** Cancels the timer of a round whose timeout is not `nodeTimeout`. */
   #cancelTimer: (() => void) | undefined;
@@ -72,34 +72,45 @@ export class Round implements Receiver, Timed {
   #unobserved: number;
   #hasEnded = false;
 
-  constructor(engine: Engine, owner: RoundOwner, request: RoundRequest) {
+  constructor(engine: RoundEngine, owner: RoundOwner, request: RoundRequest) {
     this.#engine = engine;
     this.#owner = owner;
-    this.#request = new Request(request.kind, request.target, request.text, this);
-    this.#timeoutMs = request.timeoutMs;
-    this.#isSentAnyway = request.isSentAnyway === true;
+    this.#request = request;
     this.#asked = request.nodes ?? engine.everyNode;
     this.#open = countOf(this.#asked);
     this.#unobserved = owner.observe === undefined ? 0 : this.#open;
   }
 
-  /** Nodes that may have executed the request, or may still execute it, as bits. */
-  get sentTo(): number {
-    return this.#request.sentTo;
+  get kind(): OperationKind {
+    return this.#request.kind;
+  }
+
+  get target(): Target {
+    return this.#request.target;
+  }
+
+  get text(): string {
+    return this.#request.text;
+  }
+
+  /** Nodes that have answered or failed, as bits. */
+  get answeredBy(): number {
+    return this.#answered;
   }
 
   isSentTo(node: number): boolean {
-    return (this.#request.sentTo & (1 << node)) !== 0;
+    return (this.sentTo & (1 << node)) !== 0;
   }
 
   ask(nowMs: number): void {
     if (this.#asked === 0) return;
     const { batchers, options, deadlines, clock } = this.#engine;
-    if (this.#timeoutMs === options.nodeTimeout) deadlines.start(this.#deadline, nowMs);
-    else this.#cancelTimer = clock.schedule(this.#timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
+    const { timeoutMs } = this.#request;
+    if (timeoutMs === options.nodeTimeout) deadlines.start(this.#deadline, nowMs);
+    else this.#cancelTimer = clock.schedule(timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
     for (let node = 0; node < batchers.length; node += 1) {
-      if (this.#hasEnded && !this.#isSentAnyway) return;
-      if ((this.#asked & (1 << node)) !== 0) batchers[node]?.submit(this.#request);
+      if (this.#hasEnded && !this.#request.isSentAnyway) return;
+      if ((this.#asked & (1 << node)) !== 0) batchers[node]?.submit(this);
     }
   }
 
@@ -117,7 +128,7 @@ export class Round implements Receiver, Timed {
   }
 
   onDeadline(): void {
-    const message = `no answer within ${Math.round(this.#timeoutMs)} ms`;
+    const message = `no answer within ${Math.round(this.#request.timeoutMs)} ms`;
     const { batchers } = this.#engine;
     this.#abandonUnsent(message, true);
     for (let node = 0; node < batchers.length; node += 1) {
@@ -146,33 +157,33 @@ export class Round implements Receiver, Timed {
    */
   #asksAgain(node: number, error: Error): boolean {
     const bit = 1 << node;
-    if (!this.#isSentAnyway || this.#request.isAbandoned || (this.#repeated & bit) !== 0) return false;
+    if (!this.#request.isSentAnyway || this.isAbandoned || (this.#repeated & bit) !== 0) return false;
     if (!error.message.startsWith("NOSCRIPT")) return false;
     this.#repeated |= bit;
-    this.#request.sentTo &= ~bit;
-    this.#engine.batchers[node]?.submit(this.#request);
+    this.sentTo &= ~bit;
+    this.#engine.batchers[node]?.submit(this);
     return true;
   }
 
   #end(): void {
     this.#hasEnded = true;
-    if (!this.#isSentAnyway) this.#abandonUnsent(NOT_ASKED, false);
+    if (!this.#request.isSentAnyway) this.#abandonUnsent(NOT_ASKED, false);
     if (this.#open === 0 || (this.#unobserved === 0 && this.#unsent === 0)) this.#stopClock();
   }
 
   /** Nodes to which the request has not been sent yet, as bits. */
   get #unsent(): number {
-    return this.#asked & ~this.#request.sentTo & ~this.#answered;
+    return this.#asked & ~this.sentTo & ~this.#answered;
   }
 
   #abandonUnsent(message: string, timedOut: boolean): void {
     if (this.#unsent === 0) return;
-    this.#request.isAbandoned = true;
+    this.isAbandoned = true;
     const { batchers } = this.#engine;
     for (let node = 0; node < batchers.length; node += 1) {
       if ((this.#unsent & (1 << node)) === 0) continue;
       batchers[node]?.onAbandoned();
-      if (this.#isSentAnyway) this.#owner.onUndelivered?.(node);
+      if (this.#request.isSentAnyway) this.#owner.onUndelivered?.(node);
       this.#answer(node, { kind: "error", message, timedOut });
     }
   }
@@ -184,7 +195,7 @@ export class Round implements Receiver, Timed {
 }
 
 /** Starts a round, for callers that read the answers with functions of their own. */
-export function startRound(engine: Engine, request: RoundRequest, owner: RoundOwner): Round {
+export function startRound(engine: RoundEngine, request: RoundRequest, owner: RoundOwner): Round {
   const round = new Round(engine, owner, request);
   round.ask(engine.clock.monotonicMs());
   return round;

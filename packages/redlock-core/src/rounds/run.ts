@@ -1,12 +1,12 @@
 /** Runs scripts on every node: for operators, and for siblings that decide by majority. */
 
-import type { Clock } from "../kit/clock.ts";
 import { callback, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, plainError, requestError } from "../nodes/node.ts";
 import type { NodeScript } from "../rules/script.ts";
 import type { Batcher } from "./batcher.ts";
+import type { RoundEngine } from "./round-engine.ts";
 
 /** Answer of one node. A failure is part of the data, never a rejection. */
 export type NodeReply =
@@ -19,11 +19,6 @@ export interface ScriptOptions {
    * answers, so that a node that hangs costs nothing once the answers suffice. Default: wait for all nodes.
    */
   readonly enough?: ((replies: readonly NodeReply[]) => boolean) | undefined;
-}
-
-export interface Asked {
-  readonly batchers: readonly Batcher[];
-  readonly clock: Clock;
 }
 
 export interface ScriptInput {
@@ -69,8 +64,12 @@ export function resolveRun(
  * Runs a script on every node. Resolves when every node has answered, when the answers suffice, or when the time is
  * over.
  */
-export function runEverywhere(asked: Asked, script: NodeScript, request: RunRequest): Promise<readonly NodeReply[]> {
-  const rounds = asked.batchers.map((batcher) => runOn(asked, batcher, script, request));
+export function runEverywhere(
+  engine: RoundEngine,
+  script: NodeScript,
+  request: RunRequest,
+): Promise<readonly NodeReply[]> {
+  const rounds = engine.batchers.map((batcher) => runOn(engine, batcher, script, request));
   const { enough } = request;
   if (enough === undefined) return Promise.all(rounds);
   return new Promise((resolve, reject) => {
@@ -93,11 +92,11 @@ export type ListReply =
 
 /** Runs a script that replies a list. If a custom node replies anything else, its answer counts as failed. */
 export async function listsEverywhere(
-  asked: Asked,
+  engine: RoundEngine,
   script: NodeScript,
   request: RunRequest,
 ): Promise<readonly ListReply[]> {
-  const replies = await runEverywhere(asked, script, request);
+  const replies = await runEverywhere(engine, script, request);
   return replies.map((reply): ListReply => {
     if (!reply.ok) return reply;
     const { node, tookMs, value } = reply;
@@ -108,14 +107,14 @@ export async function listsEverywhere(
 
 /** Runs a script on one node. Never rejects. */
 export async function runOn(
-  asked: Asked,
+  engine: RoundEngine,
   batcher: Batcher,
   script: NodeScript,
   request: RunRequest,
 ): Promise<NodeReply> {
   const { node } = batcher;
-  const startedMs = asked.clock.monotonicMs();
-  const deadline = startDeadline(asked, request.timeoutMs);
+  const startedMs = engine.clock.monotonicMs();
+  const deadline = startDeadline(engine, request.timeoutMs);
   try {
     if (node.state === "connecting" && !(await untilSettled(node, deadline.over))) throw notConnected(node, " in time");
     const ask = (): Promise<unknown> => {
@@ -133,11 +132,11 @@ export async function runOn(
       batcher.watch.suspect();
       throw new Error(`no answer within ${Math.round(request.timeoutMs)} ms`);
     }
-    return { node: node.name, tookMs: asked.clock.monotonicMs() - startedMs, ok: true, value };
+    return { node: node.name, tookMs: engine.clock.monotonicMs() - startedMs, ok: true, value };
   } catch (error) {
     return {
       node: node.name,
-      tookMs: asked.clock.monotonicMs() - startedMs,
+      tookMs: engine.clock.monotonicMs() - startedMs,
       ok: false,
       error: plainError(requestError(error, node)),
     };
@@ -148,10 +147,13 @@ export async function runOn(
 
 const TIMED_OUT: unique symbol = Symbol("timed out");
 
-function startDeadline(asked: Asked, timeoutMs: number): { over: Promise<typeof TIMED_OUT>; cancel: () => void } {
+function startDeadline(
+  engine: RoundEngine,
+  timeoutMs: number,
+): { over: Promise<typeof TIMED_OUT>; cancel: () => void } {
   let cancel: () => void = () => undefined;
   const over = new Promise<typeof TIMED_OUT>((resolve) => {
-    cancel = asked.clock.schedule(timeoutMs, () => resolve(TIMED_OUT), { keepAlive: true });
+    cancel = engine.clock.schedule(timeoutMs, () => resolve(TIMED_OUT), { keepAlive: true });
   });
   return { over, cancel };
 }

@@ -59,6 +59,14 @@ export function sideKeyNamesOf(text: string): readonly string[] {
   }
 }
 
+/**
+ * How long a freed lock is reserved for the waiter whose turn it is. A frozen waiter delays the others by this time.
+ */
+export const GRANT_TTL_MS = 1_000;
+
+/** How long a line of waiters outlives the last lease that its waiters wait for. */
+export const WAITER_TTL_MS = 60_000;
+
 /** Modes of a request, see scripts/batch.lua.ts. */
 export const MODE = { alone: "1", aloneQuarantined: "Q", several: "N", releases: "R" } as const;
 

@@ -1,6 +1,18 @@
-/** Pure: checks the names of resources. */
+/** Pure: checks the names of resources, and computes their keys. */
 import { type Check, textLike } from "../kit/schema/check.ts";
 import { kindOf, quote } from "../kit/schema/show.ts";
+import {
+  checkLockKey,
+  hasStableSlot,
+  keysOf,
+  lockKeyOf,
+  nodeKeysOf,
+  SLOT_COUNT,
+  sideKeyOf,
+  slotOf,
+  WAITERS,
+} from "./keys.ts";
+import type { Target } from "./operation.ts";
 
 /** Maximum length of a resource's name, in bytes of UTF-8. Scripts search each name, and each node stores the name. */
 export const MAX_RESOURCE_BYTES = 4_096;
@@ -45,4 +57,84 @@ function listed(given: unknown): readonly string[] | undefined {
   } catch {
     return undefined;
   }
+}
+
+/**
+ * Number of cached targets: at most about ten megabytes with the longest names. A forgotten target is computed again.
+ */
+const MAX_TARGETS = 1_000;
+
+/** Computes the keys of resources on the nodes of one `Redlock`. */
+export class Targets {
+  readonly keyPrefix: string;
+  readonly #isCluster: boolean;
+  /** Whether a single node has all votes and numbers the grants itself. */
+  readonly #isAlone: boolean;
+  /** Targets of single resources, whose keys are checked and computed only once. */
+  readonly #known = new Map<string, Target>();
+
+  constructor(nodes: { readonly keyPrefix: string; readonly isCluster: boolean; readonly isAlone: boolean }) {
+    this.keyPrefix = nodes.keyPrefix;
+    this.#isCluster = nodes.isCluster;
+    this.#isAlone = nodes.isAlone;
+  }
+
+  /**
+   * Returns the keys of the resources on each node.
+   * @throws RangeError if a key may not belong to a lock, or if slots differ in a Cluster.
+   */
+  of(resources: readonly string[]): Target {
+    const [only] = resources;
+    if (resources.length > 1 || only === undefined) return this.#newTarget(resources);
+    const known = this.#known.get(only);
+    if (known !== undefined) return known;
+    // Locks of several calls share the list, so it must not be changed.
+    const target = this.#newTarget(Object.freeze([only]));
+    if (this.#known.size >= MAX_TARGETS) this.#known.clear();
+    this.#known.set(only, target);
+    return target;
+  }
+
+  #newTarget(resources: readonly string[]): Target {
+    const keys = keysOf(this.keyPrefix, resources);
+    for (const key of keys) checkLockKey(key);
+    const registers = this.#isAlone ? undefined : keys.map(registerOf);
+    const lines = keys.map(lineOf);
+    return { resources, keys, lines, registers, slot: this.#isCluster ? this.#slotOf(resources) : 0 };
+  }
+
+  /**
+   * Returns where nodes store the fencing token of a resource: in a register of the hash, or, if `register` is "", in a
+   * key.
+   */
+  fencingPlaceOf({ slot, registers }: Target): { readonly key: string; readonly register: string } {
+    const { hash, lastNumber } = nodeKeysOf(this.#isCluster ? slot : undefined);
+    return this.#isAlone ? { key: lastNumber, register: "" } : { key: hash, register: registers?.[0] ?? "" };
+  }
+
+  #slotOf(resources: readonly string[]): number {
+    const slots = resources.map((resource) => {
+      const key = lockKeyOf(this.keyPrefix, resource);
+      if (!hasStableSlot(key))
+        throw new RangeError(`resource must not contain "}" without a hash tag in a Cluster, got ${quote(resource)}`);
+      return slotOf(key);
+    });
+    const first = slots[0] ?? 0;
+    if (slots.some((slot) => slot !== first)) {
+      throw new RangeError(
+        `resources of one lock must share a hash slot in a Cluster: use one hash tag, got ${resources.slice(0, 5).map(quote).join(", ")}`,
+      );
+    }
+    return first;
+  }
+}
+
+function lineOf(key: string): string {
+  return sideKeyOf(key, WAITERS);
+}
+
+const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));
+
+function registerOf(key: string): string {
+  return REGISTERS[slotOf(key)] as string;
 }

@@ -250,3 +250,22 @@ return replies
 `;
 
 export const batchScript: NodeScript = defineScript("batch", [start, waiters, look, loop].join(""));
+
+/** Returns the error of one operation in a request that the node has executed. */
+export function operationError(value: unknown): string | undefined {
+  if (typeof value === "number" && !Number.isSafeInteger(value)) return `replied ${value}, which is not a safe integer`;
+  return Array.isArray(value) && value[0] === -1 ? String(value[1]) : undefined;
+}
+
+/** Reports whether the node refused to write because it is a replica. */
+export function isReadOnly(message: string | undefined): boolean {
+  return message?.includes("READONLY ") === true;
+}
+
+/**
+ * Reports whether the node refused to write (READONLY, NOREPLICAS, MISCONF). WRONGTYPE does not count, because another
+ * program owns the key.
+ */
+export function isRefused(value: unknown): boolean {
+  return operationError(value)?.startsWith("WRONGTYPE") === false;
+}

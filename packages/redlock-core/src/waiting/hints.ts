@@ -7,7 +7,7 @@
  * rest of the lease that the node reported to the waiter.
  */
 
-import type { Engine } from "../rounds/engine.ts";
+import type { RoundEngine } from "../rounds/round-engine.ts";
 import { lockKeyOf } from "../rules/keys.ts";
 import type { Target } from "../rules/operation.ts";
 import { messageCheckMs } from "../rules/silence.ts";
@@ -33,7 +33,7 @@ interface HintListener {
 }
 
 export class Hints {
-  readonly #engine: Engine;
+  readonly #engine: RoundEngine;
   readonly #channel: string;
   readonly #listeners = new Map<string, HintListener>();
   /** Lock keys of the latest waits, oldest first. */
@@ -43,7 +43,7 @@ export class Hints {
   #cancelCheck: (() => void) | undefined;
   #count = 0;
 
-  constructor(engine: Engine, id: string = engine.random.token()) {
+  constructor(engine: RoundEngine, id: string = engine.random.token()) {
     this.#engine = engine;
     this.#channel = `x:redlock:${id}`;
   }
@@ -72,7 +72,7 @@ export class Hints {
   }
 
   listen(member: string, { resources }: Target, listener: HintListener): () => void {
-    for (const resource of resources) this.#rememberKey(lockKeyOf(this.#engine.keyPrefix, resource));
+    for (const resource of resources) this.#rememberKey(lockKeyOf(this.#engine.targets.keyPrefix, resource));
     this.#listeners.set(member, listener);
     this.#subscription?.askAgain();
     if (this.#cancelCheck === undefined) this.#check();
@@ -122,7 +122,7 @@ export class Hints {
   /** Gives back the turn of a waiter that has left, so that the next waiter gets the turn. */
   #giveBackTurn(node: number, member: string, key: string): void {
     if (this.#closing.signal.aborted || !this.#recentKeys.has(key)) return;
-    const target = this.#engine.targetOf([key.slice(this.#engine.keyPrefix.length)]);
+    const target = this.#engine.targets.of([key.slice(this.#engine.targets.keyPrefix.length)]);
     leaveLines(this.#engine, target, { member, enrolledOn: 1 << node }, { nodes: 1 << node });
   }
 }

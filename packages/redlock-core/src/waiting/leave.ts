@@ -5,9 +5,10 @@
  * line without new waiters. Otherwise the node would reserve the lock for a waiter that has left, until the reservation
  * ends.
  */
-import { type Engine, WAITER_TTL_MS } from "../rounds/engine.ts";
+
 import { type Observer, startRound } from "../rounds/round.ts";
-import { leaveText, type Target } from "../rules/operation.ts";
+import type { RoundEngine } from "../rounds/round-engine.ts";
+import { leaveText, type Target, WAITER_TTL_MS } from "../rules/operation.ts";
 
 /** Name of a waiter in the lines of the nodes, and the nodes whose lines may contain the name. */
 export interface Enrolment {
@@ -21,7 +22,7 @@ export interface Enrolment {
  * be about to be sent.
  */
 export function leaveLines(
-  engine: Engine,
+  engine: RoundEngine,
   target: Target,
   enrolment: Readonly<Enrolment>,
   { nodes, observe }: { readonly nodes?: number; readonly observe?: Observer } = {},

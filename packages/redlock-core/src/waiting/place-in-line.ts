@@ -2,14 +2,15 @@
  * Place of a call in the lines of the nodes: the time at which the call began, by the nodes' clocks. A call gets a
  * place when it is refused, and joins the lines with the first attempt after `join`.
  */
-import type { Engine } from "../rounds/engine.ts";
+
+import type { CallDeadline } from "../kit/deadlines.ts";
+import type { RoundEngine } from "../rounds/round-engine.ts";
 import type { Target } from "../rules/operation.ts";
-import type { CallDeadline } from "./call-deadline.ts";
 import type { Hints } from "./hints.ts";
 import { Waiter } from "./waiter.ts";
 
 export class PlaceInLine {
-  readonly #engine: Engine;
+  readonly #engine: RoundEngine;
   readonly #hints: Hints;
   readonly #target: Target;
   readonly #startedWallMs: number;
@@ -20,7 +21,8 @@ export class PlaceInLine {
   #mayBeEnrolled = false;
 
   constructor(
-    { engine, hints }: { readonly engine: Engine; readonly hints: Hints },
+    engine: RoundEngine,
+    hints: Hints,
     request: { readonly target: Target; readonly startedWallMs: number; readonly given?: number | undefined },
   ) {
     this.#engine = engine;

@@ -6,7 +6,7 @@
 import type { Clock } from "../kit/clock.ts";
 import { onAbort } from "../kit/signals.ts";
 import type { LockNode } from "../nodes/node.ts";
-import type { Engine } from "../rounds/engine.ts";
+import type { RoundEngine } from "../rounds/round-engine.ts";
 
 /** Pause before a node that has refused a subscription is asked again. */
 const RESUBSCRIBE_MS = 5_000;
@@ -33,7 +33,12 @@ export class Subscription {
   readonly #quorum: number;
   readonly #stopListening: () => void;
 
-  constructor({ nodes, clock, options, quorum }: Engine, closed: AbortSignal, channel: string, listener: Listener) {
+  constructor(
+    { nodes, clock, options, quorum }: RoundEngine,
+    closed: AbortSignal,
+    channel: string,
+    listener: Listener,
+  ) {
     this.#quorum = quorum;
     this.#channels = nodes.map((node, index) => new NodeChannel(node, index, clock, channel, listener));
     this.#stopListening = onAbort(closed, () => this.stop());

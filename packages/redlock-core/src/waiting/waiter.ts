@@ -11,11 +11,12 @@
  * Waiters poll more often only while another library holds the lock, because other libraries do not notify waiters of a
  * release (`askAgainMs` in scripts/hand-over.lua.ts).
  */
-import { type Engine, GRANT_TTL_MS } from "../rounds/engine.ts";
+
+import type { CallDeadline } from "../kit/deadlines.ts";
 import { Round } from "../rounds/round.ts";
-import { type Target, waitText } from "../rules/operation.ts";
+import type { RoundEngine } from "../rounds/round-engine.ts";
+import { GRANT_TTL_MS, type Target, waitText } from "../rules/operation.ts";
 import { quorumFreeMs } from "../rules/quorum.ts";
-import type { CallDeadline } from "./call-deadline.ts";
 import type { Hints } from "./hints.ts";
 import { type Enrolment, leaveLines } from "./leave.ts";
 
@@ -32,7 +33,7 @@ export class Waiter implements Enrolment {
   readonly member: string;
   enrolledOn = 0;
   readonly place: number;
-  readonly #engine: Engine;
+  readonly #engine: RoundEngine;
   readonly #target: Target;
   readonly #stopListening: () => void;
   /** Nodes that have given this waiter the turn, and nodes whose hints may have been lost. */
@@ -41,7 +42,7 @@ export class Waiter implements Enrolment {
   #position: number | undefined;
   #wake: (() => void) | undefined;
 
-  constructor(engine: Engine, hints: Hints, target: Target, place: number) {
+  constructor(engine: RoundEngine, hints: Hints, target: Target, place: number) {
     this.#engine = engine;
     this.#target = target;
     this.place = place;
@@ -139,12 +140,12 @@ export class Waiter implements Enrolment {
  * `GRANT_TTL_MS`.
  */
 export async function waitForTurn(
-  engine: Engine,
+  engine: RoundEngine,
   hints: Hints,
   request: { readonly resource: string; readonly place: number | undefined; readonly deadline: CallDeadline },
 ): Promise<"turn" | "cancelled"> {
   const { deadline } = request;
-  const target = engine.targetOf([request.resource]);
+  const target = engine.targets.of([request.resource]);
   await deadline.until(hints.open());
   const waiter = new Waiter(engine, hints, target, request.place ?? engine.fencingClock.place(engine.clock.wallMs()));
   const freeInMs = await deadline.until(enrol(engine, waiter, target));
@@ -160,7 +161,7 @@ export async function waitForTurn(
  * Asks the nodes to enrol the waiter. Resolves when a quorum has answered or all nodes have answered or failed. The
  * result is the number of milliseconds until each node's key expires; Infinity if unknown.
  */
-function enrol(engine: Engine, waiter: Waiter, target: Target): Promise<readonly number[]> {
+function enrol(engine: RoundEngine, waiter: Waiter, target: Target): Promise<readonly number[]> {
   const freeInMs = engine.nodes.map(() => Number.POSITIVE_INFINITY);
   let open = freeInMs.length;
   let replies = 0;
