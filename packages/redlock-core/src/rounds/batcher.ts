@@ -21,7 +21,7 @@ import { digits, isNumber, type Target } from "../rules/operation.ts";
 import { batchScript, isReadOnly, isRefused, operationError } from "../scripts/batch.lua.ts";
 import type { BatchOperation, BatchRequests } from "./batch-request.ts";
 import { ConnectionWatch } from "./connection-watch.ts";
-import { GrantNumbers } from "./grant-numbers.ts";
+import { GrantNumbers } from "./fencing-clock.ts";
 import { type UndeliveredOperation, UndeliveredRequests, type UndeliveredScript } from "./undelivered.ts";
 
 /** Reply of a node to one operation. */
@@ -86,7 +86,10 @@ export class Batcher {
   readonly #stopListening: () => void;
   readonly #pending: PendingRequests;
   readonly #unanswered: UnansweredRequests;
-  readonly #undelivered: UndeliveredRequests;
+  /** Undefined while every request has been delivered. */
+  #undelivered: UndeliveredRequests | undefined;
+  /** Number of answers of the node, to requests and scripts of any kind, with or without an error. */
+  #answerCount = 0;
   #isFlushScheduled = false;
   #isClosed = false;
   #onAnswered: (() => void) | undefined;
@@ -97,11 +100,10 @@ export class Batcher {
     this.#clock = clock;
     this.#requests = requests;
     this.#nodeTimeoutMs = nodeTimeoutMs;
-    this.watch = new ConnectionWatch(node, clock, nodeTimeoutMs);
+    this.watch = new ConnectionWatch(node, clock, { nodeTimeoutMs, answerCount: () => this.#answerCount });
     const isCluster = node.isCluster === true;
     this.#pending = new PendingRequests(isCluster);
     this.#unanswered = new UnansweredRequests(isCluster);
-    this.#undelivered = new UndeliveredRequests(node, clock, () => this.#scheduleFlush());
     this.#stopListening = node.onStateChange(() => this.#onStateChange());
     this.#onStateChange();
   }
@@ -114,6 +116,11 @@ export class Batcher {
     this.#pending.add(request);
     if (this.#pending.count >= this.#fullRequest && this.#isPipelining) this.#flush();
     else this.#scheduleFlush();
+  }
+
+  /** Called when the node has answered a script that this batcher did not send. */
+  onScriptAnswered(): void {
+    this.#answerCount += 1;
   }
 
   /** Called when a request was abandoned that is not sent yet. */
@@ -129,6 +136,8 @@ export class Batcher {
 
   /** Keeps a request that was not delivered, see `UndeliveredRequests.keep`. */
   keepUndelivered(request: UndeliveredOperation | UndeliveredScript): void {
+    if (this.#isClosed) return;
+    this.#undelivered ??= new UndeliveredRequests(this.node, this.#clock, () => this.#scheduleFlush());
     this.#undelivered.keep(request);
   }
 
@@ -149,7 +158,7 @@ export class Batcher {
     this.#isClosed = true;
     this.#stopListening();
     this.watch.close();
-    this.#undelivered.close();
+    this.#undelivered?.close();
     this.#failPending(new Error(`${this.node.name}: closed`));
   }
 
@@ -160,7 +169,7 @@ export class Batcher {
       return;
     }
     if (this.node.state !== "ready") return;
-    this.#undelivered.onReady();
+    this.#undelivered?.onReady();
     this.#touch();
     this.#scheduleFlush();
   }
@@ -175,12 +184,12 @@ export class Batcher {
   }
 
   get #hasToSend(): boolean {
-    return this.#pending.count > 0 || this.#undelivered.isDue;
+    return this.#pending.count > 0 || this.#undelivered?.isDue === true;
   }
 
   /** Sends undelivered operations again, up to the limit, because they must not pile up for a node that hangs. */
   #redeliver(): void {
-    if (!this.#undelivered.isDue) return;
+    if (this.#undelivered?.isDue !== true) return;
     if (this.node.isCluster !== true && !this.#unanswered.mayAsk(0)) return;
     const due = this.#undelivered.take(MAX_OPERATIONS, (slot) => this.#unanswered.mayAsk(slot));
     for (const operation of due) this.#pending.add(new Redelivery(operation, this));
@@ -239,9 +248,9 @@ export class Batcher {
   }
 
   #onAnswer(batch: readonly Request[], reply: unknown, error?: Error): void {
-    this.watch.heard();
+    this.#answerCount += 1;
     this.#unanswered.remove(slotOf(batch));
-    if (isReadOnly(error?.message) || (Array.isArray(reply) && reply.some(isRefusedAsReplica)))
+    if ((error !== undefined && isReadOnly(error.message)) || (Array.isArray(reply) && reply.some(isRefusedAsReplica)))
       this.watch.refusedAsReplica();
     if (error !== undefined) this.#fail(batch, error);
     else if (reply === 1 || (typeof reply === "string" && isNumber(reply))) this.#succeeded(batch, reply);

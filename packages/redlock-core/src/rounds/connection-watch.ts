@@ -11,33 +11,33 @@ export class ConnectionWatch {
   readonly #node: LockNode;
   readonly #clock: Clock;
   readonly #nodeTimeoutMs: number;
-  /** Number of answers of the node, to requests of any kind. */
-  #heard = 0;
+  /** Returns the number of answers of the node. */
+  readonly #answerCount: () => number;
   #cancel: (() => void) | undefined;
   /** Times of the first and the last refusal of the current series of refusals to write as a replica. */
   #readOnlySinceMs = 0;
   #lastReadOnlyMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
-  constructor(node: LockNode, clock: Clock, nodeTimeoutMs: number) {
+  constructor(
+    node: LockNode,
+    clock: Clock,
+    { nodeTimeoutMs, answerCount }: { readonly nodeTimeoutMs: number; readonly answerCount: () => number },
+  ) {
     this.#node = node;
     this.#clock = clock;
     this.#nodeTimeoutMs = nodeTimeoutMs;
-  }
-
-  /** Records an answer of the node, with or without an error. */
-  heard(): void {
-    this.#heard += 1;
+    this.#answerCount = answerCount;
   }
 
   /** Records that the node did not answer in time. If no answer follows for a long time, the connection is replaced. */
   suspect(): void {
     const node = this.#node;
     if (this.#isClosed || node.reconnect === undefined || node.state !== "ready") return;
-    const heard = this.#heard;
+    const count = this.#answerCount();
     this.#cancel ??= this.#clock.schedule(deadConnectionMs(this.#nodeTimeoutMs), () => {
       this.#cancel = undefined;
-      if (this.#heard === heard && node.state === "ready") node.reconnect?.(NO_ANSWER);
+      if (this.#answerCount() === count && node.state === "ready") node.reconnect?.(NO_ANSWER);
     });
   }
 

@@ -1,10 +1,13 @@
 /**
- * Remembers fencing tokens and clocks that were seen in answers of nodes, only to improve the first guess of a ballot.
+ * Remembers the fencing tokens and clocks in answers of nodes. `FencingClock` improves the first guess of a ballot for
+ * several nodes. `GrantNumbers` keeps the numbers of a node alone.
  */
 
 import type { Random } from "../kit/random.ts";
 import { CLAMP_US, DIGITS_PER_PROCESS, nextBallot } from "../rules/ballot.ts";
+import { digits, isNumber } from "../rules/operation.ts";
 import { median } from "../rules/quorum.ts";
+import { NO_NUMBER } from "./batch-request.ts";
 
 /**
  * Number of remembered resources, which take about a megabyte. A forgotten resource costs at most one more round trip.
@@ -85,5 +88,33 @@ export class FencingClock {
     if (this.#offsetUs < leastUs || this.#offsetUs > nodeUs - askedMs * 1_000) this.#offsetUs = leastUs;
     // The latest ballot was proposed by a clock that was ahead. The nodes would also refuse larger ballots.
     if (this.#lastProposed > this.place(wallMs) + CLAMP_US) this.#lastProposed = 0;
+  }
+}
+
+/**
+ * Numbers that a node alone gave to grants of this client. A node that has lost its data continues above these numbers.
+ */
+export class GrantNumbers {
+  #greatest = NO_NUMBER;
+  /** The greatest number that has not been converted to text. */
+  #notedValue = 0;
+
+  /** The greatest number, as text. */
+  get greatest(): string {
+    if (this.#notedValue > 0) this.note(digits(this.#notedValue));
+    this.#notedValue = 0;
+    return this.#greatest;
+  }
+
+  note(number: string): void {
+    if (isNumber(number) && number > this.#greatest) this.#greatest = number;
+  }
+
+  /**
+   * Records a number. The number is not converted to text until a request needs the text, because many clients that
+   * record numbers send no requests.
+   */
+  noteValue(number: number): void {
+    if (number > this.#notedValue) this.#notedValue = number;
   }
 }

@@ -119,7 +119,7 @@ export async function runOn(
     if (node.state === "connecting" && !(await untilSettled(node, deadline.over))) throw notConnected(node, " in time");
     const ask = (): Promise<unknown> => {
       const answer = node.eval(script, request.keys, request.args);
-      const heard = (): void => batcher.watch.heard();
+      const heard = (): void => batcher.onScriptAnswered();
       answer.then(heard, heard);
       return Promise.race([answer, deadline.over]);
     };
