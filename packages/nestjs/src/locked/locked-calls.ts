@@ -3,6 +3,10 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import type { Lock, Redlock, UsingOptions } from "@x/redlock-core";
 import { InFlight, show } from "@x/redlock-core/kit";
 
+/**
+ * Lock of the innermost `@Locked` method. The kit's chain of outer calls skips calls that have ended, so code that
+ * outlives its method would find there the lock of a method around it, and take that lock for its own.
+ */
 const locks = new AsyncLocalStorage<Lock>();
 
 interface LockedCall {
