@@ -89,6 +89,7 @@ const named = [
       { text: "Order and recovery", link: "/workers/order" },
       { text: "Operating exclusive workers", link: "/workers/operating" },
       { text: "Dashboards and Prometheus", link: "/workers/dashboards" },
+      { text: "Autoscaling", link: "/workers/autoscaling" },
       { text: "What exclusive jobs cost", link: "/workers/cost" },
       { text: "How exclusive workers work", link: "/workers/how-it-works" },
       { text: "Options", link: "/workers/options" },

@@ -8,6 +8,7 @@ import { runDirected } from "../simulation/directed.ts";
 import { loadEngine } from "../simulation/engine.ts";
 import { MUTATIONS } from "../simulation/mutations.ts";
 import { timelineSvg as reportSvg } from "../simulation/report/svg.ts";
+import { steps, stepsSvg } from "./autoscaling.ts";
 import { commandLine } from "./command-line.ts";
 import { runTimeline } from "./proof-runs.ts";
 import { rotation } from "./rotation.ts";
@@ -83,6 +84,16 @@ it("the picture of a rotation shows the order in which a worker starts jobs", as
   expect(orderOf('"rotate"')).toBe("habchahhhhhhh");
   expect(orderOf("hot: weight 3")).toBe("habchhhahhhhh");
   await expect(timelineSvg(timeline)).toMatchFileSnapshot(file("rotation"));
+});
+
+it("the picture of autoscaling shows the slots that a queue can use, and what its gauges say", async () => {
+  const found = await steps();
+  // The customers' first three jobs run side by side. Afterwards one customer is left.
+  const active = [0, 7, 7, 7, ...Array.from({ length: 57 }, () => 1)];
+  expect(found.map((step) => step.active)).toEqual(active);
+  expect(found.map(({ usable }) => usable)).toEqual([7, ...active.slice(1)]);
+  expect(found.map(({ waiting }) => waiting).slice(0, 5)).toEqual([78, 71, 64, 57, 56]);
+  await expect(stepsSvg(found)).toMatchFileSnapshot(file("autoscaling"));
 });
 
 /** The report's own picture, without what one sees only by pointing at it, which has tokens in it. */

@@ -12,6 +12,7 @@ export interface ObservedWorker {
     readonly runnable: number;
     readonly active: number;
     readonly parked: number;
+    readonly runnableKeys?: number;
     readonly busyKeys: number;
     readonly pausedKeys: number;
     readonly waitingKeys?: number;
@@ -72,7 +73,7 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     meter.createObservableGauge(name, { description, unit });
   const ofJobs = "Jobs that a free slot would take, that run, and that wait for their key";
   const jobs = gauge("x.workers.jobs", "{job}", ofJobs);
-  const ofKeys = "Keys that a job has, that are paused, that jobs wait for, and that are rate limited";
+  const ofKeys = "Keys with a job that could start, that a job has, that are paused, that jobs wait for, and that are rate limited";
   const keys = gauge("x.workers.keys", "{key}", ofKeys);
   const waiting = gauge("x.workers.key.waiting", "{job}", "Jobs that wait for a key, of the keys with the most");
   const ofOldest = "Since the job was added that waits for its key for longest";
@@ -101,7 +102,7 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     const [counts, found] = await inTime(askOnce(worker));
     for (const state of ["runnable", "active", "parked"] as const)
       result.observe(jobs, counts[state], { ...queue, "x.workers.state": state });
-    for (const state of ["busy", "paused", "waiting", "limited"] as const)
+    for (const state of ["runnable", "busy", "paused", "waiting", "limited"] as const)
       result.observe(keys, counts[`${state}Keys`] ?? 0, { ...queue, "x.workers.state": state });
     result.observe(oldest, (counts.oldestWaitingMs ?? 0) / 1_000, queue);
     const sinceMs = found.map((key) => key.sinceMs).filter((each) => each !== undefined);

@@ -270,6 +270,7 @@ describe("a running queue", () => {
       runnable: 1,
       active: 2,
       parked: 3,
+      runnableKeys: 1,
       busyKeys: 2,
       pausedKeys: 0,
       waitingKeys: 1,

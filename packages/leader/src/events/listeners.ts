@@ -2,8 +2,8 @@
  * The listeners that users add to an election or a scheduler.
  *
  * A failure that reaches neither a listener nor a subscriber of its channel, such as `logTo`, becomes a process
- * warning. Without the warning, a leader that cannot reach Redis and a handler that always throws would fail in silence.
- * Each object warns once for each event.
+ * warning. Without the warning, a leader that cannot reach Redis and a handler that always throws would fail in
+ * silence. Each object warns once for each event.
  */
 import { type Emitter, messageOf } from "@x/redlock-core/kit";
 import { channels, type LeaderMessages } from "../kit/diagnostics.ts";

@@ -13,6 +13,7 @@ import {
   parseOverview,
   parsePause,
   parseReading,
+  parseRunnable,
   parseSearch,
 } from "../scripts/operator-replies.ts";
 import {
@@ -27,9 +28,12 @@ import {
   keyReadingOf,
 } from "./rules/key-report.ts";
 import type { KeyGauges } from "./rules/prometheus.ts";
+import { RunnableKeys } from "./rules/runnable-keys.ts";
 import { type QueueOverview, reportsOf } from "./rules/worker-report.ts";
 
 const LIST_PAGE = 500;
+/** Bounds of the search for keys that could start: a page takes Redis a few ms. */
+const [RUNNABLE_PAGE, MOST_LOOKED, MOST_RUNNABLE] = [500, 10_000, 1_000];
 const JOB_ID = text({ min: 1 });
 const REASON = text({ max: 10_000 });
 const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
@@ -200,8 +204,28 @@ export class KeyOperators {
     }
     const { runnable, active } = parseLengths(await this.#parts.lane.operate("lengths"));
     const oldestWaitingMs = now - oldestWaiting;
-    const counts = { runnable, active, parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs };
+    const runnableKeys = await this.#runnableKeys();
+    const keys = { runnableKeys, busyKeys, pausedKeys, waitingKeys, limitedKeys };
+    const counts = { runnable, active, parked, ...keys, oldestWaitingMs };
     return { counts, longestLine, longestHeldMs: now - oldest };
+  }
+
+  /** Looks at the front of the queue until enough jobs that could start are found. */
+  async #runnableKeys(): Promise<number> {
+    const found = new RunnableKeys();
+    let left = MOST_LOOKED;
+    for (const part of ["wait", "prioritized", "ring", "due"]) {
+      for (let from = 0; left > 0 && found.count < MOST_RUNNABLE; ) {
+        const size = Math.min(RUNNABLE_PAGE, left);
+        const page = parseRunnable(await this.#parts.lane.operate("runnable", part, from, size));
+        found.add(page);
+        from += page.looked;
+        left -= page.looked;
+        // A page of large jobs ends early.
+        if (page.looked === 0) break;
+      }
+    }
+    return Math.min(found.count, MOST_RUNNABLE);
   }
 
   /** Reads all keys, page by page. A key may come twice if the number of keys shrinks in the meantime. */

@@ -275,6 +275,45 @@ export function parseLengths(raw: unknown): { readonly runnable: number; readonl
   return { runnable, active };
 }
 
+/** What the function `runnable` saw of a part of the queue. */
+export interface RunnablePage {
+  /** Number of jobs or keys looked at. */
+  readonly looked: number;
+  /** Number of jobs that only need a slot of a worker. */
+  readonly ready: number;
+  readonly keys: readonly {
+    readonly key: string;
+    /** Number of jobs that the key could take. */
+    readonly free: number;
+    /** Number of jobs in line that go first. */
+    readonly inLine: number;
+  }[];
+  /** The keys of the other jobs, and how many jobs have the same keys. */
+  readonly pins: readonly { readonly pin: readonly string[]; readonly jobs: number }[];
+}
+
+export function parseRunnable(raw: unknown): RunnablePage {
+  const [looked, ready, keys, pins] = raw as readonly [
+    number,
+    number,
+    readonly (string | number)[],
+    readonly unknown[],
+  ];
+  return {
+    looked,
+    ready,
+    keys: Array.from({ length: keys.length / 3 }, (_, index) => ({
+      key: String(keys[3 * index]),
+      free: Number(keys[3 * index + 1]),
+      inLine: Number(keys[3 * index + 2]),
+    })),
+    pins: Array.from({ length: pins.length / 2 }, (_, index) => ({
+      pin: String(pins[2 * index]).split(SEPARATOR),
+      jobs: Number(pins[2 * index + 1]),
+    })),
+  };
+}
+
 export function parseExchange(raw: unknown): {
   readonly reports: readonly StoredReport[];
   readonly strays: readonly string[];

@@ -355,6 +355,91 @@ export const lengths: string = /* lua */ `function()
   return {runnable(), call('LLEN', P .. 'active')}
 end`;
 
+/**
+ * Looks at jobs that could start: at most `count` jobs from place `from` of one part of the queue, until their data
+ * exceeds 1 MB. Changes nothing. The parts are 'wait' and 'prioritized', in the order in which jobs are taken, 'due',
+ * the jobs whose delay has ended, and 'ring', the keys that wait for their turn.
+ *
+ * Replies {number of entries looked at, number of jobs that only need a worker's slot, {key, free slots, jobs in line
+ * that could take them, …}, {pin, number of jobs, …}}. The pins are in the order of their first jobs.
+ */
+export const runnable: string = /* lua */ `function(part, from, count)
+  local lane, reply = contended(), {0, 0, {}, {}}
+  if call('HEXISTS', P .. 'meta', 'paused') == 1 then return reply end
+  from, count = tonumber(from), tonumber(count)
+  local seen = {}
+  -- Adds a key to the reply. The jobs in line of a key with several slots may start as well: one at a time is chosen.
+  local function look(key)
+    if seen[key] then return end
+    seen[key] = true
+    local free, inLine, taken = 0, 0, 0
+    if not lane.pausedFor(key) and not lane.limitedFor(key) then
+      for _, id in ipairs(lane.holdersOf(key)) do
+        if id ~= '' and lane.holds(id, key) then taken = taken + 1 end
+      end
+      free = math.max(0, lane.slotCount(key) - taken)
+      local counted, max = string.match(rateOf(key), '^(%d+),(%d+)')
+      if counted then free = math.min(free, max - counted) end
+      local waiting = call('ZCARD', line(key))
+      if waiting > 0 and not lane.isShared(key) then free = 0 elseif free > 0 then inLine = waiting end
+    end
+    local keys = reply[3]
+    keys[#keys + 1], keys[#keys + 2], keys[#keys + 3] = key, free, inLine
+  end
+  if part == 'ring' then
+    if not ROTATE then return reply end
+    local ring = P .. 'lane:ring'
+    for _, key in ipairs(call('ZRANGE', ring, from, from + count - 1)) do
+      reply[1] = reply[1] + 1
+      if not lane.pausedFor(key) and not lane.limitedFor(key) then
+        firstSlot(key)
+        if lane.isShared(key) then look(key) else reply[2] = reply[2] + 1 end
+      end
+    end
+    return reply
+  end
+  local ids
+  if part == 'wait' then
+    local page = call('LRANGE', P .. 'wait', -from - count, -from - 1)
+    ids = {}
+    for i = #page, 1, -1 do ids[#ids + 1] = page[i] end
+  elseif part == 'prioritized' then ids = call('ZRANGE', P .. 'prioritized', from, from + count - 1)
+  else ids = call('ZRANGEBYSCORE', P .. 'delayed', '-inf', '(' .. string.format('%.0f', (tonumber(NOW) + 1) * 4096), 'LIMIT', from, count) end
+  local bytes, jobsOf, pins = 0, {}, {}
+  for _, id in ipairs(ids) do
+    if bytes > 1000000 then break end
+    reply[1] = reply[1] + 1
+    local pin, place, refusal, outcome, data = unpack(call('HMGET', P .. id, '${JOB.keys}', '${JOB.place}', '${JOB.refusal}', '${JOB.outcome}', 'data'))
+    bytes = bytes + (data and #data or 0)
+    -- BullMQ's marker is not a job, and a parked job that is due waits for its key.
+    if string.sub(id, 1, 2) == '0:' or (place and part == 'due') then
+    else
+      local isStored = pin
+      pin = pin or (data and pinOfData(data))
+      if refusal or outcome or not hasKeys(pin) then reply[2] = reply[2] + 1
+      else
+        local keys = not jobsOf[pin] and lane.keysOf(pin) or {}
+        -- A job that was chosen has its keys.
+        local hasAll, isClosed = isStored and lane.slotOf(id, lane.keysOf(pin)[1]), false
+        if hasAll then
+          keys = lane.keysOf(pin)
+          for i = 1, #keys do
+            isClosed = isClosed or not lane.slotOf(id, keys[i]) or lane.pausedFor(keys[i]) or lane.limitedFor(keys[i])
+            if lane.isShared(keys[i]) then look(keys[i]) end
+          end
+          if not isClosed then reply[2] = reply[2] + 1 end
+        else
+          for i = 1, #keys do look(keys[i]) end
+          if not jobsOf[pin] then jobsOf[pin], pins[#pins + 1] = 0, pin end
+          jobsOf[pin] = jobsOf[pin] + 1
+        end
+      end
+    end
+  end
+  for i, pin in ipairs(pins) do reply[4][2 * i - 1], reply[4][2 * i] = pin, jobsOf[pin] end
+  return reply
+end`;
+
 /** Sets a mark. Another connection that finds the mark reaches the same database. Replies the Redis key of the mark. */
 export const mark: string = /* lua */ `function(name)
   local key = P .. 'lane:mark=' .. name

@@ -116,6 +116,11 @@ export interface JobCounts {
   readonly runnable: number;
   readonly active: number;
   readonly parked: number;
+  /**
+   * Number of jobs that could start at this moment if enough slots of workers were free: one for each key, up to the
+   * slots of the key, and the jobs without a key. At most 1000, among the 10000 jobs that are taken next.
+   */
+  readonly runnableKeys: number;
   readonly busyKeys: number;
   readonly pausedKeys: number;
   /** Number of keys with jobs in line. */

@@ -25,7 +25,8 @@ const RESERVED: ReadonlySet<string> = new Set(["queue", "state"]);
 
 export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonly<Record<string, string>>): string {
   const { counts, longestLine, longestHeldMs } = gauges;
-  const { runnable, active, parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs } = counts;
+  const { runnable, active, parked, runnableKeys, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs } =
+    counts;
   const common = { queue, ...labels };
   return [
     ...gauge("x_workers_jobs", "Jobs that a free slot would take, that run, and that wait for their key", [
@@ -33,12 +34,17 @@ export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonl
       [{ ...common, state: "active" }, active],
       [{ ...common, state: "parked" }, parked],
     ]),
-    ...gauge("x_workers_keys", "Keys that a job has, that are paused, that jobs wait for, and that are rate limited", [
-      [{ ...common, state: "busy" }, busyKeys],
-      [{ ...common, state: "paused" }, pausedKeys],
-      [{ ...common, state: "waiting" }, waitingKeys],
-      [{ ...common, state: "limited" }, limitedKeys],
-    ]),
+    ...gauge(
+      "x_workers_keys",
+      "Keys with a job that could start, that a job has, that are paused, that jobs wait for, and that are rate limited",
+      [
+        [{ ...common, state: "runnable" }, runnableKeys],
+        [{ ...common, state: "busy" }, busyKeys],
+        [{ ...common, state: "paused" }, pausedKeys],
+        [{ ...common, state: "waiting" }, waitingKeys],
+        [{ ...common, state: "limited" }, limitedKeys],
+      ],
+    ),
     ...gauge("x_workers_oldest_waiting_seconds", "Time since the job was added that has waited longest for its key", [
       [common, oldestWaitingMs / 1_000],
     ]),
