@@ -73,7 +73,8 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     meter.createObservableGauge(name, { description, unit });
   const ofJobs = "Jobs that a free slot would take, that run, and that wait for their key";
   const jobs = gauge("x.workers.jobs", "{job}", ofJobs);
-  const ofKeys = "Keys with a job that could start, that a job has, that are paused, that jobs wait for, and that are rate limited";
+  const ofKeys =
+    "Keys with a job that could start, that a job has, that are paused, that jobs wait for, and that are rate limited";
   const keys = gauge("x.workers.keys", "{key}", ofKeys);
   const waiting = gauge("x.workers.key.waiting", "{job}", "Jobs that wait for a key, of the keys with the most");
   const ofOldest = "Since the job was added that waits for its key for longest";
