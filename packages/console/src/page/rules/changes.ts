@@ -55,7 +55,7 @@ function changedAt(before: unknown, path: Path, change: Change): unknown {
   }
   if (Array.isArray(before)) return before.map((each, at) => (at === name ? changedAt(each, rest, change) : each));
   const record = isRecord(before) ? before : {};
-  const value = changedAt(own(record, name), rest, change);
+  const value = changedAt(own(record, String(name)), rest, change);
   if (value !== undefined) return { ...record, [name]: value };
   return Object.fromEntries(Object.entries(record).filter(([other]) => other !== name));
 }
