@@ -354,6 +354,15 @@ describe("the checks", () => {
     ]);
   });
 
+  it("find a hundred problems at most, the most severe ones", () => {
+    const schedules = Array.from({ length: 300 }, (_, at) =>
+      schedule({ name: `s${at}`, history: marks("failed", "failed") }),
+    );
+    const queues = [queue({ workers: 0, runnable: 1 })];
+    const problems = problemsOf(state({ schedules, queues }));
+    expect([problems.length, problems[0]?.code]).toEqual([100, "NO_WORKER"]);
+  });
+
   it("name keys without control characters", () => {
     const halted = [{ key: "a\u0007\u001f1", jobId: "9", reason: "failed", since: 0, until: undefined, parked: 0 }];
     const [problem] = problemsOf(state({ queues: [queue({ pausedKeys: 1, haltedKeys: 1, halted })] }));

@@ -45,6 +45,8 @@ const OUTBOX_WAIT_MS = 60_000;
 const RECENT_MS = 15 * 60_000;
 /** A solved problem is shown for this long. */
 const SOLVED_MS = 5 * 60_000;
+/** The most problems of a state. The most severe are kept. */
+const MOST_PROBLEMS = 100;
 /** Keys of a queue that have a problem of their own. More keys share one. */
 const OWN_PROBLEMS = 3;
 
@@ -75,7 +77,7 @@ const REPORTED_ELSEWHERE: ReadonlySet<string> = new Set(["UNREACHABLE", "QUARANT
 /** A problem without the facts that follow from its code. */
 type Found = Omit<Problem, "id" | "severity"> & { readonly id?: string; readonly severity?: Severity };
 
-/** Returns the problems of a state, the most severe first. Empty if all is well. */
+/** Returns the problems of a state, at most 100, the most severe first. Empty if all is well. */
 export function problemsOf(state: Checked): readonly Problem[] {
   const found = [
     ...problemsOfNodes(state),
@@ -90,7 +92,8 @@ export function problemsOf(state: Checked): readonly Problem[] {
       const { queue = "", key = "", name = "" } = rest.place;
       return { id: JSON.stringify([code, queue, key, name, id]), code, severity, ...rest };
     })
-    .toSorted((one, other) => ORDER.indexOf(one.severity) - ORDER.indexOf(other.severity));
+    .toSorted((one, other) => ORDER.indexOf(one.severity) - ORDER.indexOf(other.severity))
+    .slice(0, MOST_PROBLEMS);
 }
 
 /**
