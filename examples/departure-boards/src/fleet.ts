@@ -25,7 +25,7 @@ export class Fleet {
     const child = spawnChild(new URL(`./${role}${extension}`, import.meta.url), {
       name,
       env: toEnvironment(this.#settings, name),
-      onMessage: (message) => this.errors.push(`${name}: ${JSON.stringify(message)}`),
+      onMessage: (message) => this.errors.push(`${name}: ${errorIn(message)}`),
     });
     this.#children.set(name, child);
     void child.exited.then(({ code, signal }) => {
@@ -83,4 +83,10 @@ export class Fleet {
 function errorOf(output: string): string {
   const lines = output.trim().split("\n");
   return lines.find((line) => /^\w*Error\b/.test(line)) ?? lines.at(-1) ?? "";
+}
+
+/** Returns the error that a worker reports, as text. */
+function errorIn(message: unknown): string {
+  const { error } = { ...(message as { readonly error?: unknown }) };
+  return typeof error === "string" ? error : JSON.stringify(message);
 }
