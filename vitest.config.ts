@@ -1,6 +1,7 @@
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { chosenBullMQ } from "./test/support/bullmq-release.ts";
 import { LongestFirst } from "./test/support/longest-first.ts";
 
 const source = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
@@ -22,6 +23,7 @@ const OWN_PROCESS = [
 const shared = {
   resolve: {
     alias: [
+      ...(chosenBullMQ === undefined ? [] : [{ find: /^bullmq$/, replacement: chosenBullMQ }]),
       { find: /^@x\/redlock-core$/, replacement: source("packages/redlock-core/src/index.ts") },
       { find: /^@x\/redlock-core\/glide$/, replacement: source("packages/redlock-core/src/nodes/glide-node.ts") },
       { find: /^@x\/redlock-core\/kit$/, replacement: source("packages/redlock-core/src/kit.ts") },

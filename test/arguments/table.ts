@@ -637,6 +637,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
           timeout: optional(integer(0, 86_400_000)),
           reentrancy: optional(oneOf("wait", "refuse", "join")),
           recheckInterval: optional(integer(100, 86_400_000)),
+          acceptScripts: optional((value) => typeof value === "string" && /^[0-9a-f]{16}$/.test(value)),
           lockDuration: optional(integer(10_000, 86_400_000)),
           connection: isConnection,
         },

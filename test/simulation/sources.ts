@@ -9,6 +9,7 @@ import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { compileFunction } from "node:vm";
 import { transform } from "esbuild";
+import { chosenBullMQ } from "../support/bullmq-release.ts";
 
 export interface SourcePatch {
   /** Below `packages/`. */
@@ -61,7 +62,8 @@ export async function loadSources<Exports>(
     loaded.set(path, module);
     const requireFrom = (name: string): unknown => {
       const file = files.get(name);
-      return file === undefined ? requireOf(name) : load(file);
+      if (file === undefined) return requireOf(name === "bullmq" ? (chosenBullMQ ?? name) : name);
+      return load(file);
     };
     compileFunction(code, ["module", "exports", "require"], { filename: path })(module, module.exports, requireFrom);
     return module.exports;

@@ -10,6 +10,7 @@ import { join, relative } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { build, type Plugin } from "esbuild";
+import { chosenBullMQ } from "./bullmq-release.ts";
 import { BUNDLES } from "./src/bundles.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -37,6 +38,7 @@ export async function setup(): Promise<void> {
     // The renewal thread tells errors by the names of their classes.
     keepNames: true,
     tsconfig: join(root, "tsconfig.check.json"),
+    ...(chosenBullMQ === undefined ? {} : { alias: { bullmq: chosenBullMQ } }),
     plugins: [ownAddress(folder), externalPackages],
     logLevel: "error",
   });

@@ -22,18 +22,18 @@ export interface ConnectionOptions {
 }
 
 export class Connections implements AsyncDisposable {
-  readonly #options: ConnectionOptions;
+  readonly options: ConnectionOptions;
   readonly #closing: (() => Promise<unknown>)[] = [];
 
   /** @throws ConsoleFailure if a URL does not name a node */
   constructor(options: ConnectionOptions) {
-    this.#options = options;
+    this.options = options;
     this.#checkUrls();
   }
 
   /** Opens the lock nodes. Throws `ConsoleFailure` if none of the nodes answers. */
   async redlock(): Promise<Redlock> {
-    const { urls, cluster, keyPrefix, maxTtl, quarantine } = this.#options;
+    const { urls, cluster, keyPrefix, maxTtl, quarantine } = this.options;
     const options: RedlockOptions = {
       ...(quarantine ? {} : { quarantine }),
       ...(keyPrefix === undefined ? {} : { keyPrefix }),
@@ -53,7 +53,7 @@ export class Connections implements AsyncDisposable {
 
   /** Opens the queue's Redis: the first node, or the Cluster. Throws `ConsoleFailure` if the server does not answer. */
   async queueRedis(): Promise<Redis | Cluster> {
-    const { urls, cluster } = this.#options;
+    const { urls, cluster } = this.options;
     const [url = ""] = urls;
     await this.#try(url);
     return cluster ? await this.#cluster() : this.#open(url);
@@ -64,7 +64,7 @@ export class Connections implements AsyncDisposable {
    * server does not answer, or if fewer URLs are given.
    */
   async queueServers(count: number): Promise<readonly (Redis | Cluster)[]> {
-    const { urls, cluster } = this.#options;
+    const { urls, cluster } = this.options;
     if (count === 1 || cluster) return [await this.queueRedis()];
     if (urls.length < count) {
       throw new ConsoleFailure(
@@ -82,7 +82,7 @@ export class Connections implements AsyncDisposable {
    * a password makes two URLs, and the first may look like a host.
    */
   #checkUrls(): void {
-    const { urls, source, cluster } = this.#options;
+    const { urls, source, cluster } = this.options;
     try {
       const sockets = urls.map(connectOptionsOf).filter(({ path }) => path !== undefined);
       if (!cluster || sockets.length === 0) return;
@@ -111,7 +111,7 @@ export class Connections implements AsyncDisposable {
       await client.ping();
     } catch (error) {
       const { message } = reason ?? (error as Error);
-      throw new ConsoleFailure(`cannot reach ${nameOf(url)}: ${message}`, adviceOf(message, this.#options.source));
+      throw new ConsoleFailure(`cannot reach ${nameOf(url)}: ${message}`, adviceOf(message, this.options.source));
     } finally {
       client.disconnect();
     }
@@ -126,7 +126,7 @@ export class Connections implements AsyncDisposable {
 
   /** Opens the Cluster of the given members. Throws `ConsoleFailure` if the Cluster cannot be reached. */
   async #cluster(): Promise<Cluster> {
-    const { urls } = this.#options;
+    const { urls } = this.options;
     const client = openCluster(urls, { lazyConnect: true, clusterRetryStrategy: reconnectDelayMs });
     this.#closing.push(async () => client.disconnect());
     // A client that does not retry reports the reason. The other client retries forever.

@@ -3,6 +3,7 @@ import { createRequire } from "node:module";
 import { QuorumUnreachableError } from "@x/redlock-core";
 import { Command as Commander, CommanderError, InvalidArgumentError } from "commander";
 import type { Command, IsGood } from "./command.ts";
+import { checkBullMQ } from "./commands/bullmq.ts";
 import { checkNodes } from "./commands/check.ts";
 import {
   dropKey,
@@ -118,6 +119,12 @@ function addLocks(program: Commander, running: Running): void {
     .command("check")
     .description("look for problems of the lock nodes; 1: a problem was found")
     .action(() => running(checkNodes));
+  program
+    .command("bullmq")
+    .description("compare BullMQ's scripts with the tested ones, and test unknown ones; 1: not to be used")
+    .option("--test", "test the scripts even if they are known", false)
+    .option("--diff", "show what differs from the nearest tested release, which npm downloads", false)
+    .action((options: { test: boolean; diff: boolean }) => running((command) => checkBullMQ(command, options)));
   const locks = program.command("locks").description("the holder of a lock");
   locks
     .command("inspect <resource>")

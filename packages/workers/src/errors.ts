@@ -3,6 +3,7 @@
  * plain data.
  */
 import type { Finding } from "@x/redlock-core";
+import { supportedReleases } from "./bullmq/rules/script-sets.ts";
 
 export type ExclusiveWorkerErrorCode =
   | "UNSUPPORTED_BULLMQ"
@@ -28,21 +29,35 @@ export abstract class ExclusiveWorkerError extends Error {
   }
 }
 
+/** Script texts of BullMQ that this package has not been tested with. */
+export interface UnknownTexts {
+  /** Value of the option `acceptScripts` that accepts these texts. */
+  readonly fingerprint: string;
+  /** Names of the scripts whose texts differ from the nearest known release. */
+  readonly scripts: readonly string[];
+  /** The newest release with the most similar known texts. */
+  readonly nearest: string;
+}
+
 /**
- * This package does not know the scripts of the installed BullMQ. The constructor throws this error before anything is
- * sent.
+ * This package does not know the scripts of the installed BullMQ, or the release is known to be broken. The constructor
+ * throws this error before anything is sent.
  */
 export class UnsupportedBullMQError extends ExclusiveWorkerError {
   readonly code = "UNSUPPORTED_BULLMQ" as const;
   /** The differences, for instance the names of scripts. */
   readonly differences: readonly string[];
+  /** Facts of the installed scripts if only their texts are unknown. Undefined if more is missing. */
+  readonly texts: UnknownTexts | undefined;
 
-  constructor(differences: readonly string[]) {
+  constructor(differences: readonly string[], texts?: UnknownTexts) {
     super(
-      `this BullMQ is unknown to @x/workers (${differences.join("; ")}): install BullMQ 5.81 or 6.0 to 6.7, ` +
-        "or a newer @x/workers; running with an unknown version could lose the order or the exclusion of jobs",
+      `this BullMQ is not supported by @x/workers (${differences.join("; ")}): install BullMQ ${supportedReleases()}, ` +
+        `or a newer @x/workers${texts === undefined ? "" : ', or test the installed one with "npx @x/console bullmq"'}; ` +
+        "running with an unknown version could lose the order or the exclusion of jobs",
     );
     this.differences = differences;
+    this.texts = texts;
   }
 }
 
@@ -125,7 +140,9 @@ export type WorkerFindingCode =
   /** The option `skipLockRenewal` weakens a promise. The message names the promise. */
   | "NO_LOCK_RENEWAL"
   /** The option `maxStalledCount: 0` weakens a promise. The message names the promise. */
-  | "NO_SECOND_RUN";
+  | "NO_SECOND_RUN"
+  /** The option `acceptScripts` accepts the texts of the subjects, scripts of BullMQ that are not known. */
+  | "UNTESTED_BULLMQ";
 
 export type WorkerFinding = Finding<WorkerFindingCode>;
 

@@ -20,7 +20,7 @@
 import type { Lock, Redlock } from "@x/redlock-core";
 import { integer, Schema, shaped } from "@x/redlock-core/kit";
 import { withoutCommand } from "@x/redlock-core/protocol";
-import { isFetchAgainReply } from "./bullmq/bullmq.ts";
+import { isFetchAgainReply, shareTarget } from "./bullmq/bullmq.ts";
 import { decodeJob } from "./bullmq/job.ts";
 import { acceptSignal, isWrapper } from "./bullmq/processor.ts";
 import { Job, Worker } from "./bullmq/public.ts";
@@ -41,7 +41,7 @@ import type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
 import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
 import { rejectWithoutCommand } from "./without-command.ts";
-import { closeUnused, createWorkerParts, planWorker, type WorkerParts, warn } from "./worker-parts.ts";
+import { closeUnused, createWorkerParts, planWorker, type WorkerParts, warn, warnOnce } from "./worker-parts.ts";
 
 /** Name of a BullMQ event without arguments. BullMQ's typed methods accept the names of our events as this name. */
 type BullEvent = "ready";
@@ -68,6 +68,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   protected static readonly sharesSlots: boolean = false;
   readonly #options: ResolvedExclusiveOptions;
   readonly #parts: WorkerParts;
+  readonly #findings: readonly WorkerFinding[];
   #isWarned = false;
 
   /**
@@ -98,13 +99,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     }
     if (isWrapper(processor)) acceptSignal(this);
     this.#options = options;
+    this.#findings = plan.findings;
     this.redlock = plan.redlock;
     try {
       this.#parts = createWorkerParts(plan, {
         worker: this as unknown as Worker,
         processor: () => this.processFn,
         sharesSlots: (this.constructor as typeof ExclusiveWorker).sharesSlots,
-        makeJob: (fields, jobId) => super.createJob(decodeJob(fields, jobId) as never, jobId),
+        makeJob: (fields, jobId) => shareTarget(this, super.createJob(decodeJob(fields, jobId) as never, jobId)),
       });
     } catch (error) {
       closeUnused(plan);
@@ -262,7 +264,7 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * `error` event with a `WorkerMismatchError`. Plain workers that are idle cannot be found.
    */
   async check(): Promise<readonly WorkerFinding[]> {
-    return [...this.#options.warnings, ...(await this.#parts.registry.check())];
+    return [...this.#findings, ...(await this.#parts.registry.check())];
   }
 
   /** Returns the options of this queue's running workers. A worker that was killed is listed for another 30 s. */
@@ -338,17 +340,22 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   override run(): Promise<void> {
-    this.#warnOfKeyPath();
+    this.#warn();
     this.#parts.lane.markLoopStarted();
     this.#parts.registry.join();
     return super.run();
   }
 
-  /** Emits a process warning, once, if the path of the option `key` was probably meant to begin elsewhere. */
-  #warnOfKeyPath(): void {
-    const found = this.#isWarned ? undefined : this.#options.warnings.find(({ code }) => code === "KEY_PATH");
+  /**
+   * Emits a process warning, once, if the path of the option `key` was probably meant to begin elsewhere. The first
+   * worker of a process also warns of accepted scripts.
+   */
+  #warn(): void {
+    for (const { code, message } of this.#isWarned ? [] : this.#findings) {
+      if (code === "KEY_PATH") warn(code, `queue ${this.name}: ${message}`);
+      if (code === "UNTESTED_BULLMQ") warnOnce(code, message);
+    }
     this.#isWarned = true;
-    if (found !== undefined) warn(found.code, `queue ${this.name}: ${found.message}`);
   }
 
   /** Waits like BullMQ's method. The client's failed command is removed from an error. */
@@ -406,7 +413,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   protected override createJob(...args: Parameters<Worker<Data, Result, Name>["createJob"]>): Job<Data, Result, Name> {
-    return this.#parts.arrivals.attachTakenJob(super.createJob(...args), args[1]) as Job<Data, Result, Name>;
+    const job = shareTarget(this, super.createJob(...args));
+    return this.#parts.arrivals.attachTakenJob(job, args[1]) as Job<Data, Result, Name>;
   }
 
   protected override callProcessJob(

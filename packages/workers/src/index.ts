@@ -9,6 +9,7 @@ export {
   LaneError,
   NotALockError,
   SupersededError,
+  type UnknownTexts,
   UnsupportedBullMQError,
   type WorkerFindingCode,
   WorkerMismatchError,

@@ -14,6 +14,7 @@ import {
   type ShapeOf,
   show,
   text,
+  textLike,
 } from "@x/redlock-core/kit";
 import { redlock, validityMs } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "./bullmq/public.ts";
@@ -185,6 +186,15 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
    * thousands of keys are busy.
    */
   readonly recheckInterval?: number | undefined;
+  /**
+   * Accepts the script texts of a BullMQ release that this package has not been tested with: the fingerprint of exactly
+   * these texts, 16 hexadecimal digits. Default: only tested texts are accepted.
+   *
+   * `npx @x/console bullmq` tests the installed release against your own Redis, and prints the fingerprint if the tests
+   * pass. A worker with accepted texts emits a process warning, and `check()` reports `UNTESTED_BULLMQ`. The option has
+   * no effect once the texts are known.
+   */
+  readonly acceptScripts?: string | undefined;
 }
 
 /**
@@ -213,6 +223,7 @@ export interface ResolvedExclusiveOptions
   /** No lock may have a Redis key with this prefix, because BullMQ's own keys begin with it. */
   readonly reserved: string;
   readonly redlock: Redlock | undefined;
+  readonly acceptScripts: string | undefined;
   /** Findings about options that weaken a promise. */
   readonly warnings: readonly WorkerFinding[];
 }
@@ -291,6 +302,8 @@ const BETWEEN = new Check<Between>({
   },
 });
 
+const FINGERPRINT = textLike("a fingerprint of 16 hexadecimal digits", (text) => /^[0-9a-f]{16}$/.test(text));
+
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,
   resource: PREFIX_OR_FUNCTION.default(""),
@@ -304,6 +317,7 @@ const OWN = new Schema({
   timeout: integer({ min: 0, max: DAY_MS }).default(100),
   reentrancy: choice(["wait", "refuse", "join"]).default("wait"),
   recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
+  acceptScripts: FINGERPRINT.optional(),
 } satisfies ShapeOf<ExclusiveOptions<never, never>>);
 
 /** BullMQ's options whose values this package needs, or for which its rules are stricter. */

@@ -7,6 +7,7 @@ import {
   disconnectLateNodes,
   installedScripts,
   keepTracked,
+  refuseBroken,
   replaceExtendLock,
   targetOf,
 } from "./bullmq/bullmq.ts";
@@ -14,7 +15,7 @@ import { Job, type Worker } from "./bullmq/public.ts";
 import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
-import { LaneError, SupersededError, WorkerMismatchError } from "./errors.ts";
+import { LaneError, SupersededError, type WorkerFinding, WorkerMismatchError } from "./errors.ts";
 import { eventEmitterOf } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
@@ -41,6 +42,14 @@ export function warn(code: string, message: string): void {
   process.emitWarning(message, { type: "ExclusiveWorkerWarning", code: `X_WORKERS_${code}` });
 }
 
+const warned = new Set<string>();
+
+/** Emits a process warning if this process has emitted none with this code. */
+export function warnOnce(code: string, message: string): void {
+  if (!warned.has(code)) warn(code, message);
+  warned.add(code);
+}
+
 const QUEUE_NAME = text({ min: 1 });
 export const PROCESSOR: Check<unknown> = new Check<unknown>({
   rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
@@ -55,6 +64,8 @@ export interface WorkerPlan<Options> {
   readonly given: Options;
   readonly options: ResolvedExclusiveOptions;
   readonly scripts: BullScripts;
+  /** Findings that need no request: about the options, and about the scripts of the installed BullMQ. */
+  readonly findings: readonly WorkerFinding[];
   readonly redlock: Redlock;
   readonly isByHand: boolean;
   readonly isSandboxed: boolean;
@@ -74,9 +85,15 @@ export function planWorker<Data, Name extends string>(
   if (options.rules.merge !== undefined && isSandboxed) {
     throw new TypeError(`processor must be a function where whenBusy is "merge", got ${kindOf(processor)}`);
   }
-  const scripts = checkScripts(installedScripts());
+  const { scripts, untested } = checkScripts(installedScripts(), options.acceptScripts);
+  const findings = untested.length === 0 ? options.warnings : [...options.warnings, untestedFinding(untested)];
   const redlock = options.redlock ?? createOwnRedlock(given, options.ttl);
-  return { given, options, scripts, redlock, isByHand: (processor ?? null) === null, isSandboxed };
+  return { given, options, scripts, findings, redlock, isByHand: (processor ?? null) === null, isSandboxed };
+}
+
+function untestedFinding(names: readonly string[]): WorkerFinding {
+  const message = `acceptScripts accepts texts of BullMQ's scripts that @x/workers was not tested with (${names.join(", ")}): install a version of @x/workers that knows them as soon as there is one`;
+  return { code: "UNTESTED_BULLMQ", severity: "warning", subjects: names, message };
 }
 
 /** Creates the worker's own `Redlock` on the queue's own Redis, which BullMQ's option `connection` names. */
@@ -178,6 +195,7 @@ export function createWorkerParts(
     onFinding: (finding) => onError(new WorkerMismatchError(queue, finding)),
   });
 
+  refuseBroken(worker);
   const target = targetOf(worker, new Job(worker, "contract", {}));
   lane.attach(target);
   disconnectLateNodes(worker);

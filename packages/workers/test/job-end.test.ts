@@ -2,16 +2,14 @@ import { createRequire } from "node:module";
 import { type RedisServer, startRedis } from "@x/test-support";
 import * as bullmq6 from "bullmq";
 import * as bullmq5 from "bullmq5";
-import * as bullmq60 from "bullmq60";
-import * as bullmq62 from "bullmq62";
-import * as bullmq64 from "bullmq64";
+import * as bullmq566 from "bullmq566";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { JobEnd, replaceEndArguments } from "../src/bullmq/job-end.ts";
 
 const { unpack } = createRequire(createRequire(import.meta.url).resolve("bullmq"))("msgpackr") as {
   unpack: (packed: Uint8Array) => unknown;
 };
-const versions = { "5.81": bullmq5, "6.0": bullmq60, "6.2": bullmq62, "6.4": bullmq64, "6.7": bullmq6 };
+const versions = { "5.66": bullmq566, "5.81": bullmq5, "6.7": bullmq6 };
 
 interface Target {
   moveToFinishedArgs(...args: readonly unknown[]): readonly unknown[] | JobEnd;

@@ -1,8 +1,16 @@
 import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
 import { describe, expect, it } from "vitest";
-import { type BullClient, checkScripts, installedScripts, runScript, targetOf } from "../src/bullmq/bullmq.ts";
+import {
+  type BullClient,
+  checkScripts,
+  installedScripts,
+  refuseBroken,
+  runScript,
+  targetOf,
+} from "../src/bullmq/bullmq.ts";
 import { lockNodeOf } from "../src/bullmq/rules/connection.ts";
+import { fingerprintOf, nearestSet, SCRIPT_SETS, type ScriptTexts } from "../src/bullmq/rules/script-sets.ts";
 import { bullOptions, readOptions, resolveOptions } from "../src/options.ts";
 
 const connection = { host: "127.0.0.1", port: 1 };
@@ -253,15 +261,59 @@ describe("the contract with BullMQ", () => {
   const scripts = installedScripts();
 
   it("holds for the installed version", () => {
-    expect(Object.keys(checkScripts(scripts))).toContain("moveToActive");
+    expect(Object.keys(checkScripts(scripts).scripts)).toContain("moveToActive");
   });
 
+  const changed = { ...scripts, moveToFinished: { lua: `${scripts["moveToFinished"]?.lua} `, numberOfKeys: 14 } };
+  const refusal = (accepted?: string): UnsupportedBullMQError => {
+    try {
+      checkScripts(changed, accepted);
+    } catch (error) {
+      return error as UnsupportedBullMQError;
+    }
+    throw new Error("the changed script was accepted");
+  };
+
   it("refuses an unknown script and a missing script by name", () => {
-    const changed = { ...scripts, moveToFinished: { lua: `${scripts["moveToFinished"]?.lua} `, numberOfKeys: 14 } };
-    expect(() => checkScripts(changed)).toThrow(UnsupportedBullMQError);
-    expect(() => checkScripts(changed)).toThrow(/script moveToFinished has the unknown text [0-9a-f]{16}/);
+    expect(refusal()).toBeInstanceOf(UnsupportedBullMQError);
+    expect(refusal().message).toMatch(/script moveToFinished has the unknown text [0-9a-f]{16}\)/);
     const { promote: _promote, ...others } = scripts;
     expect(() => checkScripts(others)).toThrow("script promote is missing");
+  });
+
+  it("accepts exactly the texts whose fingerprint is given", () => {
+    const { fingerprint, ...others } = refusal().texts ?? {};
+    expect(others).toEqual({ scripts: ["moveToFinished"], nearest: SCRIPT_SETS.at(-1)?.to });
+    expect(fingerprint).toMatch(/^[0-9a-f]{16}$/);
+    expect(checkScripts(changed, fingerprint)).toEqual({ scripts: changed, untested: ["moveToFinished"] });
+    expect(checkScripts(scripts, fingerprint).untested).toEqual([]);
+    const other = "0123456789abcdef";
+    expect(refusal(other).message).toContain(`acceptScripts is ${other} and not ${fingerprint}`);
+  });
+
+  it("refuses a mixture of texts of two known releases", () => {
+    const [oldest] = SCRIPT_SETS;
+    const newest = SCRIPT_SETS.at(-1);
+    expect(nearestSet(oldest?.texts as ScriptTexts)).toEqual({ set: oldest, differing: [] });
+    const mixed = { ...newest?.texts, promote: oldest?.texts.promote } as ScriptTexts;
+    expect(nearestSet(mixed)).toEqual({ set: newest, differing: ["promote"] });
+    expect(new Set(SCRIPT_SETS.map(({ texts }) => fingerprintOf(texts))).size).toBe(SCRIPT_SETS.length);
+  });
+
+  it.each([
+    ["6.0.6", false],
+    ["6.0.7", true],
+    ["6.0.11", true],
+    ["6.2.2", true],
+    ["6.3.2", true],
+    ["6.3.3", false],
+    ["6.3.16", false],
+    ["16.3.1", false],
+  ])("refuses the releases that take no job after an outage of Redis: %s, %s", (packageVersion, isRefused) => {
+    const refused = (): void => refuseBroken({ backend: { connection: { packageVersion } } });
+    if (isRefused) expect(refused).toThrow(`BullMQ ${packageVersion} takes no job after Redis was away`);
+    else expect(refused).not.toThrow();
+    expect(() => refuseBroken({ connection: {} })).not.toThrow();
   });
 
   it("refuses another backend, and jobs that would bypass the worker's backend", () => {
@@ -270,5 +322,8 @@ describe("the contract with BullMQ", () => {
     expect(() => targetOf({ backend }, { backend: { ...backend } })).toThrow("jobs do not use the worker's backend");
     expect(targetOf({ backend }, { backend })).toBe(backend);
     expect(targetOf({ scripts: backend }, { scripts: backend })).toBe(backend);
+    const job = { scripts: { ...backend } };
+    expect(targetOf({ scripts: backend }, job)).toBe(backend);
+    expect(job.scripts).toBe(backend);
   });
 });

@@ -75,7 +75,7 @@ interface Scripts {
 }
 
 function compose(hasKeys: boolean): Scripts {
-  const bull = checkScripts(installedScripts());
+  const { scripts: bull } = checkScripts(installedScripts());
   const head = [
     "local call = redis.call",
     unpackable,

@@ -115,7 +115,7 @@ function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
   const name = JSON.stringify(rules);
   const scripts =
     known.get(name) ??
-    onVirtualTime(compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()), rules, lockRules));
+    onVirtualTime(compose.composeScripts(bullmq.checkScripts(bullmq.installedScripts()).scripts, rules, lockRules));
   known.set(name, scripts);
   return scripts;
 }

@@ -17,7 +17,6 @@
  *   `untrackJob` removes a job.
  * - Each script text implies an order of arguments.
  */
-import { createHash } from "node:crypto";
 import { setImmediate as nextLoopTurn } from "node:timers/promises";
 import { RedisConnection } from "bullmq";
 import { UnsupportedBullMQError } from "../errors.ts";
@@ -28,48 +27,15 @@ import {
   type ComposedScript,
   type DecoratedCommand,
   decorated,
-  type EmbeddedScript,
-  embedded,
 } from "./rules/compose.ts";
 import { queueKeys } from "./rules/queue-keys.ts";
-
-/**
- * The first 16 digits of the SHA-1 of each script text that has passed the contract test, with the releases that
- * contain it.
- */
-const KNOWN_TEXTS: Readonly<Record<EmbeddedScript, readonly string[]>> = {
-  moveToActive: [
-    "6c4c6de2bece2ad8", // 5.81
-    "8eb09338a4d68a0d", // 6.0 to 6.2.1
-    "d96ca626f1ea141b", // 6.2.2 to 6.7
-  ],
-  moveToFinished: [
-    "11d69c87800ed307", // 5.81
-    "cc54ad919f8d93ce", // 6.0 to 6.2.1
-    "665f3bc3d4869f4c", // 6.2.2 to 6.3.4
-    "69666e69dd5621df", // 6.3.5 to 6.7
-  ],
-  moveToDelayed: [
-    "50f67b9ae294f395", // 5.81
-    "f909a46b3c025966", // 6.0 to 6.2.1
-    "d38534cd0ca4d522", // 6.2.2 to 6.3.4
-    "9f83944d6edafd63", // 6.3.5 to 6.7
-  ],
-  moveToWaitingChildren: ["bbb6163481b4e259"], // 5.81 to 6.7
-  retryJob: [
-    "4500167f688cb8d0", // 5.81
-    "812d06de3eaf0fb7", // 6.0 to 6.7
-  ],
-  promote: [
-    "494df440a22d9222", // 5.81
-    "1d740f19fe984343", // 6.0 to 6.7
-  ],
-};
+import { fingerprintOf, missingScripts, nearestSet, textsOf } from "./rules/script-sets.ts";
 
 /** A Redis client as BullMQ wraps it. */
 export interface BullClient {
   defineCommand(name: string, definition: BullScript): void;
-  runCommand(name: string, args: readonly unknown[]): Promise<unknown>;
+  /** Missing before BullMQ 5.77, where each command is a method of the client. */
+  runCommand?(name: string, args: readonly unknown[]): Promise<unknown>;
 }
 
 /** The worker's backend in BullMQ 6, or its `scripts` in BullMQ 5. */
@@ -91,15 +57,18 @@ export interface LockExtension {
   readonly ask: () => Promise<number>;
 }
 
-/** Returns the script texts of the installed BullMQ without a deep import: BullMQ "defines" them on a collector. */
-export function installedScripts(): Readonly<Record<string, BullScript>> {
+/**
+ * Returns the script texts of the installed BullMQ, or of another BullMQ with its class `RedisConnection`. Instead of a
+ * deep import, BullMQ "defines" the scripts on a collector.
+ */
+export function installedScripts(connection: object = RedisConnection): Readonly<Record<string, BullScript>> {
   const scripts: Record<string, BullScript> = {};
   const collector = {
     defineCommand(name: string, definition: BullScript): void {
       scripts[name.split(":")[0] ?? name] = definition;
     },
   };
-  const { prototype } = RedisConnection as unknown as {
+  const { prototype } = connection as {
     prototype: { loadCommands?: (this: { _client: typeof collector }, version: string) => void };
   };
   prototype.loadCommands?.call({ _client: collector }, "x");
@@ -107,18 +76,42 @@ export function installedScripts(): Readonly<Record<string, BullScript>> {
 }
 
 /**
- * Returns the scripts that the lane builds on. Throws `UnsupportedBullMQError` if a script is missing or its text is
- * unknown.
+ * Returns the scripts that the lane builds on, and the names of the scripts whose texts are unknown but accepted.
+ * Throws `UnsupportedBullMQError` if a script is missing, or if texts are unknown and `accepted` is not their
+ * fingerprint.
  */
-export function checkScripts(scripts: Readonly<Record<string, BullScript>>): BullScripts {
-  const differences = embedded.flatMap((name) => {
-    const script = scripts[name];
-    if (script === undefined) return [`script ${name} is missing`];
-    const sha1 = createHash("sha1").update(script.lua).digest("hex").slice(0, 16);
-    return KNOWN_TEXTS[name].includes(sha1) ? [] : [`script ${name} has the unknown text ${sha1}`];
-  });
-  if (differences.length > 0) throw new UnsupportedBullMQError(differences);
-  return scripts;
+export function checkScripts(
+  scripts: Readonly<Record<string, BullScript>>,
+  accepted?: string,
+): { readonly scripts: BullScripts; readonly untested: readonly string[] } {
+  const missing = missingScripts(scripts);
+  if (missing.length > 0) throw new UnsupportedBullMQError(missing.map((name) => `script ${name} is missing`));
+  const bull = scripts as BullScripts;
+  const texts = textsOf(bull);
+  const { set, differing } = nearestSet(texts);
+  const fingerprint = fingerprintOf(texts);
+  if (differing.length === 0 || fingerprint === accepted) return { scripts: bull, untested: differing };
+  const differences = differing.map((name) => `script ${name} has the unknown text ${texts[name]}`);
+  if (accepted !== undefined) differences.push(`acceptScripts is ${accepted} and not ${fingerprint}`);
+  throw new UnsupportedBullMQError(differences, { fingerprint, scripts: differing, nearest: set.to });
+}
+
+/**
+ * Releases that take no job anymore, in any worker, after Redis was away for longer than `drainDelay` + 1 s: BullMQ's
+ * own timeout closes a connection that is about to reconnect (taskforcesh/bullmq#4585).
+ */
+const BROKEN = /^6\.(?:0\.(?:[7-9]|\d\d)|[12]\.\d+|3\.[0-2])$/;
+
+/** Throws `UnsupportedBullMQError` if the installed release is known to be broken. */
+export function refuseBroken(worker: object): void {
+  const { backend, connection } = worker as Connected & { readonly backend?: Connected };
+  const { packageVersion = "" } = backend?.connection ?? connection ?? {};
+  if (!BROKEN.test(packageVersion)) return;
+  throw new UnsupportedBullMQError([`BullMQ ${packageVersion} takes no job after Redis was away for some seconds`]);
+}
+
+interface Connected {
+  readonly connection?: { readonly packageVersion?: string };
 }
 
 /** Returns the object through which BullMQ sends the commands of a worker and of the jobs that it creates. */
@@ -131,8 +124,19 @@ export function targetOf(worker: object, sampleJob: object): BullTarget {
   if (!hasAll) {
     throw new UnsupportedBullMQError(["the worker's backend is not BullMQ's Redis backend"]);
   }
+  shareTarget(worker, sampleJob);
   if (ownTarget(sampleJob) !== own) throw new UnsupportedBullMQError(["jobs do not use the worker's backend"]);
   return own;
+}
+
+/**
+ * Makes a job send its commands as its worker does, and returns the job. Until BullMQ 5.80.0 each job creates `scripts`
+ * of its own, which would end the job without the lane.
+ */
+export function shareTarget<OfJob extends object>(worker: object, job: OfJob): OfJob {
+  const { scripts } = worker as { readonly scripts?: BullTarget };
+  if (scripts !== undefined && "scripts" in job) job.scripts = scripts;
+  return job;
 }
 
 /** Removes a job and its children. Resolves with false if the job is running or cannot be removed. */
@@ -214,17 +218,22 @@ export interface TrackedJobs {
  * may already be running the job again.
  */
 export function keepTracked(worker: object, isLive: (jobId: string, token: string) => boolean): TrackedJobs {
-  const { lockManager } = worker as {
-    readonly lockManager?: {
-      readonly trackedJobs?: Map<string, { readonly token: string; readonly abortController?: AbortController }>;
-      untrackJob?: (jobId: string) => void;
-    };
-  };
+  const { lockManager } = worker as { readonly lockManager?: Partial<LockManager> };
   const { trackedJobs } = lockManager ?? {};
+  const track = lockManager?.trackJob?.bind(lockManager);
   const untrack = lockManager?.untrackJob?.bind(lockManager);
-  if (lockManager === undefined || untrack === undefined || !(trackedJobs instanceof Map)) {
+  if (lockManager === undefined || track === undefined || untrack === undefined || !(trackedJobs instanceof Map)) {
     throw new UnsupportedBullMQError(["the worker tracks its jobs in an unknown way"]);
   }
+  lockManager.trackJob = (jobId, ...others) => {
+    const controller = track(jobId, ...others);
+    // Until 5.72.0 BullMQ creates an imitation of a signal, which `fetch` and our own options refuse.
+    if (controller === undefined || controller.signal instanceof AbortSignal) return controller;
+    const own = new AbortController();
+    const tracked = trackedJobs.get(jobId);
+    if (tracked !== undefined) tracked.abortController = own;
+    return own;
+  };
   lockManager.untrackJob = (jobId) => {
     const tracked = trackedJobs.get(jobId);
     if (tracked === undefined || !isLive(jobId, tracked.token)) untrack(jobId);
@@ -235,6 +244,12 @@ export function keepTracked(worker: object, isLive: (jobId: string, token: strin
       return controller?.signal === signal ? controller : undefined;
     },
   };
+}
+
+interface LockManager {
+  readonly trackedJobs: Map<string, { readonly token: string; abortController?: AbortController }>;
+  trackJob(jobId: string, ...others: readonly unknown[]): AbortController | undefined;
+  untrackJob(jobId: string): void;
 }
 
 function ownTarget(owner: object): BullTarget | undefined {
@@ -317,11 +332,18 @@ export async function runScript(
   for (let sends = 1; ; sends += 1) {
     try {
       if (isPipelined) return await runPipelined(client, script.name, args);
-      return await client.runCommand(script.name, args);
+      return await sendCommand(client, script.name, args);
     } catch (error) {
       if (sends === MOST_SENDS || !SENT_AGAIN.test((error as Error).message)) throw error;
     }
   }
+}
+
+type NamedCommands = Readonly<Record<string, (args: readonly unknown[]) => Promise<unknown>>>;
+
+function sendCommand(client: BullClient, name: string, args: readonly unknown[]): Promise<unknown> {
+  if (client.runCommand !== undefined) return client.runCommand(name, args);
+  return (client as unknown as NamedCommands)[name]?.(args) ?? Promise.reject(new TypeError(`no command ${name}`));
 }
 
 /** How many times ioredis sends a request by default. */
@@ -354,7 +376,7 @@ async function runPipelined(client: BullClient, name: string, args: readonly unk
   if (known === undefined) barriers.set(client, (known = new Map()));
   const first = `${name} ${String(args[0])}`;
   if (!known.has(first)) {
-    const passed = client.runCommand("del", [`${String(args[0])}:barrier`]).then(
+    const passed = sendCommand(client, "del", [`${String(args[0])}:barrier`]).then(
       () => void known.set(first, undefined),
       () => void known.delete(first),
     );
@@ -363,7 +385,7 @@ async function runPipelined(client: BullClient, name: string, args: readonly unk
   const barrier = known.get(first);
   try {
     if (barrier !== undefined) await barrier;
-    return await client.runCommand(name, args);
+    return await sendCommand(client, name, args);
   } catch (error) {
     // BullMQ fetches again immediately, without a limit. A pipeline is sent only between two turns of the event loop,
     // which also lets other code run.

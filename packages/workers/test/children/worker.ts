@@ -70,7 +70,8 @@ redis.call('HSET', KEYS[1], 'token', ARGV[1], 'value', ARGV[2])
 return 1`;
 
 type Exec = (client: unknown, name: string, args: unknown[]) => Promise<unknown>;
-const target = worker.getBackend() as unknown as { execCommand: Exec };
+const { backend, scripts } = worker as unknown as Record<"backend" | "scripts", { execCommand: Exec }>;
+const target = backend ?? scripts;
 const exec = target.execCommand;
 target.execCommand = async (client, name, args) => {
   if (name === "moveToFinished" && at("before-finish")) return await never;

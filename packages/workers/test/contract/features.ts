@@ -3,6 +3,7 @@ import { until } from "@x/test-support";
 import { DelayedError, FlowProducer, Job, QueueEvents, RateLimitError, WaitingChildrenError } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { targetOf } from "../../src/bullmq/bullmq.ts";
+import { commandsOf } from "../support/commands.ts";
 import { finished, gate, jobs, Lab } from "../support/lab.ts";
 import { healsSoon, type Key } from "./key.ts";
 
@@ -50,7 +51,7 @@ export function testFeatures(key: Key): void {
       const options = { key, limiter, maximumRateLimitDelay: hour, concurrency: 1, autorun: false };
       const worker = lab.worker(undefined, options);
       const client = await targetOf(worker, new Job(worker, "sample", {})).queue.client;
-      const run = client.runCommand.bind(client);
+      const run = commandsOf(client);
       const closed = gate();
       client.runCommand = async (name, args) => {
         const reply = await run(name, args);

@@ -3,6 +3,7 @@ import { until } from "@x/test-support";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
 import { targetOf } from "../../src/bullmq/bullmq.ts";
+import { commandsOf } from "../support/commands.ts";
 import { finished, jobs, Lab } from "../support/lab.ts";
 import type { Key } from "./key.ts";
 
@@ -19,7 +20,7 @@ export function testLostAnswers(key: Key): void {
       const recoversSoon = { lockDuration: 2_500, stalledInterval: 500, maxStalledCount: 9 };
       const worker = lab.worker(undefined, { key, concurrency: 4, autorun: false, ...recoversSoon });
       const client = await targetOf(worker, new Job(worker, "sample", {})).queue.client;
-      const run = client.runCommand.bind(client);
+      const run = commandsOf(client);
       let ends = 0;
       client.runCommand = async (name, args) => {
         const reply = run(name, args);

@@ -1,0 +1,34 @@
+/** Pure: what the table of known texts and the documents say once a release has passed. */
+import type { ScriptSet, ScriptTexts } from "../../packages/workers/src/bullmq/rules/script-sets.ts";
+
+type Sets = readonly ScriptSet[];
+
+/** Say `supportedReleases`, and are changed with it. */
+export const documents: readonly string[] = [
+  "docs/comparison.md",
+  "docs/support.md",
+  "docs/workers/rolling-out.md",
+  "packages/workers/README.md",
+];
+
+/** The table with this release: its set widened, or a new one. */
+export function tableWith(sets: Sets, version: string, texts: ScriptTexts): Sets {
+  const has = (set: Sets[number]): boolean => JSON.stringify(set.texts) === JSON.stringify(texts);
+  const known = sets.find(has);
+  const widened = (set: Sets[number]): Sets[number] => ({
+    ...set,
+    from: compare(version, set.from) < 0 ? version : set.from,
+    to: compare(version, set.to) > 0 ? version : set.to,
+  });
+  const all =
+    known === undefined
+      ? [...sets, { from: version, to: version, texts }]
+      : sets.map((set) => (set === known ? widened(set) : set));
+  return all.toSorted((one, other) => compare(one.from, other.from));
+}
+
+function compare(one: string, other: string): number {
+  const [a, b] = [one.split(".").map(Number), other.split(".").map(Number)];
+  const index = a.findIndex((part, i) => part !== b[i]);
+  return index === -1 ? 0 : (a[index] ?? 0) - (b[index] ?? 0);
+}
