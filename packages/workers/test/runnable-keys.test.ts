@@ -9,7 +9,7 @@ const rules: Readonly<
 > = {
   "one slot": { options: {}, hasLists: true },
   "two slots": { options: { perKey: { concurrency: 2 } } },
-  "a rate": { options: { perKey: { rate: { max: 2, duration: 600_000 } } } },
+  "a rate": { options: { perKey: { concurrency: 3, rate: { max: 2, duration: 600_000 } } } },
   rotation: { options: { between: "rotate" } },
 };
 
