@@ -99,7 +99,7 @@ export function flagsOf(marks: readonly MarkView[], apart: number): readonly Fla
 
 /** Times of an axis, at full multiples of a round step. */
 export function axisOf(from: number, to: number, most: number): readonly number[] {
-  const steps = [1, 2, 3, 5, 10, 15, 30, 60, 120, 180].map((minutes) => minutes * 60_000);
+  const steps = [0.5, 1, 2, 3, 5, 10, 15, 30, 60, 120, 180].map((minutes) => minutes * 60_000);
   const step = steps.find((each) => (to - from) / each <= most) ?? 180 * 60_000;
   const first = Math.ceil(from / step) * step;
   return Array.from({ length: Math.max(0, Math.floor((to - first) / step) + 1) }, (_, at) => first + at * step);

@@ -74,6 +74,9 @@ function Away() {
   );
 }
 
+/** The latest solved problems have rows of their own. A bad minute would fill the page with the others. */
+const SHOWN_SOLVED = 3;
+
 function Verdict() {
   // The banner says this.
   const problems = (state.value?.problems ?? []).filter(({ code }) => isLive.value || code !== "NO_QUORUM");
@@ -135,10 +138,20 @@ function Verdict() {
       </div>
       {problems.length > 0 && (
         <ol class="problems">
-          {problems.map((problem) => (
+          {[...open, ...solved.slice(0, SHOWN_SOLVED)].map((problem) => (
             <Problem key={problem.id} problem={problem} />
           ))}
         </ol>
+      )}
+      {solved.length > SHOWN_SOLVED && (
+        <details class="fold">
+          <summary>{solved.length - SHOWN_SOLVED} more solved in the last 5 min</summary>
+          <ol class="problems">
+            {solved.slice(SHOWN_SOLVED).map((problem) => (
+              <Problem key={problem.id} problem={problem} />
+            ))}
+          </ol>
+        </details>
       )}
       {open.length === 0 && <Facts />}
     </div>

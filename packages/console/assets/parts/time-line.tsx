@@ -19,6 +19,7 @@ import {
 import { colourClass, Empty, Hidden, Name, Pages, Row, Section, Table } from "./common.tsx";
 
 const RANGES = [
+  { text: "2 min", ms: 120_000 },
   { text: "15 min", ms: 900_000 },
   { text: "1 h", ms: 3_600_000 },
   { text: "6 h", ms: 21_600_000 },
@@ -192,7 +193,7 @@ function Over() {
           {/* The label of "now" needs the place. */}
           {Math.abs(at - shown.now) > range.value / (isLive.value ? 18 : 11) && (
             <span class={index % 2 === 1 ? "t odd" : "t"} style={{ left: left(at, shown) }}>
-              {shortClock(at)}
+              {range.value < 900_000 ? clock(at) : shortClock(at)}
             </span>
           )}
         </span>
