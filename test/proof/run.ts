@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { ATTACKS, isNeeded, play, timelineOf } from "./attacks.ts";
+import { CASES, exploreRegister, REMOVED_RULES } from "./register/cases.ts";
 import { readRules } from "./rules.ts";
 import { Solver } from "./solver.ts";
 import { CHANGES, isProvedWith, theoremsOf } from "./theorems.ts";
@@ -11,7 +12,7 @@ import { NOTICED } from "./traced.ts";
 
 const HELP = `npm run prove -- [options]
 
-Proves the lock protocol with Z3, and shows what breaks without each protection.
+Proves the lock protocol with Z3, shows what breaks without each protection, and explores the scheduler's register.
 
   --quick         leaves out the theorems that take longest
   --dump FOLDER   also writes each question there as NNNN.smt2, for another solver, and Z3's answer as NNNN.answer
@@ -75,6 +76,16 @@ async function run(): Promise<void> {
   }
   for (const protection of Object.keys(NOTICED)) {
     judge(await isNoticed(protection), `the trace notices the mutation: ${protection}`);
+  }
+  for (const each of CASES) {
+    const { states, isCut, violation } = await exploreRegister(each);
+    judge(!isCut && violation === undefined, `register, ${each.name}: all ${states} states`);
+    if (violation !== undefined) print(`        ${violation.broken}: ${violation.actions.join(", ")}`);
+  }
+  for (const each of REMOVED_RULES) {
+    const { violation } = await exploreRegister(each.in, { patches: [each.patch] });
+    judge(violation !== undefined, `register without "${each.rule}": ${violation?.broken ?? "nothing breaks"}`);
+    for (const action of violation?.actions ?? []) print(`        ${action}`);
   }
   print(failed === 0 ? "everything is as expected" : `${failed} FAILED`);
   process.exitCode = failed === 0 ? 0 : 1;

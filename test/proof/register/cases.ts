@@ -1,0 +1,86 @@
+/** What is explored of the scheduler's register, and which protections the exploration needs. */
+import type { SourcePatch } from "../../simulation/sources.ts";
+import { type Exploration, explore } from "./explore.ts";
+import { type Bounds, loadRegister, RegisterWorld } from "./world.ts";
+
+export interface Case {
+  readonly name: string;
+  readonly bounds: Bounds;
+  /** What has happened at the start. */
+  readonly after: readonly string[];
+}
+
+const reach = (script: string, nodes: readonly string[]): readonly string[] =>
+  nodes.map((node) => `term 1 reaches ${node} (${script}-register)`);
+
+const fromTheStart: Case = {
+  name: "two terms, every order of their messages",
+  bounds: { terms: 2, timeouts: 0, losses: 0 },
+  after: [],
+};
+
+/** The messages of term 1 to the third node are still on their way. */
+const confirmedByTwo: Case = {
+  name: "term 1 was confirmed by two nodes, then one node may lose its data",
+  bounds: { terms: 2, timeouts: 0, losses: 1 },
+  after: [...reach("read", ["a", "b", "c"]), ...reach("write", ["a", "b"]), ...reach("write", ["a", "b"])],
+};
+
+export const CASES: readonly Case[] = [fromTheStart, confirmedByTwo];
+
+export interface RemovedRule {
+  /** The rule of register.ts. */
+  readonly rule: string;
+  readonly patch: SourcePatch;
+  readonly in: Case;
+}
+
+export const REMOVED_RULES: readonly RemovedRule[] = [
+  {
+    rule: "a node keeps its promise",
+    patch: {
+      file: "leader/src/scheduler/scripts/write-register.lua.ts",
+      find: "if promised > term then return {'stale', seen[1]} end",
+      replace: "",
+    },
+    in: fromTheStart,
+  },
+  {
+    rule: "a node that is read promises",
+    patch: {
+      file: "leader/src/scheduler/scripts/read-register.lua.ts",
+      find: "if ARGV[2] == '1' then",
+      replace: "if ARGV[2] == 'never' then",
+    },
+    in: fromTheStart,
+  },
+  {
+    rule: "a leader adopts the newest version",
+    patch: {
+      file: "leader/src/scheduler/register-store.ts",
+      find: "isNewer(each.version, best.version) ? each : best",
+      replace: "isNewer(each.version, best.version) ? best : each",
+    },
+    in: confirmedByTwo,
+  },
+  {
+    rule: "only a quorum of whole nodes is enough to read",
+    patch: {
+      file: "leader/src/scheduler/register.ts",
+      find: "all.filter(({ isWhole }) => isWhole).length >= quorum;",
+      replace: "all.length >= quorum;",
+    },
+    in: confirmedByTwo,
+  },
+];
+
+/** More than any of the cases has. */
+const LIMIT = 50_000;
+
+export async function exploreRegister(
+  { bounds, after }: Case,
+  { patches = [], limit = LIMIT }: { readonly patches?: readonly SourcePatch[]; readonly limit?: number } = {},
+): Promise<Exploration> {
+  const code = await loadRegister(patches);
+  return await explore(() => new RegisterWorld(code, bounds), { after, limit });
+}
