@@ -18,13 +18,12 @@ import {
   missingScripts,
   nearestSet,
   SCRIPT_SETS,
-  type ScriptSet,
   type ScriptTexts,
   supportedReleases,
   textsOf,
 } from "../../packages/workers/src/bullmq/rules/script-sets.ts";
 import { folderOfRelease } from "../support/bullmq-release.ts";
-import { documents, tableWith } from "./table.ts";
+import { documents, tableWith, withSets } from "./table.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const TABLE = "packages/workers/src/bullmq/rules/script-sets.ts";
@@ -80,16 +79,6 @@ function record(version: string, texts: ScriptTexts): () => void {
   return () => {
     for (const [file, text] of before) writeFileSync(file, text);
   };
-}
-
-function withSets(source: string, sets: readonly ScriptSet[]): string {
-  const entries = sets.map(({ from, to, texts }) => {
-    const lines = Object.entries(texts).map(([name, text]) => `      ${name}: "${text}",`);
-    return ["  {", `    from: "${from}",`, `    to: "${to}",`, "    texts: {", ...lines, "    },", "  },"].join("\n");
-  });
-  return source.replace(/(SCRIPT_SETS: readonly ScriptSet\[\] = \[\n)[^]*?(\n\];)/, (_, head, end) =>
-    [head, entries.join("\n"), end].join(""),
-  );
 }
 
 /** Installs a release, unless it is installed. Returns its version. */

@@ -7,7 +7,7 @@ import {
   type ScriptTexts,
   supportedReleases,
 } from "../../packages/workers/src/bullmq/rules/script-sets.ts";
-import { documents, tableWith } from "./table.ts";
+import { documents, tableWith, withSets } from "./table.ts";
 
 const page = (file: string): string => readFileSync(new URL(`../../${file}`, import.meta.url), "utf8");
 const newest = SCRIPT_SETS.at(-1);
@@ -26,6 +26,13 @@ it("adds a set for new texts, in the order of the releases", () => {
   expect(sets).toHaveLength(SCRIPT_SETS.length + 1);
   expect(sets.filter(({ from }) => from.startsWith("5.")).at(-1)).toEqual(added);
   expect(supportedReleases(sets)).toMatch(/^5\.64\.0 to 5\.82\.0 and 6\./);
+});
+
+it("writes the sets into the source in its format", () => {
+  const source = page("packages/workers/src/bullmq/rules/script-sets.ts");
+  expect(withSets(source, SCRIPT_SETS)).toBe(source);
+  const sets = tableWith(SCRIPT_SETS, "6.30.0", texts);
+  expect(withSets(source, sets)).toBe(source.replace(`to: "${newest?.to}"`, 'to: "6.30.0"'));
 });
 
 it.each(documents)("names the supported releases in %s", (file) => {

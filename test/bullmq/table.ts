@@ -27,6 +27,17 @@ export function tableWith(sets: Sets, version: string, texts: ScriptTexts): Sets
   return all.toSorted((one, other) => compare(one.from, other.from));
 }
 
+/** The source of the table with these sets in place of its own. */
+export function withSets(source: string, sets: Sets): string {
+  const entries = sets.map(({ from, to, texts }) => {
+    const lines = Object.entries(texts).map(([name, text]) => `      ${name}: "${text}",`);
+    return ["  {", `    from: "${from}",`, `    to: "${to}",`, "    texts: {", ...lines, "    },", "  },"].join("\n");
+  });
+  return source.replace(/(SCRIPT_SETS: readonly ScriptSet\[\] = \[\n)[^]*?(\n\];)/, (_, head: string, end: string) =>
+    [head, entries.join("\n"), end].join(""),
+  );
+}
+
 function compare(one: string, other: string): number {
   const [a, b] = [one.split(".").map(Number), other.split(".").map(Number)];
   const index = a.findIndex((part, i) => part !== b[i]);
