@@ -37,6 +37,7 @@ interface Options {
 interface Running {
   /** What the command has written. */
   readonly text: () => string;
+  readonly errors: () => string;
   readonly done: Promise<Ran>;
   /** Ends what is being watched. */
   readonly end: () => Promise<Ran>;
@@ -58,7 +59,7 @@ function start(args: readonly string[], { answer, nodes = urls() }: Options = {}
     watching.abort();
     return done;
   };
-  return { text: () => text, done, end };
+  return { text: () => text, errors: () => errors, done, end };
 }
 
 const run = (args: readonly string[], options?: Options): Promise<Ran> => start(args, options).done;
@@ -511,7 +512,7 @@ describe("a queue whose Redis goes away", () => {
   it.each([
     ["watched", ["keys", "top", "away", "--json", "--watch", "0.1"]],
     ["served", ["serve", "--json"]],
-  ])("does not keep a command from its end: %s", async (_how, args) => {
+  ])("does not keep a command from its end: %s", async (how, args) => {
     const server = await startRedis();
     onTestFinished(() => server.stop());
     const queue = new Queue("away", { connection: { url: server.url, maxRetriesPerRequest: null } });
@@ -524,7 +525,12 @@ describe("a queue whose Redis goes away", () => {
     let told = "";
     const isQuiet = (): boolean => told === (told = running.text());
     await expect.poll(isQuiet, { interval: 300 }).toBe(true);
-    expect(await running.end()).toMatchObject({ code: 0, errors: "" });
+    const { code, errors } = await running.end();
+    expect(code).toBe(0);
+    // The page's log reports the outage. A command writes nothing else.
+    const lines = errors.split("\n").filter((line) => line !== "");
+    expect(lines.filter((line) => !line.startsWith('{"level":'))).toEqual([]);
+    if (how === "watched") expect(lines).toEqual([]);
   });
 });
 
@@ -587,6 +593,30 @@ describe("serve", () => {
     const { code, errors } = await serving.end();
     expect(code).toBe(0);
     expect(errors).toMatch(/^cannot reach 127\.0\.0\.1:1: .*\nNo queues are shown/);
+    expect(errors).not.toContain("tell-nobody");
+  });
+
+  it("logs a node that goes down, as a line of pino without secrets", async () => {
+    await using own = await startRedis();
+    const address = `redis://:tell-nobody@${own.host}:${own.port}`;
+    await own.call("CONFIG", "SET", "requirepass", "tell-nobody");
+    const serving = start(["serve", "--json"], { nodes: [address] });
+    await expect.poll(serving.text, { timeout: 20_000 }).toContain("url");
+    await own.kill();
+    await expect.poll(serving.errors, { timeout: 20_000 }).toContain("x.redlock.nodeChanged");
+    const { errors } = await serving.end();
+    const lines = errors
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        level: 40,
+        event: "x.redlock.nodeChanged",
+        state: "down",
+        msg: "lock node changed its state",
+      }),
+    );
     expect(errors).not.toContain("tell-nobody");
   });
 

@@ -1,4 +1,4 @@
-import { Logger, Module } from "@nestjs/common";
+import { Logger } from "@nestjs/common";
 import { NestFactory } from "@nestjs/core";
 import { LeaderElection } from "@x/leader";
 import { CoordinationModule } from "@x/nestjs";
@@ -30,9 +30,8 @@ async function linesOfNest(failure: Error): Promise<readonly unknown[][]> {
   const server = await startRedis();
   onTestFinished(async () => await server.stop());
   const redlock = new Redlock(server.url, { quarantine: false });
-  class App {}
-  Module({ imports: [CoordinationModule.forRoot({ redlock, election: { name: "lines", id: "vm/1" } })] })(App);
-  const app = await NestFactory.createApplicationContext(App, { logger: { log: write, warn: write, error: write } });
+  const root = CoordinationModule.forRoot({ redlock, election: { name: "lines", id: "vm/1" } });
+  const app = await NestFactory.createApplicationContext(root, { logger: { log: write, warn: write, error: write } });
   onTestFinished(() => Logger.overrideLogger(["fatal"]));
   await app.init();
   const election = new LeaderElection(redlock, { name: "failing", id: "vm/1" });

@@ -43,8 +43,6 @@ const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 /** Serves the page until the terminal's signal aborts. */
 export async function servePage(command: Command, options: ServeOptions): Promise<IsGood> {
   const { connections, output, terminal } = command;
-  const stopLogging = logTo(pino({ base: null }, { write: (line) => terminal.writeError(printable(line)) }));
-  connections.defer(async () => stopLogging());
   const redlock = await connections.redlock();
   const queues = await queuesOf(command, options);
   const hosts = [...LOOPBACK_HOSTS, ...options.allowHost];
@@ -56,7 +54,10 @@ export async function servePage(command: Command, options: ServeOptions): Promis
     });
     server.listen(options.port, options.host, () => resolve(server.address() as AddressInfo));
   });
+  const logger = pino({ base: null, level: "warn" }, { write: (line) => terminal.writeError(printable(line)) });
+  const stopLogging = logTo(logger);
   connections.defer(async () => {
+    stopLogging();
     await page.close();
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));

@@ -4,7 +4,6 @@
  */
 import { Channels, type LogLines, Traced } from "@x/redlock-core/kit";
 import { type TermEndReason, wasAskedFor } from "../errors.ts";
-import type { SkipReason } from "../scheduler/events.ts";
 
 /** Fields of each message about a tick. `lateMs` is the delay of the handler's call, by the wall clock. */
 export interface AboutTick {
@@ -68,7 +67,7 @@ export interface LeaderMessages {
   tickStarted: AboutTick;
   tickCompleted: AboutTick & { tookMs: number };
   tickFailed: AboutTick & { tookMs: number; error: unknown };
-  tickSkipped: { election: string; schedule: string; scheduledAtMs: number; reason: SkipReason };
+  tickSkipped: { election: string; schedule: string; scheduledAtMs: number; reason: string };
   ticksMissed: { election: string; schedule: string; count: number };
 }
 
@@ -86,7 +85,7 @@ export const traces: { readonly [Call in keyof LeaderTraces]: Traced<LeaderTrace
 };
 
 /** Reasons for which a tick that was claimed is lost. */
-const LOST_TICKS: ReadonlySet<SkipReason> = new Set(["attempts", "expired", "term-over"]);
+const LOST_TICKS: ReadonlySet<string> = new Set(["attempts", "expired", "term-over"]);
 
 const LINES: LogLines<LeaderMessages> = {
   elected: ["info", "elected leader"],
