@@ -166,7 +166,7 @@ function placesIn(name: string, entry: Entry): readonly Place[] {
       says:
         options === undefined
           ? says
-          : /options|unknown option|policy|settings|scripts|request|clock|name|redlock|election|key|keys/,
+          : /options|unknown option|definition|policy|settings|scripts|request|clock|name|redlock|election|key|keys/,
       isLegal: safely(legal),
       argument: (value) => value,
     };

@@ -105,7 +105,7 @@ async function askEverything({ things, redlock, election, scheduler }: Told): Pr
     () => election.leader(),
     () => election.requestResign(),
     () => election.run(() => undefined, { signal: AbortSignal.timeout(1_000) }),
-    () => scheduler.list({ all: true }),
+    () => scheduler.list(),
     () => scheduler.pause("often"),
     () => scheduler.trigger("often"),
     () => scheduler.history("often"),

@@ -3,7 +3,7 @@
  * data are lost. No attempt of a tick may begin twice, no at-least-once tick may be left out, and what is paused may not run.
  */
 import type { LeaderElection, LeaderTerm } from "@x/leader";
-import type { LeaderScheduler, ScheduleOptions } from "@x/leader/scheduler";
+import type { LeaderScheduler, ScheduleOptions, Tick } from "@x/leader/scheduler";
 import { Drift, EPOCH_MS, Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import { ELECTION_INVARIANTS } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
@@ -24,6 +24,8 @@ interface Replica {
 
 interface ReplicaOptions extends ScheduleOptions {
   readonly workMs?: number;
+  /** The replica has a handler for schedules as data, and no schedule of its own. */
+  readonly isData?: boolean;
 }
 
 class SchedulerStage {
@@ -35,6 +37,7 @@ class SchedulerStage {
   /** Ticks whose handler has ended. */
   readonly #ended = new Set<number>();
   #pausedMs = Number.POSITIVE_INFINITY;
+  #removedMs = Number.POSITIVE_INFINITY;
 
   constructor(engine: Engine, name: string, nodeCount: number) {
     this.#engine = engine;
@@ -59,7 +62,11 @@ class SchedulerStage {
   }
 
   /** Has one schedule, with a tick each second; leads in `term`, or never. Its handler takes `workMs`. */
-  replica(name: string, term: number | undefined, { workMs = 0, ...options }: ReplicaOptions = {}): Replica {
+  replica(
+    name: string,
+    term: number | undefined,
+    { workMs = 0, isData = false, ...options }: ReplicaOptions = {},
+  ): Replica {
     const { random } = this.world;
     const machine = new Machine(this.world, { name, drift: EXACT, wallOffsetMs: 0, stallChance: 0, longestStallMs: 0 });
     const network = { delayMs: 1, jitterMs: 0, slowChance: 0, slowMs: 0 };
@@ -84,22 +91,21 @@ class SchedulerStage {
       history: 0,
     });
     scheduler.on("error", (error) => this.world.record(name, "call", () => String(error)));
-    scheduler.every(
-      "s",
-      PERIOD_MS,
-      async ({ id, attempt, scheduledAt }) => {
-        const atMs = scheduledAt.getTime() - EPOCH_MS;
-        this.world.record(name, "call", () => `tick of ${atMs} ms, attempt ${attempt}`);
-        if (this.#begun.has(`${id} ${attempt}`))
-          this.world.violate(ELECTION_INVARIANTS.attempts, `attempt ${attempt} of ${id} began again, on ${name}`);
-        if (atMs > this.#pausedMs)
-          this.world.violate(ELECTION_INVARIANTS.pause, `${id} ran on ${name}, paused at ${this.#pausedMs} ms`);
-        this.#begun.add(`${id} ${attempt}`);
-        await new Promise<void>((resolve) => void machine.clock.schedule(workMs, resolve));
-        this.#ended.add(atMs);
-      },
-      { catchup: "all", ...options },
-    );
+    const handler = async ({ id, attempt, scheduledAt }: Tick): Promise<void> => {
+      const atMs = scheduledAt.getTime() - EPOCH_MS;
+      this.world.record(name, "call", () => `tick of ${atMs} ms, attempt ${attempt}`);
+      if (this.#begun.has(`${id} ${attempt}`))
+        this.world.violate(ELECTION_INVARIANTS.attempts, `attempt ${attempt} of ${id} began again, on ${name}`);
+      if (atMs > this.#pausedMs)
+        this.world.violate(ELECTION_INVARIANTS.pause, `${id} ran on ${name}, paused at ${this.#pausedMs} ms`);
+      if (atMs > this.#removedMs)
+        this.world.violate(ELECTION_INVARIANTS.removed, `${id} ran on ${name}, removed at ${this.#removedMs} ms`);
+      this.#begun.add(`${id} ${attempt}`);
+      await new Promise<void>((resolve) => void machine.clock.schedule(workMs, resolve));
+      this.#ended.add(atMs);
+    };
+    if (isData) scheduler.handle("k", handler);
+    else scheduler.every("s", PERIOD_MS, handler, { catchup: "all", ...options });
     const state = { isCurrent: true };
     const over = new AbortController();
     const led = { election: ELECTION, term, fencingToken: term, isCurrent: () => state.isCurrent, signal: over.signal };
@@ -124,6 +130,22 @@ class SchedulerStage {
     };
   }
 
+  /** Writes the schedule as data. Its ticks are `offset` ms after the full seconds. */
+  define({ scheduler }: Replica, offset = 0): void {
+    const options = { catchup: "all", delivery: "at-least-once", offset } as const;
+    void scheduler
+      .upsert("s", { kind: "k", every: PERIOD_MS, options })
+      .then((outcome) => this.tell(`the schedule is ${outcome}`));
+  }
+
+  /** Removes the schedule as data, alone or by an empty set. */
+  remove({ scheduler }: Replica, how: "alone" | "by a set"): void {
+    void (how === "alone" ? scheduler.remove("s") : scheduler.reconcile([])).then(() => {
+      this.#removedMs = this.world.nowMs;
+      this.tell(`the schedule is removed ${how}`);
+    });
+  }
+
   pause({ scheduler }: Replica): void {
     void scheduler.pause("s").then(() => {
       this.#pausedMs = this.world.nowMs;
@@ -131,9 +153,15 @@ class SchedulerStage {
     });
   }
 
-  /** Every tick from the first one to `lastMs` has run to its end. */
-  checkTicks(lastMs: number): void {
-    for (let atMs = PERIOD_MS; atMs <= lastMs; atMs += PERIOD_MS)
+  /** No tick of this time has run. */
+  checkNone(atMs: number): void {
+    if (this.#ended.has(atMs))
+      this.world.violate(ELECTION_INVARIANTS.removed, `the tick of ${atMs} ms is of old times`);
+  }
+
+  /** Every tick from `firstMs` to `lastMs` has run to its end. */
+  checkTicks(lastMs: number, firstMs = PERIOD_MS): void {
+    for (let atMs = firstMs; atMs <= lastMs; atMs += PERIOD_MS)
       if (!this.#ended.has(atMs))
         this.world.violate(ELECTION_INVARIANTS.atLeastOnce, `the tick of ${atMs} ms has not ended`);
   }
@@ -341,7 +369,100 @@ const STORIES: Readonly<Record<string, Story>> = {
       await stage.until(4_500);
     },
   },
+  "defined for the next": {
+    nodeCount: 3,
+    about: "A takes a schedule as data into the register, and dies. B leads.",
+    async play(stage) {
+      const a = stage.replica("A", 1, { isData: true });
+      const operator = stage.replica("operator", undefined, { isData: true });
+      await stage.until(500);
+      stage.define(operator);
+      await stage.until(1_600);
+      a.die();
+      stage.replica("B", 2, { isData: true });
+      await stage.until(3_500);
+      stage.checkTicks(3_000);
+    },
+  },
+  "defined without a leader": {
+    nodeCount: 3,
+    about: "A schedule as data is written at 0.5 s. A leads from 3.6 s on, and runs the ticks since then.",
+    async play(stage) {
+      const operator = stage.replica("operator", undefined, { isData: true });
+      await stage.until(500);
+      stage.define(operator);
+      await stage.until(3_300);
+      stage.replica("A", 1, { isData: true });
+      await stage.until(4_500);
+      stage.checkTicks(4_000);
+    },
+  },
+  "changed without a leader": {
+    nodeCount: 3,
+    about:
+      "A dies at 1.6 s. The times of the schedule change at 4.2 s. B leads from 5.9 s on, and runs the ticks of the old times before the change, and of the new times after it.",
+    async play(stage) {
+      const a = stage.replica("A", 1, { isData: true });
+      const operator = stage.replica("operator", undefined, { isData: true });
+      await stage.until(500);
+      stage.define(operator);
+      await stage.until(1_600);
+      a.die();
+      await stage.until(4_200);
+      stage.define(operator, 100);
+      await stage.until(5_600);
+      stage.replica("B", 2, { isData: true });
+      await stage.until(6_800);
+      stage.checkTicks(4_000);
+      stage.checkTicks(6_100, 5_100);
+      stage.checkNone(4_100);
+      stage.checkNone(5_000);
+    },
+  },
+  "removed without a leader": {
+    nodeCount: 3,
+    about: "A dies at 1.6 s. The schedule is removed at 4.2 s. B leads from 5.9 s on, and runs the ticks before that.",
+    async play(stage) {
+      const a = stage.replica("A", 1, { isData: true });
+      const operator = stage.replica("operator", undefined, { isData: true });
+      await stage.until(500);
+      stage.define(operator);
+      await stage.until(1_600);
+      a.die();
+      await stage.until(4_200);
+      stage.remove(operator, "alone");
+      await stage.until(5_600);
+      stage.replica("B", 2, { isData: true });
+      await stage.until(6_800);
+    },
+  },
+  "late definition": {
+    nodeCount: 3,
+    about:
+      "Node 3 keeps the order to add a schedule, which A has taken. The schedule is removed. B hears of the old order.",
+    play: (stage) => playLateDefinition(stage, "alone"),
+  },
+  "late definition after a set": {
+    nodeCount: 3,
+    about: "As before, and the schedule is removed by an empty set.",
+    play: (stage) => playLateDefinition(stage, "by a set"),
+  },
 };
+
+async function playLateDefinition(stage: SchedulerStage, how: "alone" | "by a set"): Promise<void> {
+  const a = stage.replica("A", 1, { isData: true });
+  const operator = stage.replica("operator", undefined, { isData: true });
+  await stage.until(400);
+  a.links[2]?.stall("up", 60_000);
+  stage.define(operator);
+  await stage.until(1_500);
+  operator.links[2]?.stall("up", 60_000);
+  stage.remove(operator, how);
+  await stage.until(4_500);
+  a.die();
+  stage.replica("B", 2, { isData: true });
+  await stage.until(8_500);
+}
 
 export const DIRECTED_SCHEDULERS: readonly string[] = Object.keys(STORIES);
 

@@ -5,7 +5,7 @@
  * somebody leads within a bound. The nodes that elect a leader know it from then on, and a bystander who observes is told of no other.
  */
 import type { LeaderElection, LeaderInfo, LeaderTerm } from "@x/leader";
-import type { LeaderScheduler, Tick, TickHandler } from "@x/leader/scheduler";
+import type { LeaderScheduler, ScheduleDefinition, Tick, TickHandler } from "@x/leader/scheduler";
 import type { Redlock } from "@x/redlock-core";
 import { EPOCH_MS, type Interval, Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import type { Engine } from "./engine.ts";
@@ -21,6 +21,7 @@ export const ELECTION_INVARIANTS = {
   atLeastOnce: "tick at least once",
   attempts: "an attempt begins once",
   pause: "paused schedule",
+  removed: "removed schedule",
   trigger: "triggered once",
   ticking: "ticks go on",
   recovery: "bounded election",
@@ -51,6 +52,9 @@ const LAST_MS = 3_000;
  */
 const LONGEST_CATCHUP_MS = 60_000;
 
+/** Schedules of seeds with this prefix have ticks of a schedule as data, which candidates write again and again. */
+export const DATA_SEED = "data";
+
 type Mode = "task" | "at-most-once" | "at-least-once";
 
 export async function runElectionSchedule(
@@ -60,12 +64,16 @@ export async function runElectionSchedule(
 ): Promise<ScheduleResult> {
   const world = new World(seed, { record: options.record === true });
   const setting = drawSetting(world.random, options);
-  const mode = world.random.pick<Mode>(["task", "at-most-once", "at-least-once"]);
-  const schedule = new ElectionSchedule(engine, world, setting, mode);
+  const isData = seed.startsWith(DATA_SEED);
+  const mode = world.random.pick<Mode>([isData ? "at-least-once" : "task", "at-most-once", "at-least-once"]);
+  const schedule = new ElectionSchedule(engine, world, setting, mode, isData);
   await schedule.run();
   return {
     seed,
-    about: [...describeSetting(setting), `leaders with ${mode === "task" ? "a task" : `${mode} ticks`}`],
+    about: [
+      ...describeSetting(setting),
+      `leaders with ${mode === "task" ? "a task" : `${mode} ticks`}${isData ? " of data" : ""}`,
+    ],
     violation: world.violation,
     grants: schedule.termCount,
     events: world.eventCount,
@@ -87,6 +95,7 @@ class ElectionSchedule {
   readonly #world: World;
   readonly #setting: Setting;
   readonly #mode: Mode;
+  readonly #isData: boolean;
   readonly #servers: readonly Server[];
   readonly #faults: Faults;
   readonly #offices: Office[] = [];
@@ -110,7 +119,8 @@ class ElectionSchedule {
   readonly #grantedBy = new Map<number, Set<Server>>();
   readonly #observer: Bystander;
 
-  constructor(engine: Engine, world: World, setting: Setting, mode: Mode) {
+  constructor(engine: Engine, world: World, setting: Setting, mode: Mode, isData: boolean) {
+    this.#isData = isData;
     this.#engine = engine;
     this.#world = world;
     this.#setting = setting;
@@ -255,6 +265,7 @@ class ElectionSchedule {
       if (this.#world.isQuiet) return;
       if (this.#candidates.length === 0) return this.#operate();
       const candidate = random.pick(this.#candidates);
+      if (this.#isData) this.#order(candidate, (scheduler) => this.#define(scheduler)).catch(() => undefined);
       if (random.chance(0.5)) this.#order(candidate, (scheduler) => scheduler.trigger("asked")).catch(() => undefined);
       if (this.#isAmbiguous) return this.#operate();
       this.#isPaused = !this.#isPaused;
@@ -273,6 +284,16 @@ class ElectionSchedule {
     });
   }
 
+  /** Writes the set again, with or without another schedule, or changes the other one. The ticks of "tick" go on. */
+  async #define(scheduler: LeaderScheduler): Promise<void> {
+    const { random } = this.#world;
+    const tick = tickDefinition(this.#mode);
+    const extra = { kind: "tick", every: TICK_MS, data: random.hex(4), options: { offset: random.pick([0, 50]) } };
+    if (random.chance(0.3)) await scheduler.upsert("extra", extra);
+    else if (random.chance(0.3)) await scheduler.remove("extra");
+    else await scheduler.reconcile(random.chance(0.5) ? [tick] : [{ name: "extra", ...extra }, tick]);
+  }
+
   #order(candidate: Candidate, give: (scheduler: LeaderScheduler) => Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
       candidate.machine.deliver("timer", () => {
@@ -289,7 +310,9 @@ class ElectionSchedule {
     if (candidate === undefined) return;
     this.#order(candidate, (scheduler) => scheduler.trigger("asked")).catch(() => undefined);
     const hasTriggered = (): boolean => asked() > before;
-    const hasTicked = (): boolean => Math.max(0, ...this.#ticks.keys()) - EPOCH_MS >= fromMs;
+    // Nodes that lose their data lose schedules as data with it.
+    const isLost = this.#isData && !this.#remembers;
+    const hasTicked = (): boolean => isLost || Math.max(0, ...this.#ticks.keys()) - EPOCH_MS >= fromMs;
     await this.#pass(LAST_MS);
     const endMs = fromMs + LONGEST_CATCHUP_MS;
     // A violation stops the world's time.
@@ -364,6 +387,7 @@ class ElectionSchedule {
       servers: this.#servers,
       engine: this.#engine,
       mode: this.#mode,
+      isData: this.#isData,
       name: `candidate ${this.#candidateCount}`,
       schedule: this,
       onKilled: (killed) => {
@@ -433,9 +457,22 @@ interface CandidateParts {
   readonly servers: readonly Server[];
   readonly engine: Engine;
   readonly mode: Mode;
+  readonly isData: boolean;
   readonly name: string;
   readonly schedule: ElectionSchedule;
   readonly onKilled: (candidate: Candidate) => void;
+}
+
+/** The schedule whose ticks are counted, in code or as data. */
+function tickDefinition(mode: Mode): ScheduleDefinition & { readonly every: number } {
+  const delivery = mode === "task" ? undefined : mode;
+  const catchup = { catchup: "all", catchupWindow: 3_600_000, maxCatchup: 1_000 } as const;
+  return {
+    name: "tick",
+    kind: "tick",
+    every: TICK_MS,
+    options: { ...catchup, delivery, overlap: "allowAll", maxAttempts: 1_000 },
+  };
 }
 
 class Candidate implements Victim {
@@ -488,21 +525,28 @@ class Candidate implements Victim {
     };
     this.scheduler.every("gated", TICK_MS, ticked);
     this.scheduler.every("asked", 365 * 86_400_000, ticked);
-    this.scheduler.every("tick", TICK_MS, ticked, {
-      catchup: "all",
-      catchupWindow: 3_600_000,
-      maxCatchup: 1_000,
-      delivery: mode,
-      overlap: "allowAll",
-      maxAttempts: 1_000,
-    });
+    const { every, options } = tickDefinition(mode);
+    if (parts.isData) this.scheduler.handle("tick", ticked);
+    else this.scheduler.every("tick", every, ticked, options);
   }
 
   start(): void {
     this.machine.deliver("timer", () => {
       if (this.scheduler === undefined) void this.#election.run((term) => this.#lead(term));
       else this.scheduler.start();
+      if (this.scheduler !== undefined && this.#parts.isData) void this.#define(this.scheduler);
     });
+  }
+
+  /** Writes the set until that succeeds, as a deployment does. */
+  async #define(scheduler: LeaderScheduler): Promise<void> {
+    const isWritten = await scheduler.reconcile([tickDefinition(this.#parts.mode)]).then(
+      () => true,
+      () => false,
+    );
+    if (isWritten) return;
+    await this.#sleep(100);
+    await this.#define(scheduler);
   }
 
   kill(): void {

@@ -481,6 +481,85 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [leader("scheduler/register.ts", "(!this.#isOurs || isLater(line", "(isLater(line")],
   },
   {
+    protection: "schedules as data: the register contains them",
+    without: "the leader follows an order, and only removes it from the mailboxes",
+    directed: "defined for the next",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/scheduler-term.ts",
+        "for (const [field, line] of change.lines) changes.set(field, line);",
+        "expired.push(...change.lines.keys());",
+      ),
+    ],
+  },
+  {
+    protection: "schedules as data: ticks count from the time at which a schedule was added",
+    without: "they count from the time at which a leader learns of it",
+    directed: "defined without a leader",
+    subject: "elections",
+    patches: [
+      leader("scheduler/scheduler-term.ts", "stored?.accountedMs ?? sinceMs ?? nowMs", "stored?.accountedMs ?? nowMs"),
+    ],
+  },
+  {
+    protection: "schedules as data: ticks that were due before a change run first",
+    without: "a change is applied at once",
+    directed: "changed without a leader",
+    subject: "elections",
+    patches: [leader("scheduler/scheduler-term.ts", "!this.#timetable.isSettledAt(change.heardMs)", "false")],
+  },
+  {
+    protection: "schedules as data: after a change, the old times have no ticks",
+    without: "they have ticks until a leader learns of the change",
+    directed: "changed without a leader",
+    subject: "elections",
+    patches: [
+      leader("scheduler/scheduler-term.ts", "    this.#timetable.limit(change.untilMs);\n", ""),
+      leader(
+        "scheduler/scheduler-term.ts",
+        "track.untilMs = this.#change?.untilMs.get(name) ?? Number.POSITIVE_INFINITY;",
+        "",
+      ),
+    ],
+  },
+  {
+    protection: "schedules as data: a change of times has no ticks before it",
+    without: "the new times count from the last tick of the old ones",
+    directed: "changed without a leader",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/scheduler-term.ts",
+        "this.#timetable.advance(track, definition.sinceMs);",
+        "this.#timetable.advance(track, 0);",
+      ),
+    ],
+  },
+  {
+    protection: "schedules as data: the register remembers what was removed",
+    without: "a late copy of the order that added a schedule brings it back",
+    directed: "late definition",
+    subject: "elections",
+    patches: [
+      leader(
+        "scheduler/data-schedules.ts",
+        "if ((orderOf(line)?.version ?? 0) > setVersion) lines.set(field, line);\n      else outdated.push(field);",
+        `if (orderOf(line)?.text === undefined) outdated.push(lines.set(field, "") && field); else lines.set(field, line);`,
+      ),
+    ],
+  },
+  {
+    protection: "schedules as data: an order that is older than the set has no effect",
+    without: "it adds a schedule that the set does not contain",
+    directed: "late definition after a set",
+    subject: "elections",
+    patches: [
+      leader("scheduler/data-schedules.ts", "if ((orderOf(line)?.version ?? 0) > setVersion)", "if (setVersion >= 0)"),
+      leader("scheduler/known.ts", "order === undefined || order.version <= set.version", "order === undefined"),
+    ],
+  },
+  {
     protection: "a grant names its holder",
     without: "the leader is named later, in a separate step",
     subject: "elections",

@@ -24,6 +24,8 @@ import { showProblems } from "./commands/problems.ts";
 import {
   listSchedules,
   pauseSchedule,
+  previewSchedule,
+  removeSchedule,
   resumeSchedule,
   scheduleHistory,
   triggerSchedule,
@@ -175,10 +177,16 @@ function addSchedules(program: Commander, running: Running): void {
     .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
       running((command) => scheduleHistory(command, { election, schedule, ...options })),
     );
+  one("preview <election> <schedule>", "the next ticks of a schedule as data; 1: there is none")
+    .option("--limit <count>", "how many, up to 1,000", wholeNumber, 20)
+    .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
+      running((command) => previewSchedule(command, { election, schedule, ...options })),
+    );
   for (const [verb, description, act] of [
     ["pause", "run no more ticks of a schedule", pauseSchedule],
     ["resume", "end a pause", resumeSchedule],
     ["trigger", "ask the leader to run a schedule once, now", triggerSchedule],
+    ["remove", "remove a schedule as data", removeSchedule],
   ] as const) {
     one(`${verb} <election> <schedule>`, description).action(
       (election: string, schedule: string, options: { scheduler?: string }) =>

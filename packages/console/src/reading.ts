@@ -31,7 +31,7 @@ const MOST_KEYS = 100_000;
  * @throws QuorumUnreachableError
  */
 export async function readSchedules(scheduler: LeaderScheduler, history: number): Promise<SchedulesReading> {
-  const infos = await scheduler.list({ all: true, history });
+  const infos = await scheduler.list({ history });
   return {
     leader: infos[0]?.owner ?? null,
     schedules: infos.toSorted((one, other) => (one.name < other.name ? -1 : Number(one.name > other.name))),

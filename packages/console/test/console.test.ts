@@ -260,13 +260,25 @@ describe("schedules", () => {
     expect(JSON.parse(text)).toMatchObject({ leader: { id: "host-c" }, schedules: [{ name: "bill", paused: false }] });
   });
 
+  it("shows the next ticks of a schedule as data, and removes it", async () => {
+    const scheduler = new LeaderScheduler({ election: new LeaderElection(connected(), { name: "data" }) });
+    await scheduler.reconcile([{ name: "report", kind: "mail", cron: "0 3 * * *" }]);
+    expect((await run(["schedules", "list", "data"])).text).toMatch(/report.*mail/);
+    const preview = await run(["schedules", "preview", "data", "report", "--limit", "2"]);
+    expect(preview).toMatchObject({ code: 0, text: expect.stringMatching(/T03:00:00.000Z.*\n.*T03:00:00.000Z/) });
+    expect(await run(["schedules", "remove", "data", "report"], { answer: false })).toMatchObject({ code: 1 });
+    expect(await run(["schedules", "remove", "data", "report", "--yes"])).toMatchObject({ code: 0 });
+    expect(await scheduler.list()).toEqual([]);
+    expect(await run(["schedules", "preview", "data", "report"])).toMatchObject({ code: 2 });
+  });
+
   it("orders nothing without a yes, and nothing for an unknown schedule", async () => {
     const election = new LeaderElection(connected(), { name: "unasked" });
     const scheduler = new LeaderScheduler({ election });
     onTestFinished(() => scheduler.stop({ drainTimeout: 0 }));
     scheduler.every("bill", YEAR_MS, () => undefined);
     scheduler.start();
-    await expect.poll(async () => (await scheduler.list({ all: true }))[0]?.owner?.self).toBe(true);
+    await expect.poll(async () => (await scheduler.list())[0]?.owner?.self).toBe(true);
     await expect.poll(() => run(["schedules", "list", "unasked"])).toMatchObject({ code: 0 });
     for (const verb of ["pause", "resume", "trigger"]) {
       expect(await run(["schedules", verb, "unasked", "bill"])).toMatchObject({

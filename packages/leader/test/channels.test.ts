@@ -27,6 +27,7 @@ it("each event of a scheduler has its channel", () => {
     id: "s@1",
     catchup: false,
     attempt: 2,
+    data: undefined,
     term,
     fencingToken: 7,
     signal: new AbortController().signal,

@@ -80,9 +80,10 @@ export async function listSchedules(
       );
       const now = systemClock.wallMs();
       output.table(
-        ["schedule", "next", "last", "outcome", "late", "missed", "state"],
-        schedules.map(({ name, next, last, lastTick, history, missed, paused, running }) => [
+        ["schedule", "kind", "next", "last", "outcome", "late", "missed", "state"],
+        schedules.map(({ name, kind, next, last, lastTick, history, missed, paused, running }) => [
           name,
+          kind ?? "",
           next === null
             ? ""
             : next.getTime() < now
@@ -149,6 +150,39 @@ function rowOf({ scheduledAt, outcome, lateMs, tookMs, attempt, term, error, rea
     String(term),
     error ?? reason ?? (count === undefined ? "" : `${count} ticks`),
   ];
+}
+
+/** Shows the next ticks. The answer is good if there is one. */
+export async function previewSchedule(
+  command: Command,
+  options: ScheduleOptions & { readonly limit: number },
+): Promise<IsGood> {
+  const { output } = command;
+  const scheduler = await schedulerOf(command, options);
+  return await looking(command, async () => {
+    const ticks = await ofSchedule(options, (name) => scheduler.preview(name, options.limit));
+    output.answer(ticks, () => {
+      if (ticks.length === 0) return output.line(`${options.schedule}: no tick follows`, "warn");
+      const now = systemClock.wallMs();
+      output.table(
+        ["due", "in"],
+        ticks.map((tick) => [tick.toISOString(), durationText(Math.max(0, tick.getTime() - now))]),
+      );
+    });
+    return ticks.length > 0;
+  });
+}
+
+/** Removes a schedule as data. The answer is good if it existed. */
+export async function removeSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+  return await ordered(command, options, {
+    question: `Remove ${options.schedule}? The next reconcile() of your services may add it again.`,
+    done: "is removed",
+    order: async (scheduler, name) => {
+      if (await scheduler.remove(name)) return;
+      throw new ConsoleFailure(`${name} is not stored as data`, "Remove it from the code of your services.");
+    },
+  });
 }
 
 /** Pauses a schedule for all leaders. The answer is good if the schedule is paused now. */

@@ -467,7 +467,7 @@ export class Watch {
   async #listSchedules(): Promise<readonly ScheduleView[]> {
     const lists = await Promise.all(
       [...this.schedulers].map(async ([name, scheduler]) =>
-        (await scheduler.list({ all: true })).map((info) => scheduleView(info, name)),
+        (await scheduler.list()).map((info) => scheduleView(info, name)),
       ),
     );
     return lists.flat();

@@ -2,10 +2,11 @@
 
 export type { SchedulerEvents } from "./events.ts";
 export type { ListOptions, ScheduleInfo } from "./operator.ts";
-export type { IntervalOptions, ScheduleOptions } from "./options.ts";
+export type { DefinitionOptions, IntervalOptions, ScheduleOptions } from "./options.ts";
 export type { NextTick } from "./rules/calendar.ts";
 export type { TickOutcome, TickRecord } from "./rules/history.ts";
 export type { Overlap } from "./rules/overlap.ts";
 export type { Catchup } from "./rules/plan.ts";
 export { LeaderScheduler, type Schedule, type SchedulerOptions } from "./scheduler.ts";
 export type { Tick, TickHandler } from "./tick.ts";
+export type { Reconciled, ReconcileOptions, ScheduleDefinition } from "./wanted.ts";

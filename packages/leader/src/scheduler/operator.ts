@@ -5,31 +5,26 @@
  * The answers show what a quorum of nodes knew a moment ago. When the call for an order resolves, a quorum of nodes has
  * the order. The leader that has the schedule then follows the order.
  */
-import { boolean, type Check, integer, quote, Schema, type ShapeOf, text } from "@x/redlock-core/kit";
+import { type Check, integer, quote, Schema, type ShapeOf, text } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import type { LeaderElection } from "../election/election.ts";
 import { UnknownScheduleError } from "../errors.ts";
 import { Slice } from "../kit/slice.ts";
 import type { LeaderInfo } from "../rules/record.ts";
 import { dateOf } from "../rules/values.ts";
-import { type Answer, newestOf, type RegisterStore } from "./register-store.ts";
+import { definitionsIn, knownFrom } from "./known.ts";
+import type { ResolvedScheduleOptions } from "./options.ts";
+import type { RegisterStore } from "./register-store.ts";
+import type { Calendar } from "./rules/calendar.ts";
+import { type Definition, type Times, timesOf } from "./rules/definition.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./rules/history.ts";
-import {
-  isLater,
-  isValidLine,
-  NOTE,
-  notedTick,
-  PAUSE,
-  pauseLine,
-  pauseOf,
-  stateOf,
-  TRIGGER,
-  triggerLine,
-} from "./rules/lines.ts";
+import { isLater, PAUSE, pauseLine, pauseOf, removedMsOf, stateOf, TRIGGER, triggerLine } from "./rules/lines.ts";
 import type { Entry } from "./timetable.ts";
 
 export interface ScheduleInfo {
   readonly name: string;
+  /** The kind of a schedule as data. Null for a schedule in code. */
+  readonly kind: string | null;
   /**
    * The next tick. If this process does not have the schedule, the value comes from the history that the last leader
    * wrote. Null if there is no next tick, or if it is not known.
@@ -55,10 +50,6 @@ export interface ScheduleInfo {
 
 export interface ListOptions {
   /**
-   * Whether to include schedules that only the nodes know. Default false.
-   */
-  readonly all?: boolean | undefined;
-  /**
    * The greatest number of past ticks to return for each schedule. Each hundred schedules cost one more request per
    * node. 0 to 100, default 0.
    */
@@ -77,18 +68,9 @@ interface OperatorParts {
   readonly report: (error: unknown) => void;
 }
 
-/** The nodes' knowledge of all schedules. */
-interface Known {
-  /** The latest line of each field, from the register and the mailboxes. */
-  readonly lines: ReadonlyMap<string, string>;
-  /** Number of runs that are recorded as active, by the name of the schedule. */
-  readonly running: ReadonlyMap<string, number>;
-}
-
 export const historyLength: Check<number> = integer({ min: 0, max: 100, unit: "" });
 
 const LIST = new Schema({
-  all: boolean.default(false),
   history: historyLength.default(0),
 } satisfies ShapeOf<ListOptions>);
 
@@ -142,7 +124,7 @@ export class Operator {
 
   /** See `LeaderScheduler.list`. */
   async list(options: ListOptions): Promise<readonly ScheduleInfo[]> {
-    const { all, history } = LIST.resolve(options);
+    const { history } = LIST.resolve(options);
     const { election, entries, kept, runningOf } = this.#parts;
     const toldCount = Math.min(history, kept);
     const { clock } = protocolOf(election.redlock);
@@ -155,8 +137,13 @@ export class Operator {
     ]);
     const slice = new Slice(clock);
     const { lines, running } = await knownFrom(answers, slice);
-    const stored = all ? [...lines.keys()].filter((field) => !field.includes(":")) : [];
-    const names = [...new Set([...entries.keys(), ...stored])];
+    const { definitions } = await definitionsIn(lines, slice);
+    const found = new Set([...entries.keys(), ...definitions.keys()]);
+    for (const [field, line] of lines) {
+      if (slice.isOver) await slice.another();
+      if (!field.includes(":") && removedMsOf(line) === undefined) found.add(field);
+    }
+    const names = [...found];
     const histories = toldCount > 0 ? await store.historiesOf(names) : [];
     const ticks = new Map<string, readonly string[]>(names.map((name, at) => [name, histories[at] ?? []]));
     for (const text of newest) {
@@ -167,15 +154,19 @@ export class Operator {
     }
     const nowMs = clock.wallMs();
     const infos: ScheduleInfo[] = [];
+    const shared = new Map<string, ResolvedScheduleOptions>();
     for (const name of names) {
       if (slice.isOver) await slice.another();
-      const entry = entries.get(name);
+      const definition = entries.has(name) ? undefined : definitions.get(name);
+      const entry = entries.get(name) ?? (definition === undefined ? undefined : this.#timesOf(definition, shared));
       const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(name)) ?? {};
       const { nextMs: seenMs = null, happenings } = pastOf(ticks.get(name) ?? []);
       const told = happenings.slice(0, Math.max(1, toldCount)).map((each) => recordOf(name, each, owner?.term));
-      const nextMs = entry === undefined ? seenMs : this.#nextOf(entry, Math.max(nowMs, accountedMs));
+      const fromMs = Math.max(nowMs, accountedMs, definition?.sinceMs ?? 0);
+      const nextMs = entry === undefined ? seenMs : this.#nextOf(entry.calendar, fromMs);
       infos.push({
         name,
+        kind: definition?.kind ?? null,
         next: nextMs === null ? null : dateOf(nextMs),
         last: lastMs === 0 ? null : dateOf(lastMs),
         lastTick: told[0] ?? null,
@@ -200,39 +191,40 @@ export class Operator {
     return happenings.slice(0, kept).map((happening) => recordOf(name, happening, owner?.term));
   }
 
-  #nextOf(entry: Entry, afterMs: number): number | null {
+  /** Returns the calendar and options of a schedule as data. Undefined if this process does not know a value. */
+  #timesOf(definition: Definition, shared: Map<string, ResolvedScheduleOptions>): Times | undefined {
     try {
-      return entry.calendar.next(afterMs);
+      return timesOf(definition, shared);
+    } catch (error) {
+      this.#parts.report(error);
+      return undefined;
+    }
+  }
+
+  #nextOf(calendar: Calendar, afterMs: number): number | null {
+    try {
+      return calendar.next(afterMs);
     } catch (error) {
       this.#parts.report(error);
       return null;
     }
   }
 
-  /** Returns the entry of a schedule. Undefined if only the nodes know the schedule. @throws UnknownScheduleError */
-  async #known(name: string): Promise<Entry | undefined> {
+  /**
+   * Returns the calendar and options of a schedule. Undefined if they are in the code of another process.
+   * @throws UnknownScheduleError
+   */
+  async #known(name: string): Promise<Times | undefined> {
     const { election, entries, store } = this.#parts;
     const entry = entries.get(text().of("name", name));
     if (entry !== undefined) return entry;
+    const slice = new Slice(protocolOf(election.redlock).clock);
+    const { lines } = await knownFrom(await store().look(), slice);
+    const definition = (await definitionsIn(lines, slice)).definitions.get(name);
+    if (definition !== undefined) return this.#timesOf(definition, new Map<string, ResolvedScheduleOptions>());
     // Fields of other kinds contain a colon, which no schedule's name contains.
-    const fields = name.includes(":") ? [] : newestOf(await store().look()).fields;
-    for (const [field] of fields) if (field === name) return undefined;
-    throw new UnknownScheduleError(election.name, name);
+    const state = name.includes(":") ? undefined : lines.get(name);
+    if (state === undefined || removedMsOf(state) !== undefined) throw new UnknownScheduleError(election.name, name);
+    return undefined;
   }
-}
-
-/** Combines the newest version of any node with the orders in the mailboxes. */
-async function knownFrom(answers: readonly Answer[], slice: Slice): Promise<Known> {
-  const lines = new Map<string, string>();
-  const running = new Map<string, number>();
-  for (const list of [newestOf(answers).fields, ...answers.map(({ mail }) => mail)]) {
-    for (const [field, line] of list) {
-      if (slice.isOver) await slice.another();
-      if (isLater(line, lines.get(field))) lines.set(field, line);
-      if (!field.startsWith(NOTE) || !isValidLine(field, line)) continue;
-      const { name } = notedTick(field);
-      running.set(name, (running.get(name) ?? 0) + 1);
-    }
-  }
-  return { lines, running };
 }

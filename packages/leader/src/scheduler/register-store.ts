@@ -3,9 +3,11 @@
  * which any process may add orders.
  */
 import type { NodeScript, QuorumUnreachableError } from "@x/redlock-core";
+import { DAY_MS } from "@x/redlock-core/kit";
 import type { Ledger } from "../record/ledger.ts";
 import { LINES_PER_TICK } from "./rules/history.ts";
 import { linesIn } from "./rules/lines.ts";
+import { FORGET_HISTORY } from "./scripts/forget-history.lua.ts";
 import { ORDER } from "./scripts/order.lua.ts";
 import { READ_HISTORY } from "./scripts/read-history.lua.ts";
 import { READ_REGISTER } from "./scripts/read-register.lua.ts";
@@ -83,13 +85,20 @@ export class RegisterStore {
   readonly ledger: Ledger;
   readonly #keys: readonly [register: string, mailbox: string];
   readonly #ticks: readonly [histories: string, newest: string];
-  readonly #keepMs: string;
+  #keepMs = "";
+  #windowMs = -1;
 
-  constructor(ledger: Ledger, prefix: string, keepMs: number) {
+  constructor(ledger: Ledger, prefix: string, windowMs: number) {
     this.ledger = ledger;
     this.#keys = [ledger.key(`${prefix}register`), ledger.key(`${prefix}mailbox`)];
     this.#ticks = [ledger.key(`${prefix}history`), ledger.key(`${prefix}newest`)];
-    this.#keepMs = String(keepMs);
+    this.cover(windowMs);
+  }
+
+  /** Makes the stored state live longer than a window of catching up. */
+  cover(windowMs: number): void {
+    this.#windowMs = Math.max(this.#windowMs, windowMs);
+    this.#keepMs = String(30 * DAY_MS + 2 * this.#windowMs);
   }
 
   /** Reads the registers of a quorum with their fields, without a promise. @throws QuorumUnreachableError */
@@ -133,6 +142,14 @@ export class RegisterStore {
     const args = [`^${"[^\n]*\n".repeat(most)}`, String(most * CUT_BYTES), this.#keepMs];
     for (const { name, key, line } of lines) args.push(JSON.stringify(name), `${key} `, line);
     await this.ledger.ask("writing down ticks", WRITE_HISTORY, this.#ticks, args, () => true);
+  }
+
+  /** Removes the histories of schedules. @throws QuorumUnreachableError */
+  async forget(names: readonly string[]): Promise<void> {
+    for (let at = 0; at < names.length; at += MOST_HISTORIES) {
+      const fields = names.slice(at, at + MOST_HISTORIES).map((name) => JSON.stringify(name));
+      await this.ledger.ask("forgetting ticks", FORGET_HISTORY, this.#ticks, fields, () => true);
+    }
   }
 
   /**

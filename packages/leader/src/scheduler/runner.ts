@@ -14,6 +14,7 @@ import { traces } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { dateOf } from "../rules/values.ts";
 import { aboutTick, type SchedulerEvents, type SkipReason, tellSkipped } from "./events.ts";
+import { dataOf } from "./rules/definition.ts";
 import type { Trigger } from "./rules/lines.ts";
 import type { OverlapDecision } from "./rules/overlap.ts";
 import type { NamedTick, Tick } from "./tick.ts";
@@ -54,7 +55,7 @@ interface RunnerParts {
   readonly clock: Clock;
   readonly concurrency: number;
   /** Schedules that were not removed, by name. */
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: { get(name: string): Entry | undefined };
   /** Called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
   /** Called with each tick that has not begun and that the next leader runs instead. */
@@ -219,6 +220,7 @@ export class Runner {
 
   #tick(claimed: ClaimedTick, signal: AbortSignal): Tick {
     const { term, clock } = this.#parts;
+    const { definition } = claimed.track.entry;
     return Object.freeze({
       schedule: claimed.name,
       scheduledAt: dateOf(claimed.atMs),
@@ -227,6 +229,7 @@ export class Runner {
       catchup: claimed.isCatchup,
       attempt: claimed.attempt,
       ...(claimed.lastMs === 0 ? {} : { lastRunAt: dateOf(claimed.lastMs) }),
+      data: definition === undefined ? undefined : dataOf(definition),
       term,
       fencingToken: term.fencingToken,
       signal,

@@ -15,10 +15,12 @@ import { Naps } from "../kit/naps.ts";
 import { Slice } from "../kit/slice.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { dateOf } from "../rules/values.ts";
+import { type Change, causeOf, DataSchedules } from "./data-schedules.ts";
 import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import { Outage } from "./outage.ts";
 import { Register } from "./register.ts";
 import type { RegisterStore } from "./register-store.ts";
+import { isDefinitionField } from "./rules/definition.ts";
 import {
   isValidLine,
   NOTE,
@@ -26,6 +28,7 @@ import {
   noteOf,
   PAUSE,
   pauseOf,
+  removedMsOf,
   type ScheduleState,
   stateLine,
   stateOf,
@@ -37,7 +40,7 @@ import {
 import { decideOverlap, type OverlapDecision } from "./rules/overlap.ts";
 import type { Plan } from "./rules/plan.ts";
 import { type ClaimedTick, isCatchingUp, Runner } from "./runner.ts";
-import { type NamedTick, tickId } from "./tick.ts";
+import { type NamedTick, type TickHandler, tickId } from "./tick.ts";
 import { type Entry, Timetable, type Track } from "./timetable.ts";
 
 interface SessionParts {
@@ -45,7 +48,10 @@ interface SessionParts {
   readonly store: RegisterStore;
   readonly clock: Clock;
   readonly random: () => number;
+  /** Schedules in the code of this process, by name. */
   readonly entries: ReadonlyMap<string, Entry>;
+  /** Handlers of schedules as data, by kind. */
+  readonly handlers: ReadonlyMap<string, TickHandler>;
   readonly concurrency: number;
   readonly events: Emitter<SchedulerEvents>;
   /** Aborts when no more ticks may begin: when the term ends, or when the scheduler stops. */
@@ -69,6 +75,9 @@ const LONGEST_TRIGGER_MS = DAY_MS;
  * a forgotten trigger is then too old.
  */
 const KNOWN_TRIGGER_MS = LONGEST_TRIGGER_MS + 3_600_000;
+
+/** Period of the search for removed schedules and orders that can be forgotten. */
+const TIDY_MS = 3_600_000;
 
 /** If a node refuses the leader for a newer term and the leader still leads after this time, that is reported. */
 const NEWER_TERM_MS = 5_000;
@@ -94,6 +103,12 @@ export class SchedulerTerm {
   readonly #register: Register;
   readonly #timetable: Timetable;
   readonly #runner: Runner;
+  readonly #data: DataSchedules;
+  /** The change of schedules as data that orders ask for, and the time at which this process learned of it. */
+  #change: (Change & { readonly heardMs: number }) | undefined;
+  /** A change that a quorum has, and that is to be applied before the next step. */
+  #confirmedChange: Change | undefined;
+  #nextTidyMs = 0;
   /** The step that waits for its confirmation. */
   #step: Step | undefined;
   /** Notes of ticks that earlier sessions did not finish, by schedule. */
@@ -129,8 +144,10 @@ export class SchedulerTerm {
     this.#pollOutage = new Outage(failed);
     this.#register = new Register({ ...parts, onDoubt: failed });
     this.#timetable = new Timetable({ ...parts, failed });
+    this.#data = new DataSchedules({ code: parts.entries, handlers: parts.handlers, report: failed });
     this.#runner = new Runner({
       ...parts,
+      entries: { get: (name) => this.#entryOf(name) },
       finished: (tick) => this.#end(tick),
       left: (claimed) => this.#left.push(claimed),
     });
@@ -152,6 +169,18 @@ export class SchedulerTerm {
   forget(name: string): void {
     this.#timetable.delete(name);
     this.#runner.dropWaiting(name, "removed", () => true);
+    this.nudge();
+  }
+
+  /** Called when the code has added or removed a schedule, which hides a schedule as data with the same name. */
+  codeChanged(name: string): void {
+    if (this.#data.codeChanged(name)) this.forget(name);
+    this.nudge();
+  }
+
+  /** Starts the schedules of a kind that has a handler now. */
+  handled(kind: string): void {
+    this.#data.handled(kind);
     this.nudge();
   }
 
@@ -212,8 +241,12 @@ export class SchedulerTerm {
     const { term, clock, over } = this.#parts;
     if (!this.#register.isTaken && !(await this.#takeOffice())) return await this.#untilOver();
     if (clock.monotonicMs() >= this.#nextPollMs && this.#polling === undefined) this.#pollBeside();
+    await this.#prepareChange();
     if (over.aborted || !term.isCurrent()) return 0;
     if (!(await this.#write((step) => this.#compose(step)))) return await this.#untilOver();
+    const change = this.#confirmedChange;
+    this.#confirmedChange = undefined;
+    if (change !== undefined) await this.#applyChange(change);
     if (!this.#isLoaded || !term.isCurrent()) return 0;
     if (this.#register.hasGap) this.#nextPollMs = Math.min(this.#nextPollMs, clock.monotonicMs() + GAP_MS);
     const untilPollMs = this.#polling === undefined ? this.#nextPollMs - clock.monotonicMs() : LONGEST_SLEEP_MS;
@@ -262,7 +295,20 @@ export class SchedulerTerm {
       }
     }
     for (const [field, atMs] of begun.toSorted((a, b) => a[1] - b[1])) this.#begun.set(field, atMs);
+    await this.#applyChange(await this.#data.prepare(this.#register.fields, [], slice));
     return true;
+  }
+
+  /** Prepares the change that the orders for schedules as data ask for, unless it is prepared already. */
+  async #prepareChange(): Promise<void> {
+    const { clock } = this.#parts;
+    const orders = this.#register.orders.filter(
+      ([field, line]) => isDefinitionField(field) && isValidLine(field, line),
+    );
+    if (causeOf(orders) === (this.#change?.cause ?? "")) return;
+    const change = await this.#data.prepare(this.#register.fields, orders, new Slice(clock));
+    this.#change = { ...change, heardMs: Math.floor(clock.wallMs()) };
+    this.#timetable.limit(change.untilMs);
   }
 
   #compose(step: Step): void {
@@ -272,6 +318,8 @@ export class SchedulerTerm {
     this.#addTriggers(step);
     this.#addEnds(step);
     this.#addClaims(step);
+    this.#addChange(step);
+    this.#tidy(step);
   }
 
   /** Adds the orders of the mailboxes. */
@@ -282,6 +330,8 @@ export class SchedulerTerm {
       if (!isValidLine(field, line)) {
         expired.push(field);
         this.#reportInvalid("mailbox", field, line);
+      } else if (isDefinitionField(field)) {
+        // A change of definitions waits until the ticks that were due before it are claimed: see addChange.
       } else if (trigger === undefined) changes.set(field, line);
       else if (this.#isTooOld(trigger)) {
         expired.push(field);
@@ -299,12 +349,16 @@ export class SchedulerTerm {
     if (this.#isLoaded) return;
     const nowMs = Math.floor(clock.wallMs());
     const slice = new Slice(clock);
-    for (const [name, entry] of entries) {
+    for (const [name, entry] of chain(entries, this.#data.active)) {
       if (this.#timetable.get(name) !== undefined) continue;
       if (slice.isOver || step.changes.size >= MOST_CLAIMS) return;
       const stored = this.#storedState(name, nowMs);
-      const track = this.#timetable.add(entry, stored ?? { accountedMs: nowMs, lastMs: 0, missed: 0 });
-      if (stored === undefined) step.changes.set(name, stateLine(track));
+      // Ticks before the time at which a schedule as data was added, or its times were changed, are not its own.
+      const sinceMs = entry.definition?.sinceMs;
+      const accountedMs = Math.max(stored?.accountedMs ?? sinceMs ?? nowMs, sinceMs ?? 0);
+      const track = this.#timetable.add(entry, { lastMs: 0, missed: 0, ...stored, accountedMs });
+      track.untilMs = this.#change?.untilMs.get(name) ?? Number.POSITIVE_INFINITY;
+      if (stored === undefined || stored.removedMs !== undefined) step.changes.set(name, stateLine(track));
       this.#setPause(track);
       const ticks = (this.#inherited.get(name) ?? []).map(notedTick);
       for (const tick of ticks.toSorted((a, b) => a.atMs - b.atMs)) this.#runAgain(step, track, tick);
@@ -359,7 +413,7 @@ export class SchedulerTerm {
    * their schedule.
    */
   #addTriggers({ changes, confirmed, taken }: Step): void {
-    const { entries, events, term } = this.#parts;
+    const { events, term } = this.#parts;
     for (const [field, trigger] of this.#triggers) {
       const track = this.#timetable.get(trigger.name);
       if (this.#isTooOld(trigger)) {
@@ -373,7 +427,7 @@ export class SchedulerTerm {
         const claimed = this.#claimed(track, { atMs, isCatchup: false, isBacklog: false, attempt: 1 }, id);
         confirmed.push(() => this.#launch({ ...claimed, delivery: "at-most-once", trigger }, "queue", false));
       } else {
-        if (entries.has(trigger.name) || this.#unknown.has(field)) continue;
+        if (this.#entryOf(trigger.name) !== undefined || this.#unknown.has(field)) continue;
         this.#unknown.add(field);
         events.emit("error", new UnknownScheduleError(term.election, trigger.name));
         continue;
@@ -408,6 +462,62 @@ export class SchedulerTerm {
       if (plan !== undefined) this.#claim(step, track, plan);
       if (slice.isOver || step.changes.size >= MOST_CLAIMS) break;
     }
+  }
+
+  /**
+   * Adds the change of schedules as data. Ticks that were due before this process learned of the change are claimed by
+   * the old definitions first.
+   */
+  #addChange({ changes, expired, confirmed }: Step): void {
+    const change = this.#change;
+    if (change === undefined || !this.#isLoaded || !this.#timetable.isSettledAt(change.heardMs)) return;
+    this.#change = undefined;
+    for (const [field, line] of change.lines) changes.set(field, line);
+    expired.push(...change.outdated);
+    for (const name of change.removed) {
+      const state = stateOf(changes.get(name) ?? this.#register.fields.get(name));
+      if (state !== undefined) changes.set(name, stateLine({ ...state, removedMs: change.heardMs }));
+      if (this.#register.fields.has(PAUSE + name)) changes.set(PAUSE + name, "");
+      for (const note of this.#inherited.get(name) ?? []) changes.set(note, "");
+      this.#inherited.delete(name);
+    }
+    confirmed.push(() => {
+      this.#confirmedChange = change;
+    });
+  }
+
+  /** Applies a change that a quorum has. */
+  async #applyChange(change: Change): Promise<void> {
+    const slice = new Slice(this.#parts.clock);
+    const { changed, ended } = await this.#data.apply(change, slice);
+    this.#parts.store.cover(this.#data.longestWindowMs);
+    for (const name of ended) this.forget(name);
+    for (const { name, definition } of changed) {
+      if (slice.isOver) await slice.another();
+      const track = this.#timetable.get(name);
+      if (track === undefined) continue;
+      this.#timetable.advance(track, definition.sinceMs);
+      track.untilMs = Number.POSITIVE_INFINITY;
+      this.#setPause(track);
+    }
+  }
+
+  /** Forgets schedules as data that were removed long ago, and orders that no late copy can follow any more. */
+  #tidy({ changes, confirmed }: Step): void {
+    const { clock, store, events } = this.#parts;
+    if (this.#change !== undefined || !this.#isLoaded || clock.monotonicMs() < this.#nextTidyMs) return;
+    this.#nextTidyMs = clock.monotonicMs() + TIDY_MS;
+    const nowMs = clock.wallMs();
+    const { fields } = this.#register;
+    for (const [field, line] of this.#data.folded(fields, nowMs) ?? []) changes.set(field, line);
+    const forgotten: string[] = [];
+    for (const [field, line] of fields) {
+      if (field.includes(":") || changes.has(field) || forgotten.length >= MOST_CLAIMS) continue;
+      if (nowMs - (removedMsOf(line) ?? nowMs) > KNOWN_TRIGGER_MS) forgotten.push(field);
+    }
+    for (const name of forgotten) changes.set(name, "");
+    if (forgotten.length === 0) return;
+    confirmed.push(() => store.forget(forgotten).catch((error: unknown) => events.emit("error", error)));
   }
 
   #claim({ changes, confirmed, taken }: Step, track: Track, plan: Plan): void {
@@ -500,7 +610,12 @@ export class SchedulerTerm {
 
   /** Whether each schedule has a track. Removed schedules have none, so the counts can be compared. */
   get #isLoaded(): boolean {
-    return this.#timetable.size === this.#parts.entries.size;
+    return this.#timetable.size === this.#parts.entries.size + this.#data.active.size;
+  }
+
+  /** Returns a schedule that this process can run. */
+  #entryOf(name: string): Entry | undefined {
+    return this.#parts.entries.get(name) ?? this.#data.active.get(name);
   }
 
   #claimed(
@@ -534,4 +649,8 @@ export class SchedulerTerm {
     await ended;
     return 0;
   }
+}
+
+function* chain<Item>(...lists: readonly Iterable<Item>[]): Generator<Item> {
+  for (const list of lists) yield* list;
 }

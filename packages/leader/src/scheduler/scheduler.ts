@@ -10,7 +10,6 @@
  */
 import {
   callback,
-  DAY_MS,
   deferred,
   Emitter,
   inTime,
@@ -37,6 +36,7 @@ import { dateOf, durationOrNoneMs, LEADER, name as NAME } from "../rules/values.
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
 import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
 import {
+  checkJitter,
   type IntervalOptions,
   moment,
   type ResolvedScheduleOptions,
@@ -60,6 +60,7 @@ import type { TickRecord } from "./rules/history.ts";
 import { SchedulerTerm } from "./scheduler-term.ts";
 import type { TickHandler } from "./tick.ts";
 import type { Entry } from "./timetable.ts";
+import { KIND, type Reconciled, type ReconcileOptions, type ScheduleDefinition, Wanted } from "./wanted.ts";
 
 export interface SchedulerOptions {
   /** The election. Its leader runs the ticks. */
@@ -132,6 +133,9 @@ export class LeaderScheduler implements AsyncDisposable {
   /** Options that all schedules without own options share, because ten thousand schedules may exist. */
   readonly #defaults: ResolvedScheduleOptions;
   readonly #entries = new Map<string, Entry>();
+  /** Handlers of schedules as data, by kind. */
+  readonly #handlers = new Map<string, TickHandler>();
+  readonly #wanted: Wanted;
   readonly #events: Emitter<SchedulerEvents>;
   readonly #listeners: Listeners<SchedulerEvents>;
   readonly #stop = new AbortController();
@@ -168,6 +172,7 @@ export class LeaderScheduler implements AsyncDisposable {
       runningOf: (name) => this.#leading?.session.runningOf(name),
       report: (error) => this.#report(error),
     });
+    this.#wanted = new Wanted({ election, timezone, entries: this.#entries, store: () => this.#store() });
     publishTicks(this.#events, { election: election.name, candidate: election.id });
   }
 
@@ -194,8 +199,7 @@ export class LeaderScheduler implements AsyncDisposable {
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
     const { offset, options: resolved } = resolveIntervalOptions(options, this.#options.timezone);
     const periodMs = PERIOD.of("ms", ms);
-    if (resolved.jitter > periodMs)
-      throw new RangeError(`jitter must be at most the period of ${periodMs} ms, got ${resolved.jitter}`);
+    checkJitter(resolved.jitter, periodMs);
     return this.#add(name, everyCalendar(periodMs, offset), handler, resolved);
   }
 
@@ -210,6 +214,61 @@ export class LeaderScheduler implements AsyncDisposable {
     const calendar = ownCalendar(name, next);
     calendar.next(protocolOf(this.#options.election.redlock).clock.wallMs());
     return this.#add(name, calendar, handler, resolved);
+  }
+
+  /**
+   * Registers the handler of the schedules as data of one kind: see `reconcile`. A leader without a handler leaves the
+   * ticks of this kind to a later leader, and reports that (`error`).
+   * @throws TypeError, RangeError for a kind that already has a handler
+   */
+  handle(kind: string, handler: TickHandler): void {
+    KIND.of("kind", kind);
+    HANDLER.of("handler", handler);
+    if (this.#handlers.has(kind)) throw new RangeError(`kind must be new to this scheduler, got ${quote(kind)}`);
+    this.#handlers.set(kind, handler);
+    this.#leading?.session.handled(kind);
+  }
+
+  /**
+   * Makes `wanted` the whole set of schedules as data, for instance the rows of a table. Can be called in any process,
+   * even while nobody leads. Resolves when a quorum of lock nodes has the set. The leader follows after a round trip,
+   * and every later leader has the set.
+   *
+   * The set is written as a whole or not at all. The set of the later call wins, unless `revision` decides. Schedules
+   * in code are not affected. An unchanged schedule keeps its state, even if its data or options change. If its times
+   * change, ticks count from the time of the call.
+   * @throws TypeError, RangeError naming the schedule, rule and value, before anything is sent; QuorumUnreachableError
+   */
+  async reconcile(wanted: readonly ScheduleDefinition[], options: ReconcileOptions = {}): Promise<Reconciled> {
+    return await this.#wanted.reconcile(wanted, options);
+  }
+
+  /**
+   * Adds one schedule as data, or replaces the one of this name. Resolves when a quorum of lock nodes has the schedule.
+   * The later of two calls of `upsert`, `remove` and `reconcile` wins.
+   * @throws as `reconcile`
+   */
+  async upsert(name: string, definition: Omit<ScheduleDefinition, "name">): Promise<"added" | "changed" | "unchanged"> {
+    return await this.#wanted.upsert(name, definition);
+  }
+
+  /**
+   * Removes one schedule as data, with its pause. Waiting ticks are skipped, and running handlers continue. Resolves
+   * with false if there is no such schedule.
+   * @throws RangeError for a schedule in the code of this process, QuorumUnreachableError
+   */
+  async remove(name: string): Promise<boolean> {
+    return await this.#wanted.remove(name);
+  }
+
+  /**
+   * Returns the next `count` ticks of a schedule, in any process. `count` is 1 to 1,000. The list is shorter if the
+   * schedule ends.
+   * @throws UnknownScheduleError for a schedule that is neither stored nor in the code of this process,
+   * QuorumUnreachableError
+   */
+  async preview(name: string, count: number): Promise<readonly Date[]> {
+    return await this.#wanted.preview(name, count);
   }
 
   /**
@@ -300,6 +359,7 @@ export class LeaderScheduler implements AsyncDisposable {
       clock,
       random: () => random.fraction(),
       entries: this.#entries,
+      handlers: this.#handlers,
       concurrency,
       events: this.#events,
       over: over.signal,
@@ -370,7 +430,7 @@ export class LeaderScheduler implements AsyncDisposable {
     const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
     const entry: Entry = { name: checked, calendar: bounded, handler, options };
     this.#entries.set(checked, entry);
-    this.#leading?.session.nudge();
+    this.#leading?.session.codeChanged(checked);
     return {
       name: checked,
       next: (after) => {
@@ -381,6 +441,7 @@ export class LeaderScheduler implements AsyncDisposable {
         if (this.#entries.get(checked) !== entry) return;
         this.#entries.delete(checked);
         this.#leading?.session.forget(checked);
+        this.#leading?.session.codeChanged(checked);
       },
     };
   }
@@ -413,7 +474,7 @@ export class LeaderScheduler implements AsyncDisposable {
   /** The stored state lives longer than the longest catch-up window. */
   #store(): RegisterStore {
     const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
-    return new RegisterStore(this.#ledger, this.#prefix, 30 * DAY_MS + 2 * longestWindowMs);
+    return new RegisterStore(this.#ledger, this.#prefix, longestWindowMs);
   }
 
   #report(error: unknown): void {

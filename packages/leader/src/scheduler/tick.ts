@@ -22,6 +22,8 @@ export interface Tick {
   readonly attempt: number;
   /** The previous tick that ran. Undefined if it is not known. */
   readonly lastRunAt?: Date;
+  /** The data of a schedule as data, a new value for each tick. Undefined for a schedule in code, and without data. */
+  readonly data: unknown;
   readonly term: LeaderTerm;
   readonly fencingToken: number;
   /** Aborts when the term ends or is asked to end, after `maxRunTime`, or by `overlap: "cancelOther"`. */

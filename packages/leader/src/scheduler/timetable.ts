@@ -8,6 +8,7 @@ import type { Clock } from "@x/redlock-core";
 import { Slice } from "../kit/slice.ts";
 import type { ResolvedScheduleOptions } from "./options.ts";
 import type { Calendar } from "./rules/calendar.ts";
+import type { Definition } from "./rules/definition.ts";
 import type { ScheduleState } from "./rules/lines.ts";
 import { type Plan, type Planning, planInSteps } from "./rules/plan.ts";
 import type { TickHandler } from "./tick.ts";
@@ -17,6 +18,8 @@ export interface Entry {
   readonly calendar: Calendar;
   readonly handler: TickHandler;
   readonly options: ResolvedScheduleOptions;
+  /** Undefined for a schedule in the code of this process. */
+  readonly definition?: Definition;
 }
 
 /** The state of a schedule in one term. */
@@ -28,6 +31,8 @@ export interface Track {
   lastMs: number;
   missed: number;
   isPaused: boolean;
+  /** Ticks after this time are not of this schedule, because its times change, or it is removed. Infinity otherwise. */
+  untilMs: number;
   /** The random part of the next tick's time. */
   delayMs: number;
   /** The time of the next tick. Null if there is no next tick, undefined until the calendar was called. */
@@ -45,6 +50,7 @@ export function trackOf(entry: Entry, { accountedMs, lastMs, missed }: ScheduleS
     lastMs,
     missed,
     isPaused: entry.options.paused,
+    untilMs: Number.POSITIVE_INFINITY,
     delayMs: 0,
     nextMs: undefined,
     planning: undefined,
@@ -97,6 +103,12 @@ export class Timetable {
     track.delayMs = Math.floor(this.#parts.random() * (track.entry.options.jitter + 1));
   }
 
+  /** Limits the ticks of schedules whose times change or that are removed. All others have no limit. */
+  limit(untilMs: ReadonlyMap<string, number>): void {
+    for (const track of this.#tracks.values())
+      track.untilMs = untilMs.get(track.entry.name) ?? Number.POSITIVE_INFINITY;
+  }
+
   /** Returns the milliseconds until the first tick. 0 while some calendars have not been called yet. */
   untilTickMs(): number {
     const { clock } = this.#parts;
@@ -111,9 +123,19 @@ export class Timetable {
           track.nextMs = track.entry.calendar.next(track.accountedMs);
         });
       }
-      if (typeof track.nextMs === "number") waitMs = Math.min(waitMs, track.nextMs + track.delayMs - nowMs);
+      const { nextMs, delayMs, untilMs } = track;
+      if (typeof nextMs === "number" && nextMs <= untilMs) waitMs = Math.min(waitMs, nextMs + delayMs - nowMs);
     }
     return waitMs;
+  }
+
+  /** Reports whether every tick up to `atMs` is dealt with. False while some calendars have not been called yet. */
+  isSettledAt(atMs: number): boolean {
+    for (const { accountedMs, nextMs, delayMs, untilMs } of this.#tracks.values()) {
+      if (accountedMs >= Math.min(atMs, untilMs) || nextMs === null) continue;
+      if (nextMs === undefined || (nextMs + delayMs <= atMs && nextMs <= untilMs)) return false;
+    }
+    return true;
   }
 
   /**
@@ -121,8 +143,8 @@ export class Timetable {
    * schedules.
    */
   dueAt(nowMs: number): readonly Track[] {
-    const dueMs = ({ nextMs, delayMs }: Track): number =>
-      typeof nextMs === "number" ? nextMs + delayMs : Number.POSITIVE_INFINITY;
+    const dueMs = ({ nextMs, delayMs, untilMs }: Track): number =>
+      typeof nextMs === "number" && nextMs <= untilMs ? nextMs + delayMs : Number.POSITIVE_INFINITY;
     const due: Track[] = [];
     for (const track of this.#tracks.values()) if (dueMs(track) <= nowMs) due.push(track);
     return due.sort((a, b) => dueMs(a) - dueMs(b));
@@ -133,13 +155,13 @@ export class Timetable {
    * found. The next call then continues.
    */
   planAt(nowMs: number, track: Track, slice: Slice): Plan | undefined {
-    const { accountedMs, delayMs, entry } = track;
+    const { accountedMs, delayMs, entry, untilMs } = track;
     const { catchup, catchupWindow: windowMs, maxCatchup } = entry.options;
     return this.#guarded(track, () => {
       track.planning ??= planInSteps({
         calendar: entry.calendar,
         accountedMs,
-        nowMs: nowMs - delayMs,
+        nowMs: Math.min(nowMs - delayMs, untilMs),
         catchup,
         windowMs,
         maxCatchup,

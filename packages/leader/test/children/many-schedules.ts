@@ -1,6 +1,6 @@
 /** Adds thousands of schedules with different expressions, leads, and reports their cost to its parent. Argument: path of a node. */
 import { LeaderElection } from "@x/leader";
-import { LeaderScheduler } from "@x/leader/scheduler";
+import { LeaderScheduler, type Schedule } from "@x/leader/scheduler";
 import { until } from "@x/test-support";
 import { connect } from "../support/redis.ts";
 
@@ -16,11 +16,13 @@ const scheduler = new LeaderScheduler({
 });
 const nothing = (): void => undefined;
 
-function add(first: number, count: number, prefix = "s"): void {
+function add(first: number, count: number, prefix = "s"): readonly Schedule[] {
+  const added: Schedule[] = [];
   for (let at = first; at < first + count; at += 1) {
     const [minute, hour, day] = [at % 60, Math.floor(at / 60) % 24, (Math.floor(at / 1_440) % 28) + 1];
-    scheduler.cron(`${prefix}${at}`, `${minute} ${hour} ${day} * *`, nothing);
+    added.push(scheduler.cron(`${prefix}${at}`, `${minute} ${hour} ${day} * *`, nothing));
   }
+  return added;
 }
 
 function heapBytes(): number {
@@ -30,7 +32,8 @@ function heapBytes(): number {
 
 // These first schedules pay the fixed costs.
 add(0, FIRST);
-add(FIRST - KEPT, KEPT, "again");
+// An expression is parsed with each use, until the cache keeps it.
+for (const again of ["a", "b", "c"]) for (const used of add(FIRST - KEPT, KEPT, again)) used.next(new Date());
 const before = heapBytes();
 add(FIRST, COUNT);
 const added = heapBytes();

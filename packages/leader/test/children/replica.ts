@@ -35,7 +35,18 @@ function note(tick: Tick, event: Run["event"]): void {
 const each = { catchup: "all", catchupWindow: 60_000, overlap: "allowAll", maxCatchup: 1_000 } as const;
 scheduler.every("once", args.everyMs, (tick) => note(tick, "start"), each);
 scheduler.every("least", args.everyMs, (tick) => note(tick, "start"), { ...each, delivery: "at-least-once" });
-if (args.slowMs !== undefined) {
+scheduler.handle("data", (tick) => note(tick, "start"));
+const stored = { kind: "data", every: args.everyMs, data: { by: args.id } } as const;
+/** As a deployment: until the nodes have the set. */
+const define = (): void =>
+  void scheduler
+    .reconcile([
+      { ...stored, name: "data-once", options: each },
+      { ...stored, name: "data-least", options: { ...each, delivery: "at-least-once" } },
+    ])
+    .catch(() => setTimeout(define, 100).unref());
+if (args.slowMs === undefined) define();
+else {
   const slowMs = args.slowMs;
   scheduler.every(
     "slow",

@@ -66,7 +66,7 @@ class Scene implements AsyncDisposable {
   /** Resolves when `ticks` more ticks have run. */
   async progress(ticks: number): Promise<void> {
     const before = this.runs.length;
-    await vi.waitUntil(() => this.runs.length > before + 2 * ticks, { timeout: 20_000 });
+    await vi.waitUntil(() => this.runs.length > before + 4 * ticks, { timeout: 20_000 });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -131,6 +131,9 @@ describe.concurrent("a scheduler under faults", () => {
       const { runs } = scene;
       const once = judge(runs, "once", EVERY_MS);
       const least = judge(runs, "least", EVERY_MS);
+      // Each replica writes these schedules as data when it starts, with data of its own.
+      const dataOnce = judge(runs, "data-once", EVERY_MS);
+      const dataLeast = judge(runs, "data-least", EVERY_MS);
       expect(done.length).toBe(8);
       expect(once.ticks).toBeGreaterThan(50);
       const context = (wrong: readonly { readonly id: string }[]): string =>
@@ -140,6 +143,9 @@ describe.concurrent("a scheduler under faults", () => {
         ].join("\n");
       expect(once.duplicates, context(once.duplicates)).toEqual([]);
       expect(least.missed, seen.join("\n")).toEqual([]);
+      expect(dataOnce.ticks).toBeGreaterThan(50);
+      expect(dataOnce.duplicates, context(dataOnce.duplicates)).toEqual([]);
+      expect(dataLeast.missed, seen.join("\n")).toEqual([]);
       // A leader that dies between the claim of a tick and its handler takes that tick with it: at most once means that, too.
       expect(once.missed.length).toBeLessThanOrEqual(faults.length * 3);
       // ... and at least once means that the next one runs it again, by the same id, and says so.

@@ -69,6 +69,7 @@ function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readon
     clock: store.ledger.clock,
     random: () => 0,
     entries,
+    handlers: new Map(),
     concurrency: 1_000,
     events: new Emitter<SchedulerEvents>(SCHEDULER_EVENTS),
     over: over.signal,

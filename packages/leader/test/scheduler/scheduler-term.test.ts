@@ -102,6 +102,7 @@ describe("a session", () => {
       clock,
       random: () => 0,
       entries,
+      handlers: new Map(),
       concurrency: 100,
       events,
       over: controller.signal,

@@ -185,7 +185,7 @@ describe("a scheduler", () => {
       await lab.write("HSET", "history", '"bills"', `${line}\n`);
       await lab.write("HSET", "newest", '"bills"', `${line}\n`, "{", "line\n");
       await lab.clock.until(scheduler.history("bills"));
-      expect((await lab.clock.until(scheduler.list({ all: true }))).map(({ name }) => name)).toEqual(["bills"]);
+      expect((await lab.clock.until(scheduler.list())).map(({ name }) => name)).toEqual(["bills"]);
     }
   });
 });

@@ -36,6 +36,10 @@ export class MemoryStore {
     );
   }
 
+  cover(): void {
+    // Nothing expires.
+  }
+
   promise(term: number): Promise<readonly Answer[]> {
     const answer = this.#answer(term);
     this.promised = Math.max(this.promised, term);

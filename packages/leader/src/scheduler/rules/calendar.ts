@@ -37,17 +37,61 @@ const CRON = /^\s*(@[a-z]+|\S+(\s+\S+){4,5})\s*$/i;
  * @throws RangeError for a wrong expression, and for an expression that never fires
  */
 export function cronCalendar(expression: string, timezone: string): Calendar {
+  checkCron(expression, timezone);
+  return storedCronCalendar(expression, timezone);
+}
+
+/** Returns the calendar of an expression that `checkCron` has accepted. Another expression throws at its first use. */
+export function storedCronCalendar(expression: string, timezone: string): Calendar {
+  const named = withNamedTimes(expression);
+  return { next: (afterMs) => nextOf(cronOf(named, timezone), afterMs) };
+}
+
+/** Checks an expression, which `path` names in errors. @throws RangeError as `cronCalendar` */
+export function checkCron(expression: string, timezone: string, path = "expression"): void {
+  if (isPlainCron(expression)) return;
   if (!CRON.test(expression)) {
-    throw new RangeError(`expression must have 5 or 6 fields, or be a nickname as "@daily", got ${shown(expression)}`);
+    throw new RangeError(`${path} must have 5 or 6 fields, or be a nickname as "@daily", got ${shown(expression)}`);
   }
   // The given expression is parsed first, so that errors show it.
-  parse(expression, timezone);
-  const named = withNamedTimes(expression);
-  const calendar = { next: (afterMs: number): number | null => nextOf(cronOf(named, timezone), afterMs) };
-  if (calendar.next(0) === null) {
-    throw new RangeError(`expression must have a next tick, got ${shown(expression)}, which never fires`);
+  parse(expression, timezone, path);
+  if (storedCronCalendar(expression, timezone).next(0) === null) {
+    throw new RangeError(`${path} must have a next tick, got ${shown(expression)}, which never fires`);
   }
-  return calendar;
+}
+
+/** The least and greatest value of each field, from minutes to days of the week. */
+const PLAIN_FIELDS = [
+  [0, 59],
+  [0, 23],
+  [1, 31],
+  [1, 12],
+  [0, 7],
+] as const;
+/** Each month has this day. */
+const LAST_COMMON_DAY = 28;
+
+/**
+ * Reports whether an expression is certainly right and fires: numbers, ranges and steps within their limits, and a day
+ * that each month has. croner takes 0.2 ms to find the same, two seconds for ten thousand schedules.
+ */
+export function isPlainCron(expression: string): boolean {
+  const fields = expression.split(" ");
+  return (
+    fields.length === PLAIN_FIELDS.length &&
+    PLAIN_FIELDS.every((limits, at) => isPlainField(fields[at] ?? "", limits)) &&
+    Number.parseInt(fields[2]?.replace("*", "1") ?? "", 10) <= LAST_COMMON_DAY
+  );
+}
+
+function isPlainField(field: string, [least, greatest]: readonly [number, number]): boolean {
+  return field.split(",").every((text) => {
+    const item = text.replace(/^\*/, `${least}-${greatest}`);
+    const [, from, to, step = "1"] = /^(\d\d?)(?:-(\d\d?)(?:\/(\d\d?))?)?$/.exec(item) ?? [];
+    if (from === undefined) return false;
+    const [first, last] = [Number(from), Number(to ?? from)];
+    return least <= first && first <= last && last <= greatest && Number(step) >= 1 && Number(step) <= greatest;
+  });
 }
 
 interface ParsedCron {
@@ -96,12 +140,12 @@ function nextOf(parsed: ParsedCron, afterMs: number): number | null {
   return parsed.last.nextMs;
 }
 
-function parse(expression: string, timezone: string): Cron {
+function parse(expression: string, timezone: string, path = "expression"): Cron {
   try {
     return new Cron(expression, { paused: true, timezone, fixedTimeRule: "no-wildcard" });
   } catch (error) {
     const reason = error instanceof Error ? error.message.replace(/^CronPattern: /, "") : String(error);
-    throw new RangeError(`expression must be a cron expression, got ${shown(expression)}: ${reason}`, { cause: error });
+    throw new RangeError(`${path} must be a cron expression, got ${shown(expression)}: ${reason}`, { cause: error });
   }
 }
 

@@ -4,6 +4,7 @@
  */
 import { isTime } from "../../rules/values.ts";
 import type { NamedTick } from "../tick.ts";
+import { DEFINITION, orderOf, SET, setOf } from "./definition.ts";
 
 /** State of a schedule. The name of the schedule is the field. */
 export interface ScheduleState {
@@ -11,6 +12,8 @@ export interface ScheduleState {
   /** The last tick that ran or was claimed to run, or 0. */
   readonly lastMs: number;
   readonly missed: number;
+  /** Time at which the schedule, one as data, was removed. Undefined if the schedule was not removed. */
+  readonly removedMs?: number | undefined;
 }
 
 /** An order to pause or resume a schedule. The order with the higher version wins. */
@@ -69,19 +72,27 @@ export function isValidLine(field: string, line: string): boolean {
   }
   if (field.startsWith(PAUSE)) return pauseOf(line) !== undefined;
   if (field.startsWith(TRIGGER)) return triggerOf(field, line) !== undefined;
+  if (field === SET) return setOf(line) !== undefined;
+  if (field.startsWith(DEFINITION)) return orderOf(line) !== undefined;
   return stateOf(line) !== undefined;
 }
 
-export function stateLine({ accountedMs, lastMs, missed }: ScheduleState): string {
-  return `${accountedMs} ${lastMs} ${missed}`;
+export function stateLine({ accountedMs, lastMs, missed, removedMs }: ScheduleState): string {
+  return `${accountedMs} ${lastMs} ${missed}${removedMs === undefined ? "" : ` ${removedMs}`}`;
 }
 
 /** Returns the state in a line. Undefined if the line is damaged. */
 export function stateOf(line: string | undefined): ScheduleState | undefined {
-  const [accounted, last, given, ...more] = (line ?? "").split(" ");
-  const [accountedMs, lastMs, missed] = [timeOf(accounted), timeOf(last), integerOf(given)];
+  const [accounted, last, given, removed, ...more] = (line ?? "").split(" ");
+  const [accountedMs, lastMs, missed, removedMs] = [timeOf(accounted), timeOf(last), integerOf(given), timeOf(removed)];
   if (accountedMs === undefined || lastMs === undefined || missed === undefined || more.length > 0) return undefined;
-  return { accountedMs, lastMs, missed };
+  if (removed === undefined) return { accountedMs, lastMs, missed };
+  return removedMs === undefined ? undefined : { accountedMs, lastMs, missed, removedMs };
+}
+
+/** Returns the time at which a schedule was removed, by the line of its state. Undefined if it was not removed. */
+export function removedMsOf(line: string): number | undefined {
+  return timeOf(/^\S+ \S+ \S+ (\d+)$/.exec(line)?.[1]);
 }
 
 /**
