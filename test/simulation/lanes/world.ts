@@ -79,6 +79,7 @@ export class LaneWorld implements AsyncDisposable {
     const scripts = scriptsOf(code, setting.rules);
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
+      shareTargets(worker, bullmq);
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
       for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
       const events = { onParked, onFault, onLimited: (): void => undefined };
@@ -102,6 +103,14 @@ export class LaneWorld implements AsyncDisposable {
     this.eyes.disconnect();
     if (this.#isServerOwn) await this.#server.stop();
   }
+}
+
+/** The jobs of this worker send their commands through its lane, as those of an `ExclusiveWorker` do. */
+function shareTargets(worker: Worker, bullmq: LaneCode["bullmq"]): void {
+  type Create = (...args: unknown[]) => Job;
+  const { prototype } = Worker as unknown as { readonly prototype: { readonly createJob: Create } };
+  const own = worker as unknown as { createJob: Create };
+  own.createJob = (...args) => bullmq.shareTarget(worker, prototype.createJob.apply(worker, args));
 }
 
 /** By the rules: many schedules have the same, and composing costs as much as a tenth of a schedule. */
