@@ -9,7 +9,7 @@ import { fence, type LockNode, Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker } from "@x/workers/partitions";
 import fc from "fast-check";
 import { Redis } from "ioredis";
@@ -34,6 +34,7 @@ beforeAll(async () => {
   const scheduler = new LeaderScheduler({ election });
   const compat = new CompatRedlock([client]);
   const compat4 = new Redlock4([client]);
+  const queue = new ExclusiveQueue("q", { connection, key: "k" });
   const worker = new ExclusiveWorker("q", null, { connection, key: "k", recheckInterval: 86_400_000 });
   const division = { connection, partitions: 2, key: "k" };
   const partitionedQueue = new PartitionedQueue("q", division);
@@ -45,7 +46,7 @@ beforeAll(async () => {
   const lock = await redlock.acquire("held", { ttl: 3_600_000 });
   const { embedded } = protocolOf(redlock);
   if (embedded === undefined) throw new Error("one node has no embedded locks");
-  await worker.waitUntilReady();
+  await Promise.all([worker.waitUntilReady(), queue.waitUntilReady()]);
   await partitionedWorker.waitUntilReady();
   await partitionedQueue.waitUntilReady();
   const database: Database = {
@@ -80,6 +81,7 @@ beforeAll(async () => {
     runCoordinator: coordinator(redlock),
     scheduler,
     schedule: scheduler.every("schedule", 60_000, () => undefined),
+    queue,
     worker,
     database,
     effects,
@@ -90,6 +92,7 @@ beforeAll(async () => {
   };
   close = async () => {
     await worker.close();
+    await queue.close();
     await partitionedWorker.close();
     await partitionedQueue.close();
     await subjects.term.resign();

@@ -55,6 +55,7 @@ export interface Subjects {
   readonly runCoordinator: nodeCron.RunCoordinator;
   readonly scheduler: scheduler.LeaderScheduler;
   readonly schedule: Schedule;
+  readonly queue: workers.ExclusiveQueue;
   readonly worker: workers.ExclusiveWorker;
   readonly database: effects.Database;
   readonly effects: effects.Effects;
@@ -204,6 +205,28 @@ const partitionCount: Parameter = { legal: integer(1, 1_024), right: 2 };
 const division = { partitions: integer(1, 1_024), prefix: optional(text(1, 256)) };
 const jobState = optional(oneOf("parked", "waiting", "delayed", "all"));
 const limit: Parameter = { options: { limit: ms1 } };
+const jobId: Parameter = { legal: text(1), right: "1" };
+
+/** The methods that a queue and a queue in partitions have alike. */
+const operators: Readonly<Record<string, Entry["parameters"]>> = {
+  listKeys: { options: limit },
+  jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
+  removeJobs: { key, options: { options: { state: jobState } } },
+  pauseKey: {
+    key,
+    reason: { legal: optional(text(0, 10_000)) },
+    options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
+  },
+  resumeKey: { key },
+  setKeyPolicy: { key, policy: keyPolicy },
+  getKeyPolicy: { key },
+  removeKeyPolicy: { key },
+  listKeyPolicies: { options: limit },
+  setups: NONE,
+  counts: NONE,
+  exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },
+  check: NONE,
+};
 
 const onNode: Parameter = { legal: never, right: ({ redlock }: Subjects) => redlock, says: "redlock" };
 const named: Parameter = { legal: resourceName, right: "n", says: "name" };
@@ -633,6 +656,16 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     on: { event: event("tickStarted", "error"), listener: handler },
   }),
   ...methods("schedule", "scheduler.Schedule", { next: { after: { legal: date, right: new Date(0) } }, remove: NONE }),
+  "workers.new ExclusiveQueue": {
+    call: make(workers.ExclusiveQueue),
+    parameters: {
+      name: { legal: text(1), right: "q" },
+      options: {
+        right: ({ connection }: Subjects) => ({ connection }),
+        options: { key: optional(keyOption), acceptScripts: optional((value) => /^[0-9a-f]{16}$/.test(String(value))), connection: isConnection },
+      },
+    },
+  },
   "workers.new ExclusiveWorker": {
     call: make(workers.ExclusiveWorker),
     parameters: {
@@ -686,7 +719,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       name: queueName,
       options: {
         right: ({ connection }: Subjects) => ({ connection, partitions: 2, key: "k" }),
-        options: { ...division, key: keyOption },
+        options: { ...division, key: optional(keyOption) },
       },
     },
   },
@@ -708,6 +741,8 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   ...methods("partitionedQueue", "partitions.PartitionedQueue", {
     partitionOf: { key },
     queueOf: { key },
+    ...operators,
+    explain: { jobId, options: { options: { key: optional(key.legal as Legal) } } },
     getJob: { id: { legal: text(1), right: "1" }, options: { options: { key: optional(key.legal as Legal) } } },
     removeJobScheduler: { id: { legal: text(1), right: "1" } },
     moveFrom: {
@@ -718,44 +753,9 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   ...methods("partitionedWorker", "partitions.PartitionedWorker", {
     workerOf: { key },
     redlockOf: { key },
-    listKeys: { options: limit },
-    jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
-    removeJobs: { key, options: { options: { state: jobState } } },
-    explain: { jobId: { legal: text(1), right: "1" }, options: { options: { key: optional(key.legal as Legal) } } },
-    pauseKey: {
-      key,
-      reason: { legal: optional(text(0, 10_000)) },
-      options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
-    },
-    resumeKey: { key },
-    setKeyPolicy: { key, policy: keyPolicy },
-    getKeyPolicy: { key },
-    removeKeyPolicy: { key },
-    listKeyPolicies: { options: limit },
-    counts: NONE,
-    exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },
-    setups: NONE,
-    check: NONE,
   }),
+  ...methods("queue", "workers.ExclusiveQueue", { ...operators, explain: { jobId } }),
   ...methods("worker", "workers.ExclusiveWorker", {
-    listKeys: { options: limit },
-    jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
-    removeJobs: { key, options: { options: { state: jobState } } },
-    explain: { jobId: { legal: text(1), right: "1" } },
-    pauseKey: {
-      key,
-      reason: { legal: optional(text(0, 10_000)) },
-      options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
-    },
-    resumeKey: { key },
-    setKeyPolicy: { key, policy: keyPolicy },
-    getKeyPolicy: { key },
-    removeKeyPolicy: { key },
-    listKeyPolicies: { options: limit },
-    setups: NONE,
-    counts: NONE,
-    exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },
-    check: NONE,
     lockJob: {
       job: { legal: never, right: { id: "1", moveToCompleted: nothing } },
       options: { options: { timeout } },
@@ -783,16 +783,7 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "compat.new Lock": "made by Redlock; of one made by hand the members are checked where it is used",
   ...Object.fromEntries(
     ["add", "addBulk", "addFlow", "upsertJobScheduler", "getJobSchedulers", "getJobCounts", "getJobs", "count"]
-      .concat([
-        "pause",
-        "resume",
-        "isPaused",
-        "drain",
-        "obliterate",
-        "waitUntilReady",
-        "close",
-        "exportPrometheusMetrics",
-      ])
+      .concat(["pause", "resume", "isPaused", "drain", "obliterate", "waitUntilReady", "close"])
       .map((name) => [`partitions.PartitionedQueue.${name}`, "BullMQ's, as are its arguments"]),
   ),
   ...Object.fromEntries(
@@ -800,6 +791,9 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
       `partitions.PartitionedWorker.${name}`,
       "BullMQ's, as are its arguments",
     ]),
+  ),
+  ...Object.fromEntries(
+    ["on", "once", "off", "emit"].map((name) => [`workers.ExclusiveQueue.${name}`, "an EventEmitter's"]),
   ),
   ...Object.fromEntries(
     ["PartitionedWorker", "PartitionedQueue"].flatMap((name) =>

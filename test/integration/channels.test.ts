@@ -11,7 +11,7 @@ import { logTo, type RedlockEvents, type RedlockTraces } from "@x/redlock-core";
 import { declaredLines } from "@x/redlock-core/kit";
 import type { SemaphoreTraces } from "@x/semaphore";
 import { pinoLines } from "@x/test-support";
-import type { WorkerEvents, WorkerTraces } from "@x/workers";
+import type { ExclusiveQueueEvents, WorkerEvents, WorkerTraces } from "@x/workers";
 import { expect, it, onTestFinished } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -103,7 +103,7 @@ const leader: Known<LeaderMessages> = {
 
 const leaderTraces: Known<LeaderTraces> = { term: { ...term, fencingToken: always }, tick };
 
-const workers: Known<WorkerEvents> = {
+const workers: Known<WorkerEvents & ExclusiveQueueEvents> = {
   parked: { queue: always, jobs: always },
   locked: { ...job, fencingToken: always, waitMs: always },
   yielded: { ...job, reason: always, delayMs: always },

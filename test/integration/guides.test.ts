@@ -102,7 +102,11 @@ const modules: Record<string, object> = {
   "@x/leader": { ...leader, LeaderElection: tracked(leader.LeaderElection) },
   "@x/leader/scheduler": { ...scheduler, LeaderScheduler: tracked(scheduler.LeaderScheduler) },
   "@x/redlock-core": { ...core, Redlock: tracked(core.Redlock) },
-  "@x/workers": { ...workers, ExclusiveWorker: tracked(workers.ExclusiveWorker) },
+  "@x/workers": {
+    ...workers,
+    ExclusiveQueue: tracked(workers.ExclusiveQueue),
+    ExclusiveWorker: tracked(workers.ExclusiveWorker),
+  },
   "@x/effects": { ...effects, OutboxRelay: tracked(effects.OutboxRelay) },
   "@x/leader/node-cron": nodeCron,
   // These close the clients that they are given.
@@ -170,8 +174,8 @@ function openRedlock(): core.Redlock {
   return redlock;
 }
 
-function openQueue(name: string): bullmq.Queue {
-  const queue = new bullmq.Queue(name, { connection: connectionOf() });
+function openQueue(name: string): workers.ExclusiveQueue {
+  const queue = new workers.ExclusiveQueue(name, { connection: connectionOf() });
   queue.on("error", () => undefined);
   onTestFinished(() => queue.close());
   return queue;
@@ -462,9 +466,9 @@ it("debugging a stuck key: the job reports its reason to wait", async () => {
     await client().set("bull:stuck:id", id - 1);
     expect((await queue.add("job", { k: 42 })).id).toBe(String(id));
   }
-  await vi.waitUntil(async () => (await worker.counts()).parked === 1, patient);
+  await vi.waitUntil(async () => (await queue.counts()).parked === 1, patient);
   const printed: unknown[] = [];
-  await play("workers/stuck-key", 0, { worker, console: { log: (line: unknown) => printed.push(line) } });
+  await play("workers/stuck-key", 0, { queue, console: { log: (line: unknown) => printed.push(line) } });
   expect(printed).toEqual([expect.stringContaining("job 4702 has it")]);
   ended.emit("end");
 });
@@ -472,20 +476,19 @@ it("debugging a stuck key: the job reports its reason to wait", async () => {
 it("a burst of edits of a busy key is one job, even while that job waits, and one more while it runs", async () => {
   const running: (() => void)[] = [];
   const syncDocument = async (): Promise<void> => await new Promise((resolve) => void running.push(resolve));
-  const { queue, worker, edited } = await play<{
-    queue: bullmq.Queue;
-    worker: workers.ExclusiveWorker;
+  const { edited } = await play<{
     edited: (documentId: string) => Promise<bullmq.Job>;
   }>("workers/busy-keys", 3, { syncDocument, Queue: tracked(bullmq.Queue) });
-  const parked = async (): Promise<string | undefined> => (await worker.jobsOf("42")).parked.at(-1);
-  await worker.pauseKey("42", "until its job waits for it");
+  const queue = openQueue("documents");
+  const parked = async (): Promise<string | undefined> => (await queue.jobsOf("42")).parked.at(-1);
+  await queue.pauseKey("42", "until its job waits for it");
   await edited("42");
   const first = await edited("42");
   await expect.poll(parked, patient).toBe(first.id);
   const second = await edited("42");
   expect(await queue.getJob(first.id ?? "")).toBeUndefined();
   await expect.poll(parked, patient).toBe(second.id);
-  await worker.resumeKey("42");
+  await queue.resumeKey("42");
   await vi.waitUntil(() => running.length === 1, patient);
   // Of those that come while it runs, the newest one is added when it ends.
   for (let i = 0; i < 3; i++) await edited("42");

@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { logTo } from "@x/redlock-core";
 import { type LogRecord, pinoLines, placesOf, type RedisServer, startRedis } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { type ConnectionOptions, type Job, Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -41,6 +41,7 @@ class Told {
   /** What pino has written. */
   readonly lines: readonly LogRecord[];
   readonly worker: ExclusiveWorker;
+  readonly queue: ExclusiveQueue;
   readonly #signals: AbortSignal[] = [];
 
   constructor(connection: ConnectionOptions, autorun = true) {
@@ -58,9 +59,12 @@ class Told {
     this.lines = lines;
     this.things.push(lines);
     this.worker.on("error", (error) => this.things.push(error));
+    this.queue = new ExclusiveQueue("q", { connection });
+    this.queue.on("error", (error) => this.things.push(error));
     this.worker.on("failed", (_job, error) => this.things.push(error));
     this.worker.redlock.on("lost", (lost) => this.things.push(lost));
     onTestFinished(() => this.worker.close(true).catch(() => undefined));
+    onTestFinished(() => void this.queue.close().catch(() => undefined));
   }
 
   get reasons(): readonly unknown[] {
@@ -69,15 +73,15 @@ class Told {
 
   /** What each call of ours resolves or rejects with; one that waits for a connection is not waited for. */
   async askEverything(): Promise<void> {
-    const { worker, things } = this;
+    const { worker, queue, things } = this;
     const asked: readonly (() => Promise<unknown>)[] = [
-      () => worker.listKeys(),
-      () => worker.jobsOf("1"),
-      () => worker.explain("1"),
-      () => worker.pauseKey("2"),
-      () => worker.resumeKey("2"),
-      () => worker.counts(),
-      () => worker.check(),
+      () => queue.listKeys(),
+      () => queue.jobsOf("1"),
+      () => queue.explain("1"),
+      () => queue.pauseKey("2"),
+      () => queue.resumeKey("2"),
+      () => queue.counts(),
+      () => queue.check(),
       () => worker.redlock.check(),
     ];
     const answers = asked.map((ask) =>

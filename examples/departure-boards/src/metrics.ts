@@ -1,8 +1,8 @@
 /** Metrics for Prometheus, on the port that `METRICS_PORT` names; docker-compose.yml does. Without it, nothing is loaded. */
-import type { ExclusiveWorker } from "@x/workers";
+import type { ExclusiveQueue } from "@x/workers";
 
 /** Resolves with a function that ends the serving. */
-export async function serveMetrics(workers: readonly ExclusiveWorker[] = []): Promise<() => Promise<void>> {
+export async function serveMetrics(queues: readonly ExclusiveQueue[] = []): Promise<() => Promise<void>> {
   const port = Number(process.env["METRICS_PORT"] ?? 0);
   if (port === 0) return async () => {};
   const [{ instrument }, { PrometheusExporter }, { MeterProvider }] = await Promise.all([
@@ -13,7 +13,7 @@ export async function serveMetrics(workers: readonly ExclusiveWorker[] = []): Pr
   const exporter = new PrometheusExporter({ port, preventServerStart: true });
   await exporter.startServer();
   const provider = new MeterProvider({ readers: [exporter] });
-  const stop = instrument({ meter: provider.getMeter("departure-boards"), workers });
+  const stop = instrument({ meter: provider.getMeter("departure-boards"), queues });
   return async () => {
     stop();
     await provider.shutdown();

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createPage, nodeListener, type Page } from "@x/console/page";
 import { Redlock } from "@x/redlock-core";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue } from "@x/workers";
 import { electionName, leaseMs, queueName, type Settings } from "./settings.ts";
 
 export interface LivePage {
@@ -43,8 +43,8 @@ export async function openPage(
 ): Promise<LivePage> {
   const redlock = new Redlock(lockRedisUrls, { ttl: leaseMs, maxTtl: leaseMs, keyPrefix: prefix });
   // Plain workers have no keys.
-  const workers = naive ? [] : [askingWorker(redisUrl, prefix)];
-  const page = createPage({ redlock, elections: [electionName], queues: workers, refresh: refreshMs });
+  const queues = naive ? [] : [boardQueue(redisUrl, prefix)];
+  const page = createPage({ redlock, elections: [electionName], queues, refresh: refreshMs });
   const watching = watch(page);
   const server = createServer(nodeListener(page));
   const close = async (): Promise<void> => {
@@ -52,7 +52,7 @@ export async function openPage(
     await watching;
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
-    await Promise.all(workers.map((worker) => worker.close()));
+    await Promise.all(queues.map((queue) => queue.close()));
     await redlock.close();
   };
   try {
@@ -74,15 +74,13 @@ async function watch(page: Page): Promise<void> {
   for await (const _ of body ?? []);
 }
 
-/** A worker that takes no job: it answers who has which airport. */
-function askingWorker(url: string, prefix: string): ExclusiveWorker {
-  const worker = new ExclusiveWorker(queueName, null, {
+/** The queue of the events, which the page asks about the airports. */
+function boardQueue(url: string, prefix: string): ExclusiveQueue {
+  const queue = new ExclusiveQueue(queueName, {
     connection: { url, maxRetriesPerRequest: null },
     prefix: `${prefix}bull`,
-    autorun: false,
-    key: () => undefined,
   });
   // Connection errors heal; the page shows them.
-  worker.on("error", () => undefined);
-  return worker;
+  queue.on("error", () => undefined);
+  return queue;
 }

@@ -1,7 +1,7 @@
 /** One of three worker processes: puts each flight on its airport's board. Started by main.ts, or as a container. */
 import { setTimeout as delay } from "node:timers/promises";
 import { logTo, Redlock } from "@x/redlock-core";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { pino } from "pino";
@@ -47,7 +47,9 @@ const worker = settings.naive
 worker.on("error", (error) => process.send?.({ error: String(error) }));
 
 // One process of a fleet is enough to ask for the queue's gauges, but no container knows that it is the one.
-const stopMetrics = await serveMetrics(worker instanceof ExclusiveWorker ? [worker] : []);
+const queue = new ExclusiveQueue(queueName, { connection: options.connection, prefix: options.prefix });
+queue.on("error", () => undefined);
+const stopMetrics = await serveMetrics(settings.naive ? [] : [queue]);
 
 process.once("SIGTERM", () => void end());
 
@@ -68,5 +70,6 @@ async function end(): Promise<void> {
   await redlock.close();
   redis.disconnect();
   await stopMetrics();
+  await queue.close();
   process.disconnect?.();
 }

@@ -1,6 +1,6 @@
-/** Workers that only read and change a queue, or all partitions of a queue, and run no jobs. */
-import { ExclusiveWorker } from "@x/workers";
-import { PartitionedWorker, partitionOf, queueName, serverOf } from "@x/workers/partitions";
+/** Queues to look at and to operate: a queue, or all partitions of a queue. */
+import { ExclusiveQueue } from "@x/workers";
+import { PartitionedQueue, partitionOf, queueName, serverOf } from "@x/workers/partitions";
 import type { Cluster, Redis } from "ioredis";
 import type { Command } from "./command.ts";
 import type { Connections } from "./connections.ts";
@@ -12,8 +12,8 @@ export interface QueueOptions {
   readonly prefix: string;
 }
 
-/** A worker that runs no jobs, for one queue or for all partitions of a queue. */
-export type Operator = ExclusiveWorker | PartitionedWorker;
+/** A queue, or all partitions of a queue. */
+export type Operator = ExclusiveQueue | PartitionedQueue;
 
 /** The partitions of a queue, and their servers. */
 interface Layout {
@@ -21,9 +21,10 @@ interface Layout {
   readonly servers: readonly (Redis | Cluster)[];
 }
 
-const ASKS = { autorun: false, key: (): undefined => undefined };
+/** A look at a queue neither creates the queue nor changes BullMQ's settings of it. */
+const READ = { skipMetasUpdate: true };
 
-/** Opens an operator for a queue, with or without partitions. Throws `ConsoleFailure` if the queue does not exist. */
+/** Opens a queue, with or without partitions. Throws `ConsoleFailure` if the queue does not exist. */
 export async function operatorOf({ connections }: Command, options: QueueOptions): Promise<Operator> {
   const client = await connections.queueRedis();
   const layout = await layoutOf(connections, client, options);
@@ -31,38 +32,36 @@ export async function operatorOf({ connections }: Command, options: QueueOptions
   return openOperator(connections, { ...options, client, layout });
 }
 
-/**
- * Opens a worker for the queue of a key, which may be a partition. Throws `ConsoleFailure` if the queue does not exist.
- */
+/** Opens the queue of a key, which may be a partition. Throws `ConsoleFailure` if the queue does not exist. */
 export async function operatorOfKey(
   { connections }: Command,
   options: QueueOptions & { readonly key: string },
-): Promise<ExclusiveWorker> {
+): Promise<ExclusiveQueue> {
   const { queue, prefix, key } = options;
   const client = await connections.queueRedis();
   const layout = await layoutOf(connections, client, options);
   if (layout === undefined) {
     await mustBe(client, options);
-    return openWorker(connections, { queue, prefix, client });
+    return openQueue(connections, { queue, prefix, client });
   }
   const { partitions, servers } = layout;
   const partition = partitionOf(key, partitions);
   const of = { queue: queueName(queue, partition, partitions), prefix, client: serverOf(servers, partition) };
-  return openWorker(connections, of);
+  return openQueue(connections, of);
 }
 
-/** Opens an operator for a queue. The queue may not exist yet. */
+/** Opens a queue, which may not exist yet. */
 export function openOperator(
   connections: Connections,
   parts: QueueOptions & { readonly client: Redis | Cluster; readonly layout: Layout | undefined },
 ): Operator {
-  const { queue, prefix, layout } = parts;
-  if (layout === undefined) return openWorker(connections, parts);
+  const { queue: name, prefix, layout } = parts;
+  if (layout === undefined) return openQueue(connections, parts);
   const { partitions, servers } = layout;
-  const worker = new PartitionedWorker(queue, null, { ...ASKS, partitions, connection: servers, prefix });
-  worker.on("error", () => undefined);
-  connections.defer(() => worker.close());
-  return worker;
+  const queue = new PartitionedQueue(name, { partitions, connection: servers, prefix, ...READ });
+  queue.on("error", () => undefined);
+  connections.defer(() => queue.close());
+  return queue;
 }
 
 /** Returns the partitions of a queue and their servers. Undefined if the queue has no partitions. */
@@ -76,14 +75,14 @@ export async function layoutOf(
   return { partitions: Number(partitions), servers: await connections.queueServers(Number(servers ?? 1)) };
 }
 
-function openWorker(
+function openQueue(
   connections: Connections,
-  { queue, prefix, client }: QueueOptions & { readonly client: Redis | Cluster },
-): ExclusiveWorker {
-  const worker = new ExclusiveWorker(queue, null, { ...ASKS, connection: client, prefix });
-  worker.on("error", () => undefined);
-  connections.defer(() => worker.close());
-  return worker;
+  { queue: name, prefix, client }: QueueOptions & { readonly client: Redis | Cluster },
+): ExclusiveQueue {
+  const queue = new ExclusiveQueue(name, { connection: client, prefix, ...READ });
+  queue.on("error", () => undefined);
+  connections.defer(() => queue.close());
+  return queue;
 }
 
 async function mustBe(client: Redis | Cluster, { queue, prefix }: QueueOptions): Promise<void> {

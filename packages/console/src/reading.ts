@@ -5,7 +5,7 @@
 import type { LeaderInfo } from "@x/leader";
 import type { LeaderScheduler, ScheduleInfo } from "@x/leader/scheduler";
 import type { BusyKey, JobCounts } from "@x/workers";
-import type { PartitionedWorker } from "@x/workers/partitions";
+import type { PartitionedQueue } from "@x/workers/partitions";
 
 /** The schedules of an election, as stored on its lock nodes. */
 interface SchedulesReading {
@@ -40,9 +40,9 @@ export async function readSchedules(scheduler: LeaderScheduler, history: number)
 
 /** Reads the `limit` keys with the longest lines. Costs O(busy keys). */
 export async function readKeys(
-  worker: Pick<PartitionedWorker, "counts" | "listKeys">,
+  queue: Pick<PartitionedQueue, "counts" | "listKeys">,
   limit: number,
 ): Promise<KeysReading> {
-  const [counts, keys] = await Promise.all([worker.counts(), worker.listKeys({ limit: MOST_KEYS })]);
+  const [counts, keys] = await Promise.all([queue.counts(), queue.listKeys({ limit: MOST_KEYS })]);
   return { counts, keys: keys.toSorted((one, other) => other.parked - one.parked).slice(0, limit) };
 }

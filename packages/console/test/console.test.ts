@@ -5,7 +5,7 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler, type TickRecord } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
 import { Queue, UnrecoverableError } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
@@ -299,7 +299,7 @@ describe("keys", () => {
   it("distinguishes a job whose worker is gone from a running job", async () => {
     const [url = ""] = urls();
     const connection = { url, maxRetriesPerRequest: null };
-    const queue = new Queue("gone", { connection });
+    const queue = new ExclusiveQueue("gone", { connection });
     let end = (): void => undefined;
     const worker = new ExclusiveWorker("gone", () => new Promise<void>((resolve) => (end = resolve)), {
       connection,
@@ -314,7 +314,7 @@ describe("keys", () => {
       await queue.close();
     });
     await queue.addBulk([1, 2].map(() => ({ name: "charge", data: { account: "42" } })));
-    await expect.poll(async () => (await worker.counts()).active).toBe(1);
+    await expect.poll(async () => (await queue.counts()).active).toBe(1);
     expect((await run(["keys", "top", "gone"])).text).not.toContain("its worker is gone");
     // What is left of a worker that was killed.
     for (const key of ["bull:gone:1:lock", "bull:gone:lane:workers"]) await servers[0]?.call("DEL", key);
@@ -327,7 +327,7 @@ describe("keys", () => {
   it("lists the longest lines, explains a job, pauses and resumes a key", async () => {
     const [url = ""] = urls();
     const connection = { url, maxRetriesPerRequest: null };
-    const queue = new Queue("console", { connection });
+    const queue = new ExclusiveQueue("console", { connection });
     let end = (): void => undefined;
     const worker = new ExclusiveWorker("console", () => new Promise<void>((resolve) => (end = resolve)), {
       connection,
@@ -341,7 +341,7 @@ describe("keys", () => {
     });
     const jobs = await queue.addBulk([1, 2, 3].map(() => ({ name: "charge", data: { account: "42" } })));
     const ids = jobs.map(({ id }) => String(id));
-    await expect.poll(async () => (await worker.counts()).parked).toBe(2);
+    await expect.poll(async () => (await queue.counts()).parked).toBe(2);
 
     const top = await run(["keys", "top", "console"]);
     expect(top.text).toContain("console: 1 run, 0 can run, 2 wait for their key; busy keys: 1, paused: 0");
@@ -358,17 +358,17 @@ describe("keys", () => {
     expect(await run(["keys", "pause", "console", "42", "--reason", "migration", "--yes"])).toMatchObject({ code: 0 });
     expect((await run(["keys", "top", "console"])).text).toContain("paused: migration");
     end();
-    await expect.poll(async () => (await worker.counts()).active).toBe(0);
+    await expect.poll(async () => (await queue.counts()).active).toBe(0);
     expect(await run(["keys", "resume", "console", "42", "--yes"])).toMatchObject({ code: 0 });
-    await expect.poll(async () => (await worker.counts()).active).toBe(1);
+    await expect.poll(async () => (await queue.counts()).active).toBe(1);
     expect(await run(["keys", "resume", "console", "42", "--yes"])).toMatchObject({ code: 1 });
-    expect(await worker.check()).toEqual([]);
+    expect(await queue.check()).toEqual([]);
   });
 
   it("shows the options of workers, drops the line of a key, and runs a failed job again", async () => {
     const [url = ""] = urls();
     const connection = { url, maxRetriesPerRequest: null };
-    const queue = new Queue("operated", { connection });
+    const queue = new ExclusiveQueue("operated", { connection });
     await queue.waitUntilReady();
     expect(await run(["keys", "policy", "operated"])).toMatchObject({ code: 1 });
     const ends: ((error?: Error) => void)[] = [];
@@ -398,7 +398,7 @@ describe("keys", () => {
     expect(await run(["keys", "policy", "rotated", "8", "--weight", "3", "--yes"])).toMatchObject({ code: 0 });
     expect(await run(["keys", "policy", "operated", "--concurrency", "2", "--yes"])).toMatchObject({ code: 2 });
     expect(await run([...limit, "--max-waiting", "50"], { answer: false })).toMatchObject({ code: 1 });
-    expect(await worker.getKeyPolicy("8")).toBeUndefined();
+    expect(await queue.getKeyPolicy("8")).toBeUndefined();
     expect(await run([...limit, "--max-waiting", "50", "--yes"])).toMatchObject({ code: 0 });
     expect((await run(["keys", "policy", "operated", "8"])).text).toContain("100 start in 1 min 0 s, 50 wait");
     expect(JSON.parse((await run(["keys", "policies", "operated", "--json"])).text)).toEqual({
@@ -409,7 +409,7 @@ describe("keys", () => {
 
     const jobs = await queue.addBulk([1, 2, 3].map(() => ({ name: "charge", data: { account: "7" } })));
     const [first = ""] = jobs.map(({ id }) => String(id));
-    await expect.poll(async () => (await worker.counts()).parked).toBe(2);
+    await expect.poll(async () => (await queue.counts()).parked).toBe(2);
     expect(await run(["keys", "drop", "operated", "7"])).toMatchObject({ code: 2 });
     expect(await run(["keys", "drop", "operated", "7"], { answer: false })).toMatchObject({ code: 1 });
     expect(await queue.getDelayedCount()).toBe(2);
@@ -456,7 +456,7 @@ describe("keys", () => {
       // The first job of each key halts it, the second one waits.
       await queue.addBulk([...keys, ...keys].map((account) => ({ name: "charge", data: { account } })));
       const isHalted = async (): Promise<boolean> => {
-        const { pausedKeys, parked } = await worker.counts();
+        const { pausedKeys, parked } = await queue.counts();
         return pausedKeys === 6 && parked === 6;
       };
       await vi.waitUntil(isHalted, 20_000);
@@ -527,7 +527,7 @@ describe("a queue whose Redis goes away", () => {
   ])("does not keep a command from its end: %s", async (how, args) => {
     const server = await startRedis();
     onTestFinished(() => server.stop());
-    const queue = new Queue("away", { connection: { url: server.url, maxRetriesPerRequest: null } });
+    const queue = new ExclusiveQueue("away", { connection: { url: server.url, maxRetriesPerRequest: null } });
     queue.on("error", () => undefined);
     await queue.waitUntilReady();
     await queue.close();
@@ -561,7 +561,7 @@ describe("serve", () => {
 
   it("shows the found queues, under the allowed host names", async () => {
     const [url = ""] = urls();
-    const queue = new Queue("served", { connection: { url, maxRetriesPerRequest: null } });
+    const queue = new ExclusiveQueue("served", { connection: { url, maxRetriesPerRequest: null } });
     onTestFinished(() => queue.close());
     await queue.waitUntilReady();
     const serving = start(["serve", "--json", "--allow-host", "ops.example.com", "--actions"]);

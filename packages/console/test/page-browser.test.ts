@@ -10,8 +10,7 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { isWithoutBrowser, type RedisServer, startBrowser, startRedisNodes } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
-import { Queue } from "bullmq";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import type { PageState } from "../src/page/state.ts";
 
@@ -49,7 +48,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     const redlock = new Redlock(urls, { quarantine: false });
     const other = new Redlock(urls, { quarantine: false, name: "billing-api host-7 4711" });
     const connection = { url: urls[0] ?? "", maxRetriesPerRequest: null };
-    const queue = new Queue("payments", { connection });
+    const queue = new ExclusiveQueue("payments", { connection });
     const ends: (() => void)[] = [];
     const worker = new ExclusiveWorker("payments", () => new Promise<void>((resolve) => ends.push(resolve)), {
       connection,
@@ -71,7 +70,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     });
     const backlog = { rows: 1_234, oldestMs: 75_000 };
     const outboxes = { payments: { backlog: async () => await Promise.resolve(backlog) } };
-    const page = createPage({ redlock, queues: [worker], outboxes, actions: true, refresh: 300 });
+    const page = createPage({ redlock, queues: [queue], outboxes, actions: true, refresh: 300 });
     const server = createServer(nodeListener(page));
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     const tab = await browser.newPage();
@@ -159,7 +158,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     // Jobs wait for their keys. A keyboard opens the queue.
     const accounts = ["42", "42", "42", "42", "7", "7", "7", "1001", "1001", "88"];
     await queue.addBulk(accounts.map((account) => ({ name: "charge", data: { account } })));
-    await expect.poll(async () => (await worker.counts()).parked, LONG).toBe(6);
+    await expect.poll(async () => (await queue.counts()).parked, LONG).toBe(6);
     await expect.poll(() => row("[data-queue=payments]"), LONG).toMatchObject({ Parked: "6" });
     await tab.focus("[data-queue=payments] a");
     await tab.keyboard.press("Enter");
@@ -180,8 +179,8 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       ]);
 
     // A key has a policy; the page says what the library says, and takes it away.
-    await worker.setKeyPolicy("1001", { concurrency: 1, maxWaiting: { max: 50 } });
-    await worker.setKeyPolicy("7", { rate: { max: 100, duration: 60_000 } });
+    await queue.setKeyPolicy("1001", { concurrency: 1, maxWaiting: { max: 50 } });
+    await queue.setKeyPolicy("7", { rate: { max: 100, duration: 60_000 } });
     const policyOf = async (key: string): Promise<string | undefined> => (await row(`[data-key="${key}"]`))["Limit"];
     await expect.poll(() => policyOf("1001"), LONG).toBe("1 at a time, 50 may wait");
     await expect.poll(() => policyOf("7"), LONG).toBe("100 in 1 min");
@@ -191,7 +190,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await clickButton("Remove policy", "dialog ");
     await expect.poll(() => textOf("#outcome"), LONG).toBe("key 1001 has no policy any more");
     await expect.poll(() => policyOf("1001"), LONG).toBe("–");
-    expect([...(await worker.listKeyPolicies()).keys()]).toEqual(["7"]);
+    expect([...(await queue.listKeyPolicies()).keys()]).toEqual(["7"]);
 
     // The opened key says who has it, and who waits. It is paused with the keyboard alone.
     await tab.click('[data-key="42"] a');
@@ -208,7 +207,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf("#outcome"), LONG).toBe("key 42 is paused");
     await expect.poll(() => row('[data-key="42"]'), LONG).toMatchObject({ State: "paused" });
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("paused");
-    expect((await worker.listKeys()).find(({ key }) => key === "42")?.paused?.reason).toBe("paused on the page");
+    expect((await queue.listKeys()).find(({ key }) => key === "42")?.paused?.reason).toBe("paused on the page");
 
     // The key is in the address: it is open again after the page was loaded again.
     await tab.reload({ waitUntil: "domcontentloaded" });

@@ -9,8 +9,7 @@ import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
-import { Queue } from "bullmq";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { isClient, newClient } from "../src/page/guard.ts";
@@ -326,7 +325,7 @@ describe("the page's data", () => {
   it("contain the keys: the longest lines first, running jobs, and why jobs wait", async () => {
     const redis = servers[0]?.url ?? "";
     const connection = { url: redis, maxRetriesPerRequest: null };
-    const queue = new Queue("page", { connection });
+    const queue = new ExclusiveQueue("page", { connection });
     const ends: (() => void)[] = [];
     const worker = new ExclusiveWorker("page", () => new Promise<void>((resolve) => ends.push(resolve)), {
       connection,
@@ -340,23 +339,23 @@ describe("the page's data", () => {
       clearInterval(ending);
       await queue.close();
     });
-    const { url } = await serve({ queues: [worker] });
+    const { url } = await serve({ queues: [queue] });
     await queue.addBulk(["42", "42", "7", "42", "7"].map((account) => ({ name: "charge", data: { account } })));
-    await expect.poll(async () => (await worker.counts()).parked).toBe(3);
+    await expect.poll(async () => (await queue.counts()).parked).toBe(3);
     const { keys, queues } = await stateAt(url);
     expect(keys?.keys.map(({ key, parked }) => [key, parked])).toEqual([
       ["42", 2],
       ["7", 1],
     ]);
-    const listed = await worker.listKeys();
+    const listed = await queue.listKeys();
     expect(keys?.keys[0]?.holder).toBe(listed.find(({ key }) => key === "42")?.holder);
     expect(queues).toMatchObject([
       { name: "page", running: 2, runnable: 0, limited: 0, busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 },
     ]);
     const { text } = await ask(`${url}key?queue=page&key=42`);
     const line = JSON.parse(text) as { holder: string; parked: string[]; reasons: { job: string; why: string }[] };
-    expect(line).toMatchObject(await worker.jobsOf("42"));
-    const explained = await worker.explain(line.parked[0] ?? "");
+    expect(line).toMatchObject(await queue.jobsOf("42"));
+    const explained = await queue.explain(line.parked[0] ?? "");
     expect(line.reasons.find(({ job }) => job === line.parked[0])?.why).toBe(explained?.message);
     expect((await stateAt(url, "?findKey=7")).keys).toMatchObject({ found: 1, total: 2, keys: [{ key: "7" }] });
   });
@@ -438,14 +437,12 @@ describe("a Redis that is lost", () => {
   it("does not hide the others", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.stop());
-    const worker = new ExclusiveWorker("lost", null, {
+    const queue = new ExclusiveQueue("lost", {
       connection: { url: redis.url, maxRetriesPerRequest: null },
-      autorun: false,
-      key: "account",
     });
-    worker.on("error", () => undefined);
-    onTestFinished(() => worker.close());
-    const { url } = await serve({ queues: [worker] });
+    queue.on("error", () => undefined);
+    onTestFinished(() => queue.close());
+    const { url } = await serve({ queues: [queue] });
     const { latest } = listen(url);
     await expect.poll(() => latest()?.queues[0]?.at).toEqual(expect.any(Number));
     await redis.kill();
@@ -458,7 +455,7 @@ describe("a Redis that is lost", () => {
 
 it("counts runnable jobs, and jobs of rate-limited keys", async () => {
   const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
-  const queue = new Queue("backlog", { connection });
+  const queue = new ExclusiveQueue("backlog", { connection });
   const perKey = { rate: { max: 1, duration: 3_600_000 } };
   const worker = new ExclusiveWorker("backlog", () => Promise.resolve(), {
     connection,
@@ -470,7 +467,7 @@ it("counts runnable jobs, and jobs of rate-limited keys", async () => {
     await worker.close();
     await queue.close();
   });
-  const { url } = await serve({ queues: [worker] });
+  const { url } = await serve({ queues: [queue] });
   await queue.addBulk(["42", "42", "42", "7"].map((account) => ({ name: "charge", data: { account } })));
   const shown = async (): Promise<unknown> => (await stateAt(url)).queues[0];
   await expect.poll(shown).toMatchObject({ runnable: 4, running: 0, parked: 0, limited: 0 });
@@ -634,7 +631,7 @@ describe("problems", () => {
 
   it("are a queue without a worker, until one runs", async () => {
     const queue = new Queue("idle", { connection: connectionTo() });
-    const asker = new ExclusiveWorker("idle", null, { connection: connectionTo(), autorun: false, key: "account" });
+    const asker = new ExclusiveQueue("idle", { connection: connectionTo() });
     onTestFinished(async () => {
       await asker.close();
       await queue.close();
@@ -874,12 +871,10 @@ describe("actions", () => {
   it("call the methods of the packages", async () => {
     const redlock = connected();
     const redis = servers[0]?.url ?? "";
-    const worker = new ExclusiveWorker("actions", null, {
+    const queue = new ExclusiveQueue("actions", {
       connection: { url: redis, maxRetriesPerRequest: null },
-      autorun: false,
-      key: "account",
     });
-    onTestFinished(() => worker.close());
+    onTestFinished(() => queue.close());
     const election = new LeaderElection(redlock, { name: "actions" });
     onTestFinished(() => election.stop({ drainTimeout: 0 }));
     const scheduler = new LeaderScheduler({ election });
@@ -888,7 +883,7 @@ describe("actions", () => {
       redlock,
       elections: [election],
       schedulers: [scheduler],
-      queues: [worker],
+      queues: [queue],
       actions: true,
     });
 
@@ -904,12 +899,12 @@ describe("actions", () => {
 
     const aboutKey = { queue: "actions", key: "42" };
     expect((await act(url, { do: "pause-key", ...aboutKey })).status).toBe(200);
-    expect(await worker.listKeys()).toMatchObject([{ key: "42", paused: { reason: "paused on the page" } }]);
+    expect(await queue.listKeys()).toMatchObject([{ key: "42", paused: { reason: "paused on the page" } }]);
     expect((await act(url, { do: "resume-key", ...aboutKey })).status).toBe(200);
-    expect(await worker.listKeys()).toEqual([]);
-    await worker.setKeyPolicy("42", { concurrency: 3 });
+    expect(await queue.listKeys()).toEqual([]);
+    await queue.setKeyPolicy("42", { concurrency: 3 });
     expect((await act(url, { do: "remove-policy", ...aboutKey })).status).toBe(200);
-    expect(await worker.getKeyPolicy("42")).toBeUndefined();
+    expect(await queue.getKeyPolicy("42")).toBeUndefined();
     expect(JSON.parse((await act(url, { do: "remove-policy", ...aboutKey })).text)).toEqual({
       isDone: false,
       message: "key 42 had no policy",
@@ -927,14 +922,12 @@ describe("actions", () => {
   it("are refused for a queue whose Redis is away, and not done when it is back", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.stop());
-    const worker = new ExclusiveWorker("away", null, {
+    const queue = new ExclusiveQueue("away", {
       connection: { url: redis.url, maxRetriesPerRequest: null },
-      autorun: false,
-      key: "account",
     });
-    worker.on("error", () => undefined);
-    onTestFinished(() => worker.close());
-    const { url } = await serve({ queues: [worker], actions: true });
+    queue.on("error", () => undefined);
+    onTestFinished(() => queue.close());
+    const { url } = await serve({ queues: [queue], actions: true });
     const { latest } = listen(url);
     await expect.poll(() => latest()?.queues[0]?.at).toEqual(expect.any(Number));
     await redis.kill();
@@ -944,7 +937,7 @@ describe("actions", () => {
     expect((await ask(`${url}key?queue=away&key=42`)).status).toBe(503);
     await redis.start();
     await expect.poll(() => latest()?.queues[0]?.error, { timeout: 20_000 }).toBeUndefined();
-    expect(await worker.listKeys()).toEqual([]);
+    expect(await queue.listKeys()).toEqual([]);
   });
 
   it("reach the scheduler that was shown, also in a process that has found nothing yet", async () => {
@@ -967,10 +960,10 @@ describe("actions", () => {
   it("need queues with different names", () => {
     const [one, two] = ["one", "two"].map((prefix) => {
       const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
-      const worker = new ExclusiveWorker("same", null, { connection, prefix, autorun: false, key: "account" });
-      onTestFinished(() => worker.close());
-      return worker;
-    }) as [ExclusiveWorker, ExclusiveWorker];
+      const queue = new ExclusiveQueue("same", { connection, prefix });
+      onTestFinished(() => queue.close());
+      return queue;
+    }) as [ExclusiveQueue, ExclusiveQueue];
     expect(() => createPage({ redlock: connected(), queues: [one, two] })).toThrow(
       new RangeError('queues must have distinct names, got "same" twice'),
     );
@@ -1186,18 +1179,16 @@ it("sends no password and no lock token", async () => {
     },
   );
   onTestFinished(() => redlock.close());
-  const worker = new ExclusiveWorker("secret", null, {
+  const queue = new ExclusiveQueue("secret", {
     connection: { url: `redis://operator:${secret}@127.0.0.1:1`, maxRetriesPerRequest: null },
-    autorun: false,
-    key: "account",
   });
-  worker.on("error", () => undefined);
-  onTestFinished(() => worker.close());
+  queue.on("error", () => undefined);
+  onTestFinished(() => queue.close());
   // Three names of one server, so that there are a lock and a quorum, beside what fails.
   const single = new Redlock(address.href, { quarantine: false });
   onTestFinished(() => single.close());
   const lock = await single.acquire("page:secret", { ttl: 30_000 });
-  const { url } = await serve({ redlock, queues: [worker], actions: true });
+  const { url } = await serve({ redlock, queues: [queue], actions: true });
   const { latest } = listen(url);
   await expect.poll(() => latest()?.queues[0]?.error).toEqual(expect.any(String));
   await expect.poll(() => lockIn(latest(), "page:secret")).toBeDefined();

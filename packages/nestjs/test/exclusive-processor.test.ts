@@ -1,11 +1,11 @@
-import { BullModule, OnWorkerEvent, Processor, WorkerHost } from "@nestjs/bullmq";
+import { BullModule, getQueueToken, OnWorkerEvent, Processor, WorkerHost } from "@nestjs/bullmq";
 import { Inject, Injectable, Scope } from "@nestjs/common";
 import { CoordinationModule, ExclusiveProcessor, ExclusiveWorkerHost, Locked } from "@x/nestjs";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedis } from "@x/test-support";
-import { ExclusiveWorker, type JobLock } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker, type JobLock } from "@x/workers";
 import { type Job, Queue, Worker } from "bullmq";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { type App, appWith } from "./support/app.ts";
 
 let server: RedisServer;
@@ -98,6 +98,23 @@ async function queueOf(name: string): Promise<Queue & AsyncDisposable> {
   const queue = new Queue(name, { connection: connection(), prefix: "shop" });
   return Object.assign(queue, { [Symbol.asyncDispose]: async () => await queue.close() });
 }
+
+describe("the queues of @nestjs/bullmq", () => {
+  it("are exclusive queues if the module is told to use this class", async () => {
+    BullModule.queueClass = ExclusiveQueue;
+    onTestFinished(() => {
+      BullModule.queueClass = Queue;
+    });
+    await using app = await startApp();
+    const payments = app.get<ExclusiveQueue<Payment>>(getQueueToken("payments") as never);
+    expect(payments).toBeInstanceOf(ExclusiveQueue);
+    expect(await payments.pauseKey("7", "unpaid")).toBe(true);
+    await payments.add("charge", { accountId: "7", amount: 1 });
+    await expect.poll(async () => (await payments.jobsOf("7")).parked).toHaveLength(1);
+    await payments.resumeKey("7");
+    await expect.poll(() => app.get(Journal).entries).toEqual(["7:1"]);
+  });
+});
 
 describe("@ExclusiveProcessor", () => {
   it("runs one job per key at a time, in order, and excludes plain code with the same lock", async () => {

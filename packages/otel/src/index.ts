@@ -1,2 +1,2 @@
 export { type InstrumentOptions, instrument } from "./instrument.ts";
-export type { ObservedWorker } from "./workers.ts";
+export type { ObservedQueue } from "./workers.ts";

@@ -6,7 +6,7 @@ import { leaderMetrics } from "./leaders.ts";
 import { lockMetrics } from "./locks.ts";
 import { type NameOf, nameOf } from "./names.ts";
 import { drawSpans } from "./spans.ts";
-import { type ObservedWorker, workerGauges, workerMetrics } from "./workers.ts";
+import { type ObservedQueue, queueGauges, workerMetrics } from "./workers.ts";
 
 export interface InstrumentOptions {
   /**
@@ -18,8 +18,8 @@ export interface InstrumentOptions {
   readonly tracer?: Tracer | undefined;
   /** Default: a meter of the global provider. */
   readonly meter?: Meter | undefined;
-  /** One worker per queue. The gauges of the queue cost a few Redis commands at each export. Default: none. */
-  readonly workers?: readonly ObservedWorker[] | undefined;
+  /** Queues with gauges, which cost a few Redis commands per queue at each export. Default: none. */
+  readonly queues?: readonly ObservedQueue[] | undefined;
   /**
    * How many keys per queue have a gauge of their waiting jobs, beginning with the longest line. From 0 to 100; default
    * 0.
@@ -37,7 +37,7 @@ const SCOPE = "@x/otel";
  * @throws TypeError or RangeError for bad options.
  */
 export function instrument(options: InstrumentOptions = {}): () => void {
-  const { name, workers, topKeys, ...given } = OPTIONS.resolve(options);
+  const { name, queues, topKeys, ...given } = OPTIONS.resolve(options);
   const { tracer = trace.getTracer(SCOPE), meter = metrics.getMeter(SCOPE) } = given;
   const stops = [
     drawSpans(tracer, name),
@@ -45,7 +45,7 @@ export function instrument(options: InstrumentOptions = {}): () => void {
     leaderMetrics(meter),
     workerMetrics(meter),
     effectsMetrics(meter),
-    workerGauges(meter, workers, topKeys),
+    queueGauges(meter, queues, topKeys),
   ];
   return () => {
     for (const stop of stops.splice(0)) stop();
@@ -56,6 +56,6 @@ const OPTIONS = new Schema({
   name: callback<NameOf>("a function of a resource").default(nameOf),
   tracer: shaped<Tracer>("a Tracer", ({ startSpan }) => typeof startSpan === "function").optional(),
   meter: shaped<Meter>("a Meter", ({ createHistogram }) => typeof createHistogram === "function").optional(),
-  workers: listOf("an array of ExclusiveWorkers", objectWith<ObservedWorker>(["counts", "listKeys"])).default([]),
+  queues: listOf("an array of ExclusiveQueues", objectWith<ObservedQueue>(["counts", "listKeys"])).default([]),
   topKeys: integer({ min: 0, max: 100, unit: "" }).default(0),
 } satisfies ShapeOf<InstrumentOptions>);

@@ -5,8 +5,8 @@ import type { WorkerTraces } from "@x/workers";
 import { allOf, listen, listenToCalls } from "./channels.ts";
 import { durations } from "./meters.ts";
 
-/** The part of an `ExclusiveWorker` or `PartitionedWorker` that the gauges use. */
-export interface ObservedWorker {
+/** The part of an `ExclusiveQueue` or `PartitionedQueue` that the gauges use. */
+export interface ObservedQueue {
   readonly name: string;
   counts(): Promise<{
     readonly runnable: number;
@@ -67,8 +67,8 @@ const LONGEST_WAIT_MS = 3_000;
  * Adds gauges that query Redis at each export. A queue that fails or does not answer in time is missing from the
  * export. While a query is pending, no second query is sent.
  */
-export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], topKeys: number): () => void {
-  if (workers.length === 0) return () => undefined;
+export function queueGauges(meter: Meter, queues: readonly ObservedQueue[], topKeys: number): () => void {
+  if (queues.length === 0) return () => undefined;
   const gauge = (name: string, unit: string, description: string): ObservableGauge =>
     meter.createObservableGauge(name, { description, unit });
   const ofJobs = "Jobs that a free slot would take, that run, and that wait for their key";
@@ -83,24 +83,24 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
   const longest = gauge("x.workers.key.longest_held", "s", ofLongest);
   const observe = async (result: BatchObservableResult): Promise<void> => {
     await Promise.all(
-      workers.map(async (worker) => {
+      queues.map(async (queue) => {
         try {
-          await observeWorker(worker, result);
+          await observeQueue(queue, result);
         } catch (error) {
-          diag.warn("@x/otel", `queue ${worker.name}: ${String(error)}`);
+          diag.warn("@x/otel", `queue ${queue.name}: ${String(error)}`);
         }
       }),
     );
   };
-  const asked = new Map<ObservedWorker, ReturnType<typeof ask>>();
-  const askOnce = (worker: ObservedWorker): ReturnType<typeof ask> => {
-    const answer = asked.get(worker) ?? ask(worker).finally(() => asked.delete(worker));
-    asked.set(worker, answer);
+  const asked = new Map<ObservedQueue, ReturnType<typeof ask>>();
+  const askOnce = (queue: ObservedQueue): ReturnType<typeof ask> => {
+    const answer = asked.get(queue) ?? ask(queue).finally(() => asked.delete(queue));
+    asked.set(queue, answer);
     return answer;
   };
-  const observeWorker = async (worker: ObservedWorker, result: BatchObservableResult): Promise<void> => {
-    const queue = queueOf({ queue: worker.name });
-    const [counts, found] = await inTime(askOnce(worker));
+  const observeQueue = async (observed: ObservedQueue, result: BatchObservableResult): Promise<void> => {
+    const queue = queueOf({ queue: observed.name });
+    const [counts, found] = await inTime(askOnce(observed));
     for (const state of ["runnable", "active", "parked"] as const)
       result.observe(jobs, counts[state], { ...queue, "x.workers.state": state });
     for (const state of ["runnable", "busy", "paused", "waiting", "limited"] as const)
@@ -113,15 +113,15 @@ export function workerGauges(meter: Meter, workers: readonly ObservedWorker[], t
     const top = found.toSorted((a, b) => b.parked - a.parked).slice(0, topKeys);
     for (const { key, parked } of top) result.observe(waiting, parked, { ...queue, "x.workers.key": key });
   };
-  const observed = [jobs, keys, waiting, oldest, longest];
-  meter.addBatchObservableCallback(observe, observed);
-  return () => meter.removeBatchObservableCallback(observe, observed);
+  const gauges = [jobs, keys, waiting, oldest, longest];
+  meter.addBatchObservableCallback(observe, gauges);
+  return () => meter.removeBatchObservableCallback(observe, gauges);
 }
 
 async function ask(
-  worker: ObservedWorker,
-): Promise<readonly [Awaited<ReturnType<ObservedWorker["counts"]>>, Awaited<ReturnType<ObservedWorker["listKeys"]>>]> {
-  return await Promise.all([worker.counts(), worker.listKeys()]);
+  queue: ObservedQueue,
+): Promise<readonly [Awaited<ReturnType<ObservedQueue["counts"]>>, Awaited<ReturnType<ObservedQueue["listKeys"]>>]> {
+  return await Promise.all([queue.counts(), queue.listKeys()]);
 }
 
 async function inTime<Answer>(answer: Promise<Answer>): Promise<Answer> {

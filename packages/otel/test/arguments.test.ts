@@ -7,7 +7,7 @@ it.each([
   [{ name: "x" }, TypeError, "name must be a function"],
   [{ tracer: {} }, TypeError, "tracer must be a Tracer"],
   [{ meter: null }, TypeError, "meter must be a Meter"],
-  [{ workers: [{}] }, TypeError, "workers must be an array of ExclusiveWorkers"],
+  [{ queues: [{}] }, TypeError, "queues must be an array of ExclusiveQueues"],
   [{ topKeys: "3" }, TypeError, 'topKeys must be an integer from 0 to 100, got "3"'],
   [{ topKeys: 1.5 }, RangeError, "topKeys must be an integer from 0 to 100, got 1.5"],
   [{ topKeys: 101 }, RangeError, "topKeys must be an integer from 0 to 100, got 101"],

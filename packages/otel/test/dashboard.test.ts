@@ -11,8 +11,7 @@ import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { deferred } from "@x/redlock-core/kit";
 import { type RedisServer, startRedis, temporaryFolder } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
-import { Queue } from "bullmq";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { expect, it } from "vitest";
 import { dashboardSvg, type Panel } from "./support/dashboard-svg.ts";
 import { isWithoutPrometheus, type Prometheus, startPrometheus } from "./support/prometheus.ts";
@@ -44,7 +43,7 @@ interface Scene {
   readonly server: RedisServer;
   readonly sdk: Sdk;
   readonly redlock: Redlock;
-  readonly queue: Queue;
+  readonly queue: ExclusiveQueue;
   readonly election: LeaderElection;
 }
 
@@ -95,7 +94,7 @@ async function everything(look: (scene: Scene) => Promise<void>): Promise<void> 
   await using server = await startRedis();
   await using redlock = new Redlock(server.url);
   const connection = connectionOf(server);
-  const queue = new Queue("payments", { connection });
+  const queue = new ExclusiveQueue("payments", { connection });
   const held = deferred<void>();
   const work = async ({
     data,
@@ -111,7 +110,7 @@ async function everything(look: (scene: Scene) => Promise<void>): Promise<void> 
     resource: "payer:",
     concurrency: 3,
   });
-  await using sdk = await startSdk({ workers: [worker], topKeys: 3 });
+  await using sdk = await startSdk({ queues: [queue], topKeys: 3 });
   const samples = async (): Promise<readonly string[]> => [...(await sdk.scrape()).keys()];
   const untilTold = async (metric: string): Promise<void> =>
     await expect.poll(async () => (await samples()).some((sample) => sample.startsWith(metric))).toBe(true);

@@ -2,7 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { Redlock } from "@x/redlock-core";
 import { askWithoutRights, placesOf, startRedis } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { expect, it } from "vitest";
 import { startSdk } from "./support/sdk.ts";
@@ -21,7 +21,9 @@ it("shows no secret of a connection that is refused, lost or without rights, nor
   );
   const errors: unknown[] = [];
   worker.on("error", (error) => errors.push(error));
-  await using sdk = await startSdk({ workers: [worker], topKeys: 10 });
+  const observed = new ExclusiveQueue("payments", { connection });
+  observed.on("error", (error) => errors.push(error));
+  await using sdk = await startSdk({ queues: [observed], topKeys: 10 });
   const queue = new Queue("payments", { connection: { host: server.host, port: server.port } });
   const failed = new Promise((resolve) => worker.on("failed", resolve));
   await queue.add("charge", { account: 1, card });

@@ -2,7 +2,7 @@ import { channel } from "node:diagnostics_channel";
 import { trace } from "@opentelemetry/api";
 import { deferred } from "@x/redlock-core/kit";
 import { type RedisServer, startRedis } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { Queue } from "bullmq";
 import { BullMQOtel } from "bullmq-otel";
 import { Redis } from "ioredis";
@@ -42,7 +42,7 @@ it("adds the job's keys and fencing token to BullMQ's own span", async () => {
   await using sdk = await startSdk();
   trace.setGlobalTracerProvider({ getTracer: () => sdk.tracer });
   const telemetry = new BullMQOtel({ tracerName: "shop" });
-  const queue = new Queue("traced", { connection: connectionOf(server), telemetry });
+  const queue = new ExclusiveQueue("traced", { connection: connectionOf(server), telemetry });
   const worker = new ExclusiveWorker("traced", async () => "paid", {
     connection: connectionOf(server),
     key: "account",
@@ -50,13 +50,13 @@ it("adds the job's keys and fencing token to BullMQ's own span", async () => {
   });
   onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
   // As if it had stood in line for an hour.
-  await worker.pauseKey("42");
+  await queue.pauseKey("42");
   await queue.add("pay", { account: 42 }, { jobId: "parked" });
-  await expect.poll(async () => (await worker.jobsOf("42")).parked).toEqual(["parked"]);
+  await expect.poll(async () => (await queue.jobsOf("42")).parked).toEqual(["parked"]);
   const redis = new Redis(connectionOf(server));
   await redis.hset("bull:traced:parked", "lp", Date.now() - 3_600_000);
   redis.disconnect();
-  await worker.resumeKey("42");
+  await queue.resumeKey("42");
   const found = (): Partial<Record<"job" | "own", ReturnType<typeof sdk.spans>[number]>> => {
     const spans = sdk.spans();
     const job = spans.find(({ name }) => name === "exclusive job traced");
@@ -78,7 +78,7 @@ it("adds the job's keys and fencing token to BullMQ's own span", async () => {
 
 it("counts jobs and keys of the given queues, and the keys with the longest lines", async () => {
   const connection = connectionOf(server);
-  const queue = new Queue("counted", { connection });
+  const queue = new ExclusiveQueue("counted", { connection });
   let release = (): void => undefined;
   const held = new Promise<void>((resolve) => {
     release = resolve;
@@ -86,7 +86,7 @@ it("counts jobs and keys of the given queues, and the keys with the longest line
   const worker = new ExclusiveWorker("counted", async () => await held, { connection, key: "account", concurrency: 4 });
   onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
   {
-    await using sdk = await startSdk({ workers: [worker], topKeys: 1 });
+    await using sdk = await startSdk({ queues: [queue], topKeys: 1 });
     const accounts = [1, 1, 1, 2, 2];
     await queue.addBulk(accounts.map((account) => ({ name: "pay", data: { account } })));
     const sample = async (name: string): Promise<number | undefined> => (await sdk.scrape()).get(name);
@@ -125,7 +125,7 @@ it("neither waits for a queue that does not answer nor queries it again", async 
     listKeys: () => Promise.resolve([]),
   };
   const fine = { name: "fine", counts: () => Promise.resolve(counts), listKeys: () => Promise.resolve([]) };
-  await using sdk = await startSdk({ workers: [hung, fine] });
+  await using sdk = await startSdk({ queues: [hung, fine] });
   const runnable = async (queue: string): Promise<number | undefined> =>
     (await sdk.scrape()).get(`x_workers_jobs{x_workers_queue="${queue}",x_workers_state="runnable"}`);
   expect(await runnable("fine")).toBe(7);
@@ -142,7 +142,7 @@ it("exports metrics of other queues when a queue fails", async () => {
   };
   const counts = { runnable: 7, active: 0, parked: 0, busyKeys: 0, pausedKeys: 0 };
   const fine = { name: "fine", counts: () => Promise.resolve(counts), listKeys: () => Promise.resolve([]) };
-  await using sdk = await startSdk({ workers: [broken, fine] });
+  await using sdk = await startSdk({ queues: [broken, fine] });
   const samples = await sdk.scrape();
   expect(samples.get('x_workers_jobs{x_workers_queue="fine",x_workers_state="runnable"}')).toBe(7);
   expect([...samples.keys()].some((name) => name.includes("gone"))).toBe(false);

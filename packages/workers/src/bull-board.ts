@@ -1,23 +1,12 @@
 /**
- * Shows a queue with exclusive workers in Bull Board. BullMQ lists jobs that wait for their key as delayed, so a
+ * Shows an `ExclusiveQueue` in Bull Board. BullMQ lists jobs that wait for their key as delayed, so a
  * dashboard would show a time in some minutes. This adapter lists them as waiting, with their key and the reason.
  */
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import type { JobCounts, JobStatus, QueueAdapterOptions, QueueJobOptions } from "@bull-board/api/typings/app";
-import { objectWith, Schema, type ShapeOf } from "@x/redlock-core/kit";
-import type { Job, Queue } from "./bullmq/public.ts";
-import type { ExclusiveWorker } from "./exclusive-worker.ts";
-
-/** The part of a worker of the queue that the adapter uses. The worker need not run. */
-export type KeyReader = Pick<ExclusiveWorker, "counts" | "explain" | "jobsOf" | "listKeys">;
-
-export interface ExclusiveQueueAdapterOptions extends Partial<QueueAdapterOptions> {
-  /**
-   * A worker of the queue. The worker may be one that takes no jobs: `new ExclusiveWorker(name, null, { connection,
-   * autorun: false, key })`. The adapter does not close it.
-   */
-  readonly worker: KeyReader;
-}
+import { shaped } from "@x/redlock-core/kit";
+import type { Job } from "./bullmq/public.ts";
+import type { ExclusiveQueue } from "./exclusive-queue.ts";
 
 /**
  * Maximum number of parked jobs that are looked for, so that the cost of a page is bounded. Further parked jobs are
@@ -33,20 +22,21 @@ const NAMED_KEYS = 5;
 const GAP = "\u2003";
 const SHOWN = /\u2003.*$/s;
 
-const OPTIONS = new Schema({
-  worker: objectWith<KeyReader>(["counts", "explain", "jobsOf", "listKeys"]),
-} satisfies ShapeOf<Pick<ExclusiveQueueAdapterOptions, "worker">>);
+const QUEUE = shaped<ExclusiveQueue>("an ExclusiveQueue", (given) =>
+  ["counts", "explain", "jobsOf", "listKeys", "getRanges"].every((name) => typeof given[name] === "function"),
+);
 
 export class ExclusiveQueueAdapter extends BullMQAdapter {
-  readonly #queue: Queue;
-  readonly #worker: KeyReader;
+  readonly #queue: ExclusiveQueue;
   #backlog = "";
 
-  /** @throws TypeError naming option, rule and value. */
-  constructor(queue: Queue, { worker, ...options }: ExclusiveQueueAdapterOptions) {
-    super(queue, options);
+  /**
+   * Shows a queue, which the adapter does not close. `options` are the options of Bull Board's own `BullMQAdapter`.
+   * @throws TypeError if `queue` is not an `ExclusiveQueue`.
+   */
+  constructor(queue: ExclusiveQueue, options: Partial<QueueAdapterOptions> = {}) {
+    super(QUEUE.of("queue", queue), options);
     this.#queue = queue;
-    this.#worker = OPTIONS.resolve({ worker }).worker;
   }
 
   /** Returns the given description, followed by the keys that had the longest lines when the jobs were last counted. */
@@ -57,8 +47,8 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
   override async getJobCounts(): Promise<JobCounts> {
     const [counts, { parked }, keys] = await Promise.all([
       super.getJobCounts(),
-      this.#worker.counts(),
-      this.#worker.listKeys(),
+      this.#queue.counts(),
+      this.#queue.listKeys(),
     ]);
     const longest = keys.filter((key) => key.parked > 0).sort((one, other) => other.parked - one.parked);
     this.#backlog = longest
@@ -105,10 +95,10 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
   async #parkedIds(count: number): Promise<readonly string[]> {
     const most = Math.min(count, MOST_PARKED);
     const ids = new Set<string>();
-    for (const { key, parked } of await this.#worker.listKeys()) {
+    for (const { key, parked } of await this.#queue.listKeys()) {
       if (ids.size >= most) break;
       if (parked === 0) continue;
-      for (const id of (await this.#worker.jobsOf(key, { limit: most })).parked) ids.add(id);
+      for (const id of (await this.#queue.jobsOf(key, { limit: most })).parked) ids.add(id);
     }
     return [...ids].slice(0, most);
   }
@@ -128,7 +118,7 @@ export class ExclusiveQueueAdapter extends BullMQAdapter {
   /** Adds the job's keys, as the group that the dashboard shows, and the reason why the job waits, next to its name. */
   async #explained(job: Job): Promise<Job> {
     if (job.id === undefined || job.finishedOn !== undefined) return job;
-    const explanation = await this.#worker.explain(job.id);
+    const explanation = await this.#queue.explain(job.id);
     if (explanation === undefined || explanation.keys.length === 0) return job;
     const { verdict, message, keys } = explanation;
     const group = { id: keys.map(({ key }) => key).join(", ") };

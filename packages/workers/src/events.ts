@@ -3,7 +3,7 @@
  * (`x.workers.parked`, …).
  */
 import { Channels, type LogLines, Traced } from "@x/redlock-core/kit";
-import type { WorkerListener } from "./bullmq/public.ts";
+import type { QueueListener, WorkerListener } from "./bullmq/public.ts";
 
 interface AboutJob {
   readonly queue: string;
@@ -47,9 +47,9 @@ export interface WorkerEvents {
   /** A job was not started, because it was fetched too long ago and another worker may have taken it since. */
   abandoned: AboutJob & { readonly ageMs: number };
   /**
-   * An operator has paused a key through this worker, or a processor has called `lock.backOff`. `untilMs`: when the
-   * pause ends by itself, in ms since the epoch. Undefined for a pause without an end. An operator's pause is reported
-   * even if the key was already paused. `jobId`: the job whose processor has called `lock.backOff`.
+   * A key was paused: by a processor that has called `lock.backOff`, or by a call of `ExclusiveQueue.pauseKey`, even if
+   * the key was already paused. `untilMs`: when the pause ends by itself, in ms since the epoch. Undefined for a pause
+   * without an end. `jobId`: the job whose processor has called `lock.backOff`.
    */
   keyPaused: {
     readonly queue: string;
@@ -59,42 +59,53 @@ export interface WorkerEvents {
     readonly untilMs?: number;
   };
   /**
-   * An operator has resumed a key through this worker, even if the key was not paused. Not emitted for a pause that
-   * ends by itself.
-   */
-  keyResumed: { readonly queue: string; readonly key: string };
-  /**
    * A job waits because its key has reached its rate. `untilMs`: when the key's next job may start, in ms since the
    * epoch by the clock of Redis. Emitted once for each `untilMs`, by the worker that looked at the job.
    */
   keyLimited: { readonly queue: string; readonly key: string; readonly untilMs: number };
 }
 
+/**
+ * The events of an `ExclusiveQueue` in addition to BullMQ's, for calls of this queue. The events are also published on
+ * diagnostics channels (`x.workers.keyResumed`, …).
+ */
+export interface ExclusiveQueueEvents extends Pick<WorkerEvents, "keyPaused"> {
+  /** A key was resumed, even if it was not paused. Not emitted for a pause that ends by itself. */
+  keyResumed: { readonly queue: string; readonly key: string };
+}
+
+/** The listeners of an `ExclusiveQueue` by event: BullMQ's events and `ExclusiveQueueEvents`. */
+// oxlint-disable-next-line typescript/no-explicit-any -- BullMQ's Queue computes the type of its jobs by itself
+export type ExclusiveQueueListener = QueueListener<any> & {
+  [Event in keyof ExclusiveQueueEvents]: (message: ExclusiveQueueEvents[Event]) => void;
+};
+
 /** The listeners of an `ExclusiveWorker` by event: BullMQ's events and `WorkerEvents`. */
 export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerListener<Data, Result, Name> & {
   [Event in keyof WorkerEvents]: (message: WorkerEvents[Event]) => void;
 };
 
-type Facts = { readonly [Name in keyof WorkerEvents]: Omit<WorkerEvents[Name], "queue"> };
+type Events = WorkerEvents & ExclusiveQueueEvents;
+type Facts = { readonly [Name in keyof Events]: Omit<Events[Name], "queue"> };
 
 /** Emits an event of the queue. `message` is only called if the event has a listener. */
-export type EmitEvent = <Name extends keyof WorkerEvents>(name: Name, message: () => Facts[Name]) => void;
+export type EmitEvent = <Name extends keyof Events>(name: Name, message: () => Facts[Name]) => void;
 
-/** The part of a worker that its events need. */
+/** The part of a worker or queue that its events need. */
 interface Emitter {
   readonly name: string;
   listenerCount(name: string): number;
   emit(name: never, message: never): boolean;
 }
 
-/** Returns a function that emits events to a worker's listeners and to the channels' subscribers. */
-export function eventEmitterOf(worker: Emitter): EmitEvent {
+/** Returns a function that emits events to the listeners of a worker or queue and to the channels' subscribers. */
+export function eventEmitterOf(source: Emitter): EmitEvent {
   return (name, message) => {
-    const isHeard = worker.listenerCount(name) > 0;
+    const isHeard = source.listenerCount(name) > 0;
     if (!isHeard && !channels.isHeard(name)) return;
-    const event = { queue: worker.name, ...message() } as WorkerEvents[typeof name];
+    const event = { queue: source.name, ...message() } as Events[typeof name];
     channels.publish(name, () => event as never);
-    if (isHeard) worker.emit(name as never, event as never);
+    if (isHeard) source.emit(name as never, event as never);
   };
 }
 
@@ -103,7 +114,7 @@ export function aboutJob({ jobId, keys }: Omit<AboutJob, "queue">): Omit<AboutJo
 }
 
 /** The messages on channels. `error` also reports the errors of BullMQ. */
-interface WorkerMessages extends WorkerEvents {
+interface WorkerMessages extends WorkerEvents, ExclusiveQueueEvents {
   error: { readonly queue: string; readonly error: unknown };
 }
 

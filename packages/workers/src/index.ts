@@ -14,11 +14,17 @@ export {
   type WorkerFindingCode,
   WorkerMismatchError,
 } from "./errors.ts";
-export type { ExclusiveWorkerListener, WorkerEvents, WorkerTraces } from "./events.ts";
+export type {
+  ExclusiveQueueEvents,
+  ExclusiveQueueListener,
+  ExclusiveWorkerListener,
+  WorkerEvents,
+  WorkerTraces,
+} from "./events.ts";
+export { ExclusiveQueue, type ExclusiveQueueOptions } from "./exclusive-queue.ts";
 export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { Batch } from "./job-run/rules/batch.ts";
-export type { StoredJob } from "./lane/lane.ts";
 export type { KeyPolicy } from "./operators/rules/key-policy.ts";
 export type {
   BusyKey,
@@ -44,4 +50,5 @@ export type {
   PerKey,
 } from "./options.ts";
 export type { KeyPath } from "./rules/entity-key.ts";
+export type { StoredJob } from "./rules/stored-job.ts";
 export type { ExclusiveProcessorFunction, NotRun } from "./runner/runner.ts";

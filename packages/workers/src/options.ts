@@ -20,8 +20,10 @@ import { redlock, validityMs } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "./bullmq/public.ts";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/rules/compose.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";
-import type { StoredJob } from "./lane/lane.ts";
 import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./rules/entity-key.ts";
+import type { StoredJob } from "./rules/stored-job.ts";
+
+export const QUEUE_NAME: Check<string> = text({ min: 1 });
 
 /** Path to fields of `job.data`, separated by dots, or a function of the stored job. */
 export type KeyOption<Data, Name extends string> =
@@ -230,6 +232,17 @@ export interface ResolvedExclusiveOptions
 
 /** Longest time between two judgements of a job in line. Only jobs whose lane lost its Redis keys wait so long. */
 const FAR_MS = 3_600_000;
+const NEAR_MS = 15_000;
+
+/** The rules of a worker whose options are all left out. */
+export const DEFAULT_RULES: LaneRules & { readonly slots: number } = {
+  path: undefined,
+  onFailure: "skip",
+  slots: 1,
+  nearMs: NEAR_MS,
+  farMs: FAR_MS,
+};
+
 /** Judging a job while all slots of its key are taken costs about 2 µs for each slot. */
 export const MAX_SLOTS = 100;
 
@@ -302,7 +315,7 @@ const BETWEEN = new Check<Between>({
   },
 });
 
-const FINGERPRINT = textLike("a fingerprint of 16 hexadecimal digits", (text) => /^[0-9a-f]{16}$/.test(text));
+export const FINGERPRINT: Check<string> = textLike("a fingerprint of 16 hexadecimal digits", (text) => /^[0-9a-f]{16}$/.test(text));
 
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,
@@ -316,7 +329,7 @@ const OWN = new Schema({
   ttl: integer({ min: 50, max: DAY_MS }).optional(),
   timeout: integer({ min: 0, max: DAY_MS }).default(100),
   reentrancy: choice(["wait", "refuse", "join"]).default("wait"),
-  recheckInterval: integer({ min: 100, max: DAY_MS }).default(15_000),
+  recheckInterval: integer({ min: 100, max: DAY_MS }).default(NEAR_MS),
   acceptScripts: FINGERPRINT.optional(),
 } satisfies ShapeOf<ExclusiveOptions<never, never>>);
 

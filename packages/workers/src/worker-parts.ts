@@ -1,6 +1,6 @@
 /** Creates the parts of an `ExclusiveWorker` and connects them. */
 import { Redlock } from "@x/redlock-core";
-import { Check, InFlight, kindOf, onAbort, text } from "@x/redlock-core/kit";
+import { Check, InFlight, kindOf, onAbort } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import {
   checkScripts,
@@ -23,12 +23,17 @@ import { startSweep } from "./lane/sweep.ts";
 import { KeyLocks } from "./locks/key-locks.ts";
 import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
-import { KeyOperators } from "./operators/key-operators.ts";
-import { KeyPolicies } from "./operators/key-policies.ts";
+import { formatRules } from "./operators/rules/stored-rules.ts";
 import { describeSetup } from "./operators/rules/worker-setup.ts";
 import { WorkerCounts } from "./operators/worker-counts.ts";
 import { WorkerRegistry } from "./operators/worker-registry.ts";
-import { type ExclusiveWorkerOptions, type ResolvedExclusiveOptions, readOptions, resolveOptions } from "./options.ts";
+import {
+  type ExclusiveWorkerOptions,
+  QUEUE_NAME,
+  type ResolvedExclusiveOptions,
+  readOptions,
+  resolveOptions,
+} from "./options.ts";
 import { Arrivals } from "./runner/arrivals.ts";
 import { JobLockRenewals } from "./runner/job-lock-renewals.ts";
 import { Merging } from "./runner/merging.ts";
@@ -50,7 +55,6 @@ export function warnOnce(code: string, message: string): void {
   warned.add(code);
 }
 
-const QUEUE_NAME = text({ min: 1 });
 export const PROCESSOR: Check<unknown> = new Check<unknown>({
   rule: "a function, the path or file: URL of a file that exports one, or null for jobs that are fetched by hand",
   faultOf: (given) => {
@@ -126,8 +130,6 @@ export interface WorkerParts {
   readonly interrupts: Interrupts | undefined;
   readonly lane: Lane;
   readonly locks: KeyLocks;
-  readonly operators: KeyOperators;
-  readonly policies: KeyPolicies;
   readonly registry: WorkerRegistry;
   readonly renewals: JobLockRenewals;
   readonly runner: JobRunner;
@@ -188,10 +190,11 @@ export function createWorkerParts(
   const registry = new WorkerRegistry({
     clock,
     id: worker.id,
-    setup: describeSetup(options, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
+    setup: describeSetup({ ...options, warnings: plan.findings }, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
+    rules: formatRules(rules),
     status: () => counts.status,
     report: async (id, text, lifeMs) => await lane.operate("report", id, text, lifeMs),
-    exchange: async (id, setup, lifeMs) => await lane.operate("exchange", id, setup, lifeMs),
+    exchange: async (...args) => await lane.operate("exchange", ...args),
     onFinding: (finding) => onError(new WorkerMismatchError(queue, finding)),
   });
 
@@ -232,15 +235,8 @@ export function createWorkerParts(
     renew: async (run, durationMs) => await renewals.renewRun(run, durationMs),
     emitEvent,
   });
-  const operators = new KeyOperators({ lane, clock, emitEvent });
-  const policies = new KeyPolicies({
-    lane,
-    rules: isByHand ? undefined : rules,
-    setups: async () => await registry.setups(),
-    onError,
-  });
   void scriptLocks?.proveSameRedis((mark) => lane.operate("mark", mark));
-  return { arrivals, interrupts, lane, locks, operators, policies, registry, renewals, runner, closing };
+  return { arrivals, interrupts, lane, locks, registry, renewals, runner, closing };
 }
 
 /** Marks the locks of runs as lost when the `Redlock` loses them or is closed. Returns a function that stops this. */

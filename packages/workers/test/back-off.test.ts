@@ -29,10 +29,10 @@ describe.concurrent("lock.backOff", () => {
     const { untilMs: end } = paused[0] as { readonly untilMs: number };
     expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", untilMs: end }]);
     expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 3_000 }]);
-    const [key] = await (workers[0] as (typeof workers)[number]).listKeys();
+    const [key] = await queue.listKeys();
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 3 });
     const told = key?.paused?.untilMs ?? 0;
-    expect(await workers[1]?.explain("1")).toMatchObject({
+    expect(await queue.explain("1")).toMatchObject({
       verdict: "parked",
       message: `key "a" is paused until ${new Date(told).toISOString()}: backed off by job 1`,
     });
@@ -56,8 +56,8 @@ describe.concurrent("lock.backOff", () => {
     const queue = lab.queue();
     const first = lab.worker((_job, _signal, lock) => lock.backOff(3_000), { ...rules, concurrency: 1 });
     await queue.addBulk(jobs(2, () => "a"));
-    await until(async () => (await first.listKeys()).some(({ paused }) => paused?.untilMs !== undefined));
-    const [key] = await first.listKeys();
+    await until(async () => (await queue.listKeys()).some(({ paused }) => paused?.untilMs !== undefined));
+    const [key] = await queue.listKeys();
     await first.close(true);
     const starts: number[] = [];
     lab.worker(() => void starts.push(Date.now()), { ...rules, concurrency: 1 });
@@ -113,12 +113,12 @@ describe.concurrent("a key's pause with an end", () => {
         await queue.add("job", { k: "a", i: -1, ms: 1_000 });
         await until(() => lab.ran.length === 1);
       }
-      expect(await first.pauseKey("a", "provider's limit", { for: 3_000 })).toBe(true);
-      expect(await first.pauseKey("a", "shorter", { for: 50 })).toBe(false);
+      expect(await queue.pauseKey("a", "provider's limit", { for: 3_000 })).toBe(true);
+      expect(await queue.pauseKey("a", "shorter", { for: 50 })).toBe(false);
       const { untilMs: end } = asked[0] as { readonly untilMs: number };
       await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
       await until(async () => (await queue.getDelayedCount()) === 3);
-      expect((await first.listKeys()).find(({ key }) => key === "a")?.paused).toMatchObject({
+      expect((await queue.listKeys()).find(({ key }) => key === "a")?.paused).toMatchObject({
         reason: "provider's limit",
         untilMs: end,
       });
@@ -135,28 +135,29 @@ describe.concurrent("a key's pause with an end", () => {
   it("is ended early by resumeKey, and does not shorten a pause without an end", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker(undefined, rules);
-    await worker.pauseKey("a", "long", { for: 3_600_000 });
-    await worker.pauseKey("b", "migration");
-    expect(await worker.pauseKey("b", "short", { for: 1 })).toBe(false);
+    lab.worker(undefined, rules);
+    await queue.pauseKey("a", "long", { for: 3_600_000 });
+    await queue.pauseKey("b", "migration");
+    expect(await queue.pauseKey("b", "short", { for: 1 })).toBe(false);
     await queue.addBulk([...jobs(2, () => "a"), ...jobs(1, () => "b")]);
     await until(async () => (await queue.getDelayedCount()) === 3);
-    expect(await worker.resumeKey("a")).toBe(true);
+    expect(await queue.resumeKey("a")).toBe(true);
     await finished(queue, 2);
-    const paused = await worker.listKeys();
+    const paused = await queue.listKeys();
     expect(paused.map(({ key, paused: why }) => [key, why?.reason, why?.untilMs])).toEqual([
       ["b", "migration", undefined],
     ]);
-    await worker.resumeKey("b");
+    await queue.resumeKey("b");
     await finished(queue, 3);
   });
 
   it("is forgotten after its end, even if no job of the key is added", async () => {
     await using lab = await Lab.start();
-    const worker = lab.worker(undefined, rules);
-    await worker.pauseKey("a", "short", { for: 1 });
-    await until(async () => (await worker.listKeys()).length === 0);
-    expect(await worker.resumeKey("a")).toBe(false);
+    const queue = lab.queue();
+    lab.worker(undefined, rules);
+    await queue.pauseKey("a", "short", { for: 1 });
+    await until(async () => (await queue.listKeys()).length === 0);
+    expect(await queue.resumeKey("a")).toBe(false);
     expect(await lab.leftovers()).toEqual([]);
   });
 });
@@ -165,9 +166,9 @@ describe("a key's pause with an end, if clocks differ", () => {
   it("lasts as long as the clock of Redis says, whatever the clock of a worker says", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const honest = lab.worker(undefined, { ...rules, autorun: false });
-    await honest.pauseKey("a", "limit", { for: 2_000 });
-    const end = (await honest.listKeys())[0]?.paused?.untilMs ?? 0;
+    lab.worker(undefined, { ...rules, autorun: false });
+    await queue.pauseKey("a", "limit", { for: 2_000 });
+    const end = (await queue.listKeys())[0]?.paused?.untilMs ?? 0;
     const now = Date.now;
     const starts: number[] = [];
     const fast = vi.spyOn(Date, "now").mockImplementation(() => now() + 120_000);

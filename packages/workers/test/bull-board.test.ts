@@ -6,9 +6,9 @@ import { fileURLToPath } from "node:url";
 import { createBullBoard } from "@bull-board/api";
 import { ExpressAdapter } from "@bull-board/express";
 import { isWithoutBrowser, type RedisServer, startBrowser, startRedis, temporaryFolder } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { ExclusiveQueueAdapter } from "@x/workers/bull-board";
-import { type Job, Queue } from "bullmq";
+import { type Job } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 
 let server: RedisServer;
@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(async () => await server.stop());
 
 interface Shown {
-  readonly queue: Queue;
+  readonly queue: ExclusiveQueue;
   readonly worker: ExclusiveWorker;
   readonly adapter: ExclusiveQueueAdapter;
   readonly end: () => void;
@@ -27,7 +27,7 @@ interface Shown {
 /** Key 42 has a running job and two waiting ones, key 7 has a running job, and one job is delayed. */
 async function busyQueue(name: string): Promise<Shown> {
   const connection = { url: server.url, maxRetriesPerRequest: null };
-  const queue = new Queue(name, { connection });
+  const queue = new ExclusiveQueue(name, { connection });
   const ends: (() => void)[] = [];
   const worker = new ExclusiveWorker(name, () => new Promise<void>((resolve) => ends.push(resolve)), {
     connection,
@@ -42,8 +42,8 @@ async function busyQueue(name: string): Promise<Shown> {
   });
   await queue.addBulk(["42", "42", "42", "7"].map((account) => ({ name: "charge", data: { account } })));
   await queue.add("later", { account: "42" }, { delay: 3_600_000 });
-  await expect.poll(() => worker.counts()).toMatchObject({ active: 2, parked: 2 });
-  const adapter = new ExclusiveQueueAdapter(queue, { worker, description: "payments of accounts" });
+  await expect.poll(() => queue.counts()).toMatchObject({ active: 2, parked: 2 });
+  const adapter = new ExclusiveQueueAdapter(queue, { description: "payments of accounts" });
   return { queue, worker, adapter, end: () => ends.splice(0).forEach((end) => end()) };
 }
 

@@ -71,7 +71,7 @@ describe.concurrent("a worker that is killed", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const { history, spawn } = await startCrew(lab, { ...tuned });
-    const operator = lab.worker(undefined, { autorun: false });
+    lab.worker(undefined, { autorun: false });
     const phases: Phase[] = [];
     const deaths = new Map<number, bigint>();
     const slots = [3, 1, 2, 3] as const;
@@ -81,7 +81,7 @@ describe.concurrent("a worker that is killed", () => {
       await until(() => older.messages.length > 0 && newer.messages.length > 0);
       const rate = index === slots.length - 1 ? { max: 4, duration: 1_500 } : undefined;
       phases.push({ sentNs: process.hrtime.bigint(), concurrency });
-      await operator.setKeyPolicy("a", { concurrency, rate });
+      await queue.setKeyPolicy("a", { concurrency, rate });
       // A job was decided on under the policy that was said before it was added, or under a later one.
       const data = Array.from({ length: JOBS / 2 }, (_, i) => ({ k: "a", i: index * 100 + i, ms: 50 }));
       await queue.addBulk(data.map((each) => ({ name: "job", data: each })));
@@ -98,7 +98,7 @@ describe.concurrent("a worker that is killed", () => {
     expect(tooMany(events, deaths, phases)).toEqual([]);
     expect(judge(events, deaths).started).toBe(count);
     expect(await windowsOver(lab, 4, 1_500, (count * 3) / 4)).toEqual([]);
-    expect(await operator.removeKeyPolicy("a")).toBe(true);
+    expect(await queue.removeKeyPolicy("a")).toBe(true);
     await until(async () => (await lab.leftovers()).filter((key) => !key.includes("lane:starts")).length === 0);
     expect(lab.errors).toEqual([]);
   });

@@ -5,19 +5,21 @@ import { type ExclusiveWorkerOptions, type WorkerEvents, type WorkerTraces } fro
 import { describe, expect, it } from "vitest";
 import { type Data, finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS } from "./support/lab.ts";
 
-const NAMES = ["parked", "locked", "yielded", "woken", "released", "keyPaused", "keyResumed"] as const;
+const NAMES = ["parked", "locked", "yielded", "woken", "released"] as const;
+const KEYS = ["keyPaused", "keyResumed"] as const;
 
-describe("the events of an exclusive worker", () => {
+describe("the events of an exclusive worker and of its queue", () => {
   it("are emitted to its listeners and published to the channels alike", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const events: [string, unknown][] = [];
-    const messages = NAMES.map((name) => [name, listen(lab, `x.workers.${name}`)] as const);
+    const messages = [...NAMES, ...KEYS].map((name) => [name, listen(lab, `x.workers.${name}`)] as const);
     const held = await redlockOn(lab, lab.connection).acquire("a");
     const worker = lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
     for (const name of NAMES) worker.on(name, (message: WorkerEvents[typeof name]) => events.push([name, message]));
-    await worker.pauseKey("other", "for a test");
-    await worker.resumeKey("other");
+    for (const name of KEYS) queue.on(name, (message: unknown) => void events.push([name, message]));
+    await queue.pauseKey("other", "for a test");
+    await queue.resumeKey("other");
     await queue.addBulk([...jobs(2, () => "a"), ...jobs(1, () => "b")]);
     await until(() => ["yielded", "parked"].every((each) => events.some(([name]) => name === each)));
     await held.release();
@@ -38,12 +40,12 @@ describe("the events of an exclusive worker", () => {
 
   it("are emitted once to a listener of once(), and not to a removed listener", async () => {
     await using lab = await Lab.start();
-    const worker = lab.worker();
+    const queue = lab.queue();
     const heard: string[] = [];
     const removed = (): void => void heard.push("removed");
-    worker.once("keyPaused", ({ key }) => heard.push(key));
-    worker.on("keyPaused", removed).off("keyPaused", removed);
-    for (const key of ["a", "b"]) await worker.pauseKey(key);
+    queue.once("keyPaused", ({ key }) => heard.push(key));
+    queue.on("keyPaused", removed).off("keyPaused", removed);
+    for (const key of ["a", "b"]) await queue.pauseKey(key);
     expect(heard).toEqual(["a"]);
   });
 
@@ -131,15 +133,15 @@ describe("the time for which a job was parked", () => {
     const told = runs(lab);
     const queue = lab.queue();
     const worker = lab.worker(undefined, { ...rules, autorun: false });
-    await worker.pauseKey("a", "until it waits");
+    await queue.pauseKey("a", "until it waits");
     await queue.addBulk(jobs(1, () => "a"));
     expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
     await parkedSince(lab, ["1"]);
-    await worker.resumeKey("a");
-    expect((await worker.jobsOf("a")).holders).toEqual(["1"]);
-    await worker.pauseKey("a", "again");
+    await queue.resumeKey("a");
+    expect((await queue.jobsOf("a")).holders).toEqual(["1"]);
+    await queue.pauseKey("a", "again");
     expect(await worker.getNextJob("none", { block: false })).toBeUndefined();
-    await worker.resumeKey("a");
+    await queue.resumeKey("a");
     lab.worker(undefined, rules);
     await finished(queue, 1);
     expect(told()).toEqual([["1", true]]);

@@ -49,14 +49,14 @@ describe("with plain code and other queues", () => {
     const yields = listen<{ jobId: string; reason: string }>(lab, "x.workers.yielded");
     const wakes = listen<{ jobId: string }>(lab, "x.workers.woken");
     const held = await plain.acquire("a");
-    const worker = lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
+    lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
     const [job] = await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { k: "b", i: 5 } }]);
     // One slot: b runs because a does not wait in it; the second job of a does not overtake the first.
     await until(() => lab.ran.length === 1);
     expect(lab.ran[0]?.key).toBe("b");
     await until(async () => (await queue.getDelayedCount()) === 2);
-    expect(await worker.explain("1")).toMatchObject({ verdict: "waits-for-lock", state: "delayed" });
-    expect(await worker.explain("2")).toMatchObject({ verdict: "parked", keys: [{ holder: "1", ahead: 0 }] });
+    expect(await queue.explain("1")).toMatchObject({ verdict: "waits-for-lock", state: "delayed" });
+    expect(await queue.explain("2")).toMatchObject({ verdict: "parked", keys: [{ holder: "1", ahead: 0 }] });
     expect((await queue.getJob("1"))?.attemptsStarted).toBe(0);
     await held.release();
     await finished(queue, 3);

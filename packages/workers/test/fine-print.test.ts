@@ -81,7 +81,7 @@ describe("the fine print", () => {
     const queue = lab.queue();
     const flows = new FlowProducer({ connection: lab.connection });
     lab.defer(async () => await flows.close());
-    const worker = lab.worker(
+    lab.worker(
       (job) => {
         if (job.data.i === 1) throw new Error("for good");
       },
@@ -93,9 +93,9 @@ describe("the fine print", () => {
       data: { k: "a", i: 0 },
       children: [{ name: "child", queueName: "q", data: { k: "a", i: 1 }, opts: { ignoreDependencyOnFailure: true } }],
     });
-    await until(async () => (await worker.explain(String(parent.id)))?.verdict === "parked");
+    await until(async () => (await queue.explain(String(parent.id)))?.verdict === "parked");
     expect(lab.ran.map(({ i }) => i)).toEqual([1]);
-    await worker.resumeKey("a");
+    await queue.resumeKey("a");
     await finished(queue, 2);
     expect(lab.ran.map(({ i }) => i)).toEqual([1, 0]);
   });
@@ -116,7 +116,7 @@ describe("the fine print", () => {
     await queue.addBulk(jobs(3, () => "a"));
     await until(() => !isLimited);
     await until(async () => (await queue.getActiveCount()) === 0);
-    expect((await worker.jobsOf("a")).holder).toBe("1");
+    expect((await queue.jobsOf("a")).holder).toBe("1");
     await finished(queue, 3);
     expect(lab.ran.map(({ i }) => i)).toEqual([0, 0, 1, 2]);
   });

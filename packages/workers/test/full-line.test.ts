@@ -92,11 +92,11 @@ describe.concurrent("whenBusy", () => {
   it("latest supersedes no job with other keys, but does supersede a job that waits behind a pause", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker(undefined, { whenBusy: "latest" });
-    await worker.pauseKey("a");
+    lab.worker(undefined, { whenBusy: "latest" });
+    await queue.pauseKey("a");
     await queue.addBulk([...jobs(1, () => ["a", "b"]), ...jobs(2, () => "a")]);
     await until(async () => (await queue.getCompletedCount()) === 1);
-    await worker.resumeKey("a");
+    await queue.resumeKey("a");
     await finished(queue, 3);
     expect(lab.ran.map(({ key, i }) => [key, i])).toEqual([
       ["a,b", 0],
@@ -173,17 +173,17 @@ describe.concurrent("whenBusy", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const first = lab.worker(undefined, { whenBusy: "latest" });
-    await first.pauseKey("a");
+    await queue.pauseKey("a");
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getDelayedCount()) === 1);
     await first.close();
-    const second = lab.worker(undefined, { whenBusy: "latest" });
+    lab.worker(undefined, { whenBusy: "latest" });
     await queue.addBulk([{ name: "job", data: { k: "a", i: 1 } }]);
     await until(async () => (await queue.getCompletedCount()) === 1);
-    await second.resumeKey("a");
+    await queue.resumeKey("a");
     await finished(queue, 2);
     expect(lab.ran.map(({ i }) => i)).toEqual([1]);
-    const other = lab.worker(undefined, { autorun: false });
-    expect((await other.check()).map(({ code }) => code)).toEqual(["OTHER_PER_KEY"]);
+    lab.worker(undefined, { autorun: false });
+    expect((await queue.check()).map(({ code }) => code)).toEqual(["OTHER_PER_KEY"]);
   });
 });

@@ -10,9 +10,9 @@ describe.concurrent("the jobs of a key", () => {
     "are listed in line, in the queue and among the delayed, and removed except for the running one (key: %s)",
     async (key) => {
       await using lab = await Lab.start();
-      const queue = lab.queue();
+      const queue = lab.queue("q", typeof key === "string" ? {} : { key });
       const running = gate();
-      const worker = lab.worker(async () => await running.passed, { ...rules, key: key as "k", concurrency: 2 });
+      lab.worker(async () => await running.passed, { ...rules, key: key as "k", concurrency: 2 });
       lab.defer(async () => running.open());
       await queue.addBulk([...jobs(4, () => "a"), ...jobs(1, () => "b")]);
       await until(() => lab.ran.length === 2);
@@ -22,22 +22,22 @@ describe.concurrent("the jobs of a key", () => {
       await queue.add("job", { k: "a", i: 7 }, { priority: 5 });
       await queue.add("job", { k: ["a", "c"], i: 8 }, { delay: 3_600_000 });
       await queue.add("job", { k: "b", i: 9 }, { delay: 3_600_000 });
-      const all = await worker.jobsOf("a", { state: "all" });
+      const all = await queue.jobsOf("a", { state: "all" });
       expect(all).toMatchObject({ holders: ["1"], parked: ["2", "3", "4"], delayed: ["13"] });
       expect(all.waiting?.toSorted((x, y) => Number(x) - Number(y))).toEqual(["6", "8", "10", "12"]);
       await lab.redis.hset("bull:q:3", "lp", 1_500);
       await lab.redis.hdel("bull:q:4", "lp");
       const who = { holder: "1", holders: ["1"] };
       const parkedSinceMs = [expect.any(Number), 1_500, undefined];
-      expect(await worker.jobsOf("a")).toEqual({ ...who, parked: ["2", "3", "4"], parkedSinceMs });
-      const delayed = await worker.jobsOf("a", { state: "delayed" });
+      expect(await queue.jobsOf("a")).toEqual({ ...who, parked: ["2", "3", "4"], parkedSinceMs });
+      const delayed = await queue.jobsOf("a", { state: "delayed" });
       expect(delayed).toMatchObject({ parked: [], parkedSinceMs: [], delayed: ["13"] });
-      expect((await worker.jobsOf("a", { state: "waiting", limit: 2 })).waiting).toHaveLength(2);
-      expect(await worker.removeJobs("a", { state: "delayed" })).toBe(1);
-      expect(await worker.removeJobs("a", { state: "parked" })).toBe(3);
-      expect((await worker.listKeys()).find((each) => each.key === "a")).toMatchObject({ holder: "1", parked: 0 });
-      expect(await worker.removeJobs("a")).toBe(4);
-      expect(await worker.removeJobs("a")).toBe(0);
+      expect((await queue.jobsOf("a", { state: "waiting", limit: 2 })).waiting).toHaveLength(2);
+      expect(await queue.removeJobs("a", { state: "delayed" })).toBe(1);
+      expect(await queue.removeJobs("a", { state: "parked" })).toBe(3);
+      expect((await queue.listKeys()).find((each) => each.key === "a")).toMatchObject({ holder: "1", parked: 0 });
+      expect(await queue.removeJobs("a")).toBe(4);
+      expect(await queue.removeJobs("a")).toBe(0);
       expect(await queue.getJobCounts("active", "wait", "prioritized", "delayed")).toEqual({
         active: 2,
         wait: 3,
@@ -54,17 +54,17 @@ describe.concurrent("the jobs of a key", () => {
   it("pass the key on when the job that holds it and waits for its retry is removed", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker(
+    lab.worker(
       (job) => {
         if (job.opts.attempts === 2) throw new Error("later");
       },
       { ...rules, onFailure: "block" },
     );
     await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
-    await until(async () => (await worker.explain("1"))?.verdict === "waits-for-retry");
+    await until(async () => (await queue.explain("1"))?.verdict === "waits-for-retry");
     await queue.addBulk(jobs(3, () => "a"));
     await until(async () => (await queue.getDelayedCount()) === 4);
-    expect(await worker.removeJobs("a", { state: "delayed" })).toBe(1);
+    expect(await queue.removeJobs("a", { state: "delayed" })).toBe(1);
     await finished(queue, 3);
     expect(lab.inversions()).toEqual([]);
   });
@@ -73,12 +73,12 @@ describe.concurrent("the jobs of a key", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
-    const worker = lab.worker(async () => await running.passed, { ...rules, concurrency: 1 });
+    lab.worker(async () => await running.passed, { ...rules, concurrency: 1 });
     lab.defer(async () => running.open());
     await queue.addBulk(jobs(1_001, (i) => (i % 2 === 0 ? "a" : "b")));
     await until(() => lab.ran.length === 1);
-    expect(await worker.removeJobs("b")).toBe(500);
-    expect(await worker.removeJobs("a")).toBe(500);
+    expect(await queue.removeJobs("b")).toBe(500);
+    expect(await queue.removeJobs("a")).toBe(500);
     expect(await queue.getJobCounts("active", "wait", "delayed")).toEqual({ active: 1, wait: 0, delayed: 0 });
   });
 });

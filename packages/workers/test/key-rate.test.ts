@@ -58,7 +58,7 @@ describe.concurrent("the rate of a key", () => {
     await queue.addBulk([...jobs(8, () => "a"), ...jobs(20, (i) => `other ${i}`)]);
     await finished(queue, 23);
     expect([ranOfA(), lab.ran.length]).toEqual([3, 23]);
-    const [key] = await first.listKeys();
+    const [key] = await queue.listKeys();
     const limitedUntilMs = key?.limitedUntilMs ?? 0;
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 5, paused: undefined });
     const [oldest = 0] = (await countedStarts(lab, "a")).toReversed();
@@ -67,7 +67,7 @@ describe.concurrent("the rate of a key", () => {
     await until(() => Object.values(told).flat().length > 0);
     for (const messages of Object.values(told)) expect([[], [limited]]).toContainEqual(messages);
     expect(onChannel.filter(({ untilMs }) => untilMs === limitedUntilMs)).toEqual(Object.values(told).flat());
-    const fourth = await first.explain("4");
+    const fourth = await queue.explain("4");
     expect(fourth?.message).toBe(
       `key "a": first in line, limited until ${new Date(limitedUntilMs).toISOString()}: 3 of 3 starts in 3600 s`,
     );
@@ -149,7 +149,7 @@ describe.concurrent("the rate of a key", () => {
     await held.release();
     await finished(queue, 1);
     await until(async () => (await countedStarts(lab, "a")).length === 1);
-    expect(await worker.explain("2")).toMatchObject({
+    expect(await queue.explain("2")).toMatchObject({
       verdict: "parked",
       message: expect.stringContaining("limited until"),
     });
@@ -170,10 +170,12 @@ describe.concurrent("the rate of a key", () => {
 
   it("is reported if two workers do not agree on it", async () => {
     await using lab = await Lab.start();
+    const queue = lab.queue();
     lab.worker(undefined, rules);
-    const other = lab.worker();
-    await until(async () => (await other.check()).length > 0);
-    const [finding] = await other.check();
+    await until(async () => (await queue.setups()).length === 1);
+    lab.worker();
+    await until(async () => (await queue.check()).length > 0);
+    const [finding] = await queue.check();
     expect(finding).toMatchObject({ code: "OTHER_PER_KEY", severity: "error" });
     expect(finding?.message).toContain(
       '{"rate":{"max":3,"duration":3000}}, here: {}; how many jobs of a key may run, start or wait',

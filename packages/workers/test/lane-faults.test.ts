@@ -189,7 +189,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
       const body = (job: Job<Data>): void => {
         if (isToFail(job)) throw new Error("to be retried");
       };
-      const worker = lab.worker(body, options);
+      lab.worker(body, options);
       if (name !== "lane:holders") await until(async () => (await free.getState()) === "completed");
       await until(async () => {
         expect(await misplaced(lab, "q", ids)).toEqual([]);
@@ -204,7 +204,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
       await finished(queue, ids.length + 1);
       expect(await queue.getFailedCount()).toBe(0);
       expect(lab.overlaps()).toEqual([]);
-      expect(await worker.counts()).toMatchObject({ parked: 0, busyKeys: 0 });
+      expect(await queue.counts()).toMatchObject({ parked: 0, busyKeys: 0 });
     },
   );
 
@@ -244,8 +244,8 @@ describe.concurrent("a script of the lane that fails halfway", () => {
   it("keeps a key stopped if its pause is unreadable", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker(undefined, options);
-    await worker.pauseKey("a");
+    lab.worker(undefined, options);
+    await queue.pauseKey("a");
     await lab.redis.hset("bull:q:lane:paused", "a", "no JSON");
     await queue.addBulk([
       { name: "job", data: { k: "a", i: 0 } },
@@ -253,7 +253,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
     ]);
     await finished(queue, 1);
     expect(lab.ran.map(({ key }) => key)).toEqual(["b"]);
-    expect(await worker.resumeKey("a")).toBe(true);
+    expect(await queue.resumeKey("a")).toBe(true);
     await finished(queue, 2);
     expect(lab.errors).toEqual([]);
   });

@@ -150,7 +150,7 @@ describe("the explanation of a reply", () => {
 describe("a running queue", () => {
   it("counts each key once, even if the hash of holders shrinks meanwhile", async () => {
     await using lab = await Lab.start();
-    const worker = lab.worker(undefined, { autorun: false });
+    const queue = lab.queue();
     const writes = lab.redis.pipeline();
     for (let i = 0; i < 2_000; i++) writes.hset(`bull:q:job${i}`, "lk", `k${i}`);
     await writes.exec();
@@ -163,7 +163,7 @@ describe("a running queue", () => {
     const counted: number[] = [];
     for (let round = 0; round < 12; round++) {
       await lab.redis.eval(fill, 1, "bull:q:lane:holders");
-      const counts = worker.counts();
+      const counts = queue.counts();
       for (let page = 0; page < round; page++) await lab.redis.ping();
       await lab.redis.eval(shrink, 1, "bull:q:lane:holders");
       counted.push((await counts).busyKeys);
@@ -175,26 +175,25 @@ describe("a running queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await queue.addBulk(jobs(2, () => "a"));
-    const asker = lab.asker();
-    expect((await asker.explain("2"))?.message).toBe(
+    expect((await queue.explain("2"))?.message).toBe(
       "is not in a line, and waits for a free slot; no worker with keys runs",
     );
     const running = gate();
     lab.worker(async () => await running.passed, { skipStalledCheck: true, skipLockRenewal: true });
-    await until(async () => (await asker.counts()).parked === 1);
-    expect(await asker.explain("1")).toMatchObject({
+    await until(async () => (await queue.counts()).parked === 1);
+    expect(await queue.explain("1")).toMatchObject({
       verdict: "runs",
       message: `is running in ${hostname()}:${process.pid}`,
     });
-    expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: false }]);
+    expect(await queue.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: false }]);
     // The state after a worker was killed: the lock of its job has expired, and the worker reports nothing.
     await lab.redis.del("bull:q:1:lock", "bull:q:lane:workers");
-    expect(await asker.explain("1")).toMatchObject({ verdict: "stalled", state: "active" });
-    expect(await asker.explain("2")).toMatchObject({
+    expect(await queue.explain("1")).toMatchObject({ verdict: "stalled", state: "active" });
+    expect(await queue.explain("2")).toMatchObject({
       message: 'key "a": first in line, job 1 has it, and the worker of job 1 is gone; no worker with keys runs',
       keys: [{ isStalled: true, isHolderRemoved: false }],
     });
-    expect(await asker.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: true }]);
+    expect(await queue.listKeys()).toMatchObject([{ key: "a", holder: "1", isStalled: true }]);
     running.open();
   });
 
@@ -204,10 +203,9 @@ describe("a running queue", () => {
     const running = gate();
     const worker = lab.worker(async () => await running.passed, { concurrency: 2, skipStalledCheck: true });
     await queue.addBulk([...jobs(30, () => "a"), ...jobs(3, (i) => `b${i}`)]);
-    await until(async () => (await worker.counts()).parked === 29);
+    await until(async () => (await queue.counts()).parked === 29);
     const at = `${hostname()}:${process.pid}`;
-    const asker = lab.asker();
-    const reading = await asker.readKey("a", { limit: 3 });
+    const reading = await queue.readKey("a", { limit: 3 });
     const added = await queue.getJob("1");
     expect(reading).toMatchObject({ key: "a", holder: "1", parked: 29, message: `job 1 is running in ${at}` });
     expect(Math.abs(reading.atMs - Date.now())).toBeLessThan(60_000);
@@ -218,27 +216,27 @@ describe("a running queue", () => {
       ["4", "job", "parked", undefined],
     ]);
     expect(reading.jobs[0]).toMatchObject({ startedMs: added?.processedOn, lockMs: expect.any(Number) });
-    expect(reading.jobs[2]?.message).toBe((await asker.explain("3"))?.message);
-    expect((await asker.readKey("a")).jobs).toHaveLength(26);
-    expect(await asker.readKey("none")).toMatchObject({
+    expect(reading.jobs[2]?.message).toBe((await queue.explain("3"))?.message);
+    expect((await queue.readKey("a")).jobs).toHaveLength(26);
+    expect(await queue.readKey("none")).toMatchObject({
       jobs: [],
       message: "no job has the key, and none waits for it",
     });
-    const { workers, ...overview } = await asker.overview();
+    const { workers, ...overview } = await queue.overview();
     expect(overview).toEqual({ atMs: expect.any(Number), isPaused: false, runnable: 2, active: 2, stalled: [] });
     expect(workers).toMatchObject([{ setup: { at, key: "k" }, status: { slots: 2, completed: 0 }, isGone: false }]);
-    expect(await asker.explain("32")).toMatchObject({
+    expect(await queue.explain("32")).toMatchObject({
       message: "is not in a line, and waits for a free slot: all 2 slots of 1 worker are busy",
     });
     await lab.redis.del("bull:q:1:lock");
     await worker.pauseKey("a", "migration");
-    expect(await asker.overview()).toMatchObject({ stalled: ["1"], active: 2 });
-    const paused = await asker.readKey("a", { limit: 1 });
+    expect(await queue.overview()).toMatchObject({ stalled: ["1"], active: 2 });
+    const paused = await queue.readKey("a", { limit: 1 });
     expect([paused.message, paused.jobs.map(({ verdict }) => verdict)]).toEqual([
       'key "a" is paused: migration',
       ["stalled", "parked"],
     ]);
-    await expect(asker.readKey("a", { limit: 101 })).rejects.toThrow("limit must be an integer from 0 to 100, got 101");
+    await expect(queue.readKey("a", { limit: 101 })).rejects.toThrow("limit must be an integer from 0 to 100, got 101");
     running.open();
   });
 
@@ -246,11 +244,11 @@ describe("a running queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
-    const worker = lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), { concurrency: 2 });
+    lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), { concurrency: 2 });
     await queue.addBulk([...jobs(4, () => "a"), ...jobs(1, () => "b")]);
     await until(async () => (await queue.getDelayedCount()) === 3 && (await queue.getActiveCount()) === 2);
     await queue.add("job", { k: "c", i: 5 });
-    const keys = (await worker.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
+    const keys = (await queue.listKeys()).sort((x, y) => x.key.localeCompare(y.key));
     const added = (await queue.getJob("2"))?.timestamp;
     expect(keys.map(({ sinceMs, ...key }) => ({ ...key, isRunning: sinceMs !== undefined }))).toEqual([
       {
@@ -265,7 +263,8 @@ describe("a running queue", () => {
       },
       { key: "b", holder: "5", holders: ["5"], parked: 0, slots: 1, isStalled: false, isRunning: true },
     ]);
-    const { oldestWaitingMs, ...counts } = await worker.counts();
+    const { oldestWaitingMs, longestHeldMs, ...counts } = await queue.counts();
+    expect(longestHeldMs).toBeGreaterThan(0);
     expect(counts).toEqual({
       runnable: 1,
       active: 2,
@@ -275,21 +274,22 @@ describe("a running queue", () => {
       pausedKeys: 0,
       waitingKeys: 1,
       limitedKeys: 0,
+      longestLine: 3,
     });
     expect(Date.now() - oldestWaitingMs).toBeGreaterThanOrEqual(added ?? 0);
-    expect(await worker.explain("1")).toMatchObject({ verdict: "runs", state: "active" });
-    expect(await worker.explain("6")).toMatchObject({
+    expect(await queue.explain("1")).toMatchObject({ verdict: "runs", state: "active" });
+    expect(await queue.explain("6")).toMatchObject({
       verdict: "not-judged",
       message: expect.stringContaining("free slot"),
     });
-    const third = await worker.explain("3");
+    const third = await queue.explain("3");
     expect(third).toMatchObject({ verdict: "parked", message: 'key "a": behind 1 other job, job 1 has it' });
     expect(third?.dueAtMs).toBeGreaterThan(Date.now());
-    expect(await worker.explain("99")).toBeUndefined();
+    expect(await queue.explain("99")).toBeUndefined();
     running.open();
     await finished(queue, 6);
-    expect(await worker.explain("3")).toMatchObject({ verdict: "finished" });
-    expect(await worker.listKeys()).toEqual([]);
+    expect(await queue.explain("3")).toMatchObject({ verdict: "finished" });
+    expect(await queue.listKeys()).toEqual([]);
   });
 
   it.each(["is asked for its keys", "is replaced by another worker"])(
@@ -317,8 +317,8 @@ describe("a running queue", () => {
       await until(async () => (await queue.getActiveCount()) === 0);
       expect(await lab.leftovers()).not.toEqual([]);
       if (when === "is asked for its keys") {
-        expect(await worker.listKeys()).toEqual([]);
-        expect(await worker.counts()).toMatchObject({ runnable: 0, active: 0, parked: 0, busyKeys: 0, waitingKeys: 0 });
+        expect(await queue.listKeys()).toEqual([]);
+        expect(await queue.counts()).toMatchObject({ runnable: 0, active: 0, parked: 0, busyKeys: 0, waitingKeys: 0 });
       } else {
         await worker.close();
         lab.worker();
@@ -357,14 +357,14 @@ describe("a running queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
-    const worker = lab.worker(() => running.passed, { concurrency: 4 });
+    lab.worker(() => running.passed, { concurrency: 4 });
     await queue.addBulk(jobs(20, (i) => `k${i % 5}`));
     await until(async () => (await queue.getActiveCount()) === 4);
-    await worker.pauseKey("k0", "migration");
+    await queue.pauseKey("k0", "migration");
     await queue.obliterate({ force: true });
-    expect(await worker.counts()).toMatchObject({ parked: 0, busyKeys: 0, pausedKeys: 1 });
+    expect(await queue.counts()).toMatchObject({ parked: 0, busyKeys: 0, pausedKeys: 1 });
     running.open();
-    expect(await worker.resumeKey("k0")).toBe(true);
+    expect(await queue.resumeKey("k0")).toBe(true);
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
@@ -373,7 +373,7 @@ describe("a running queue", () => {
     const queue = lab.queue();
     const running = gate();
     await queue.addBulk([...jobs(1, () => "a"), ...jobs(2, (i) => ["a", `b${i}`])]);
-    const worker = lab.worker(() => running.passed, { name: "one", concurrency: 3 });
+    lab.worker(() => running.passed, { name: "one", concurrency: 3 });
     await until(async () => (await queue.getDelayedCount()) === 2);
     const processedBy = async (): Promise<unknown[]> =>
       await Promise.all(["1", "2", "3"].map(async (id) => (await queue.getJob(id))?.processedBy));
@@ -381,37 +381,37 @@ describe("a running queue", () => {
     running.open();
     await finished(queue, 3);
     expect(await processedBy()).toEqual(["one", "one", "one"]);
-    expect(await worker.listKeys()).toEqual([]);
+    expect(await queue.listKeys()).toEqual([]);
   });
 
   it("pauses a key: the running job ends, no other job of the key starts, other keys continue", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
-    const worker = lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined));
+    lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined));
     await queue.addBulk(jobs(3, () => "a"));
     await until(() => lab.ran.length === 1);
-    expect(await worker.pauseKey("a", "migration")).toBe(true);
-    expect(await worker.pauseKey("a")).toBe(false);
+    expect(await queue.pauseKey("a", "migration")).toBe(true);
+    expect(await queue.pauseKey("a")).toBe(false);
     running.open();
     await finished(queue, 1);
     await queue.addBulk([...jobs(2, () => "a"), ...jobs(3, () => "b")]);
     await finished(queue, 4);
     expect(lab.ran.filter((run) => run.key === "a")).toHaveLength(1);
-    expect(await worker.counts()).toMatchObject({ parked: 4, busyKeys: 0, pausedKeys: 1 });
-    expect(await worker.explain("2")).toMatchObject({ message: 'key "a" is paused: migration' });
-    expect(await worker.jobsOf("a")).toMatchObject({ holder: undefined, holders: [], parked: ["2", "3", "4", "5"] });
-    expect(await worker.jobsOf("a", { limit: 2 })).toMatchObject({
+    expect(await queue.counts()).toMatchObject({ parked: 4, busyKeys: 0, pausedKeys: 1 });
+    expect(await queue.explain("2")).toMatchObject({ message: 'key "a" is paused: migration' });
+    expect(await queue.jobsOf("a")).toMatchObject({ holder: undefined, holders: [], parked: ["2", "3", "4", "5"] });
+    expect(await queue.jobsOf("a", { limit: 2 })).toMatchObject({
       holder: undefined,
       holders: [],
       parked: ["2", "3"],
     });
-    expect(await worker.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [], parkedSinceMs: [] });
-    expect(await worker.resumeKey("a")).toBe(true);
-    expect(await worker.resumeKey("a")).toBe(false);
+    expect(await queue.jobsOf("free")).toEqual({ holder: undefined, holders: [], parked: [], parkedSinceMs: [] });
+    expect(await queue.resumeKey("a")).toBe(true);
+    expect(await queue.resumeKey("a")).toBe(false);
     await finished(queue, 8);
     expect(lab.ran.filter((run) => run.key === "a").map((run) => run.i)).toEqual([0, 1, 2, 0, 1]);
-    expect(await worker.listKeys()).toEqual([]);
+    expect(await queue.listKeys()).toEqual([]);
   });
 
   it.each(["waits for its retry", "was chosen and waits for a slot", "waits for a lock that plain code holds"])(
@@ -424,7 +424,7 @@ describe("a running queue", () => {
       const held = how.startsWith("waits for a lock") ? await plain.acquire("a") : undefined;
       const fails = how === "waits for its retry";
       const busy = gate();
-      const worker = lab.worker(
+      lab.worker(
         async (job) => {
           if (job.data.k !== "a") await busy.passed;
           else if (job.data.i === 0 && lab.ran.length < 3) await first.passed;
@@ -433,31 +433,31 @@ describe("a running queue", () => {
         { onFailure: "block", concurrency: 2, timeout: SHORT_MS },
       );
       const isChosen = how.startsWith("was chosen");
-      if (isChosen) await worker.pauseKey("a");
+      if (isChosen) await queue.pauseKey("a");
       const options = { attempts: 2, backoff: { type: "fixed", delay: 1_500 } };
       await queue.addBulk(jobs(3, () => "a").map((job) => ({ ...job, opts: options })));
       if (isChosen) {
         await until(async () => (await queue.getDelayedCount()) === 3);
         await queue.addBulk(jobs(2, (i) => `other ${i}`));
         await until(async () => (await queue.getActiveCount()) === 2);
-        await worker.resumeKey("a");
+        await queue.resumeKey("a");
       } else if (held === undefined) await until(() => lab.ran.length === 1);
       first.open();
       const has = "1";
       const verdict = isChosen ? "chosen" : fails ? "waits-for-retry" : "waits-for-lock";
-      await until(async () => (await worker.explain(has))?.verdict === verdict);
+      await until(async () => (await queue.explain(has))?.verdict === verdict);
       const started = lab.ran.length;
-      await worker.pauseKey("a", "migration");
-      expect(await worker.explain(has)).toMatchObject({
+      await queue.pauseKey("a", "migration");
+      expect(await queue.explain(has)).toMatchObject({
         verdict,
         message: expect.stringContaining('key "a" is paused'),
       });
       busy.open();
       await held?.release();
-      await until(async () => (await worker.explain(has))?.message === 'key "a" is paused: migration');
+      await until(async () => (await queue.explain(has))?.message === 'key "a" is paused: migration');
       await lab.anotherRuns();
       expect(lab.ran.slice(started).filter(({ key }) => key === "a")).toEqual([]);
-      await worker.resumeKey("a");
+      await queue.resumeKey("a");
       await finished(queue, isChosen ? 5 : 3);
       expect(lab.ran.filter(({ key }) => key === "a").map(({ i }) => i)).toEqual(fails ? [0, 0, 1, 2] : [0, 1, 2]);
       expect(await lab.leftovers()).toEqual([]);
@@ -469,7 +469,7 @@ describe("a running queue", () => {
     async (when) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const worker = lab.worker(
+      lab.worker(
         (job) => {
           if (job.data.i === 0 && lab.ran.length === 1) throw new Error("once");
         },
@@ -480,8 +480,8 @@ describe("a running queue", () => {
       const [failed] = await queue.getFailed();
       await failed?.retry();
       if (when === "after it was judged") await until(async () => (await queue.getDelayedCount()) === 4);
-      await worker.resumeKey("a");
-      await worker.resumeKey("b");
+      await queue.resumeKey("a");
+      await queue.resumeKey("b");
       await finished(queue, 4);
       expect(lab.ran.map(({ i }) => i).slice(0, 2)).toEqual([0, 0]);
       expect(lab.ran.filter(({ i }) => i === 1 || i === 2).map(({ i }) => i)).toEqual([1, 2]);
@@ -498,7 +498,7 @@ describe("a running queue", () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const busy = gate();
-      const worker = lab.worker(
+      lab.worker(
         async ({ data }) => {
           if (data.i === 0) throw new Error("for good");
           if (data.i === 1) await busy.passed;
@@ -509,7 +509,7 @@ describe("a running queue", () => {
       const add = async (i: number, k: unknown, jobId: string): Promise<Job<Data>> =>
         await queue.add("job", { i, k }, { jobId });
       const nine = await add(0, "a", "nine");
-      await until(async () => (await worker.explain("nine"))?.message.includes('stopped key "a"') === true);
+      await until(async () => (await queue.explain("nine"))?.message.includes('stopped key "a"') === true);
       await nine.remove();
       await add(1, "d", "five");
       await until(() => lab.ran.length === 2);
@@ -519,9 +519,9 @@ describe("a running queue", () => {
         [4, ["d", "a"], "nine"],
       ] as const) {
         await add(i, k, id);
-        await until(async () => (await worker.explain(id))?.verdict === "parked");
+        await until(async () => (await queue.explain(id))?.verdict === "parked");
       }
-      await worker.resumeKey("a");
+      await queue.resumeKey("a");
       busy.open();
       await finished(queue, 4);
       expect(lab.ran.slice(1).map(({ jobId }) => jobId)).toEqual(["q:five", "q:six", "q:seven", "q:nine"]);
@@ -537,7 +537,7 @@ describe("a running queue", () => {
     async (_how, key) => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const worker = lab.worker(
+      lab.worker(
         ({ data }) => {
           if (data.i === 0) throw new Error("once");
         },
@@ -545,17 +545,17 @@ describe("a running queue", () => {
       );
       const retried = { jobId: "again", attempts: 2, backoff: 3_600_000 };
       const removed = await queue.add("job", { i: 0, k: "a" }, retried);
-      await until(async () => (await worker.explain("again"))?.verdict === "waits-for-retry");
+      await until(async () => (await queue.explain("again"))?.verdict === "waits-for-retry");
       await queue.addBulk(jobs(3, () => "a").slice(1));
       await until(async () => (await queue.getDelayedCount()) === 3);
-      await worker.pauseKey("a");
+      await queue.pauseKey("a");
       await queue.pause();
       await removed.remove();
       await queue.add("job", { i: 3, k: "a" });
       await queue.add("job", { i: 4, k: "a" }, { jobId: "again" });
       await queue.resume();
       await until(async () => (await queue.getDelayedCount()) === 4);
-      await worker.resumeKey("a");
+      await queue.resumeKey("a");
       await finished(queue, 4);
       expect(lab.ran.map(({ i }) => i)).toEqual([0, 1, 2, 3, 4]);
       expect(await lab.leftovers()).toEqual([]);
@@ -566,7 +566,7 @@ describe("a running queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const failing = new Set(["z", "m"]);
-    const worker = lab.worker(
+    lab.worker(
       (job) => {
         if (failing.delete(job.id ?? "")) throw new Error("once");
       },
@@ -577,12 +577,12 @@ describe("a running queue", () => {
       jobs(3, (i) => (i === 0 ? ["a", "b"] : "a")).map((job, i) => ({ ...job, opts: { jobId: ids[i] ?? "" } })),
     );
     await until(async () => (await queue.getFailedCount()) === 1);
-    await worker.resumeKey("a");
+    await queue.resumeKey("a");
     await until(async () => (await queue.getFailedCount()) === 2);
     await queue.pause();
     for (const failed of await queue.getFailed()) await failed.retry();
-    await worker.resumeKey("a");
-    await worker.resumeKey("b");
+    await queue.resumeKey("a");
+    await queue.resumeKey("b");
     const places = await Promise.all(
       ["z", "m", "n"].map(async (id) => Number(await lab.redis.hget(`bull:${queue.name}:${id}`, "ls"))),
     );
@@ -602,36 +602,36 @@ describe("a running queue", () => {
       await running.passed;
       throw new Error("broken");
     };
-    const worker = lab.worker(body, { onFailure: "halt" });
+    lab.worker(body, { onFailure: "halt" });
     await queue.addBulk(jobs(2, () => "a"));
     await until(() => lab.ran.length === 1);
-    await worker.pauseKey("a", "migration until 5 pm");
-    const [before] = await worker.listKeys();
+    await queue.pauseKey("a", "migration until 5 pm");
+    const [before] = await queue.listKeys();
     running.open();
     await until(async () => (await queue.getFailedCount()) === 1);
-    const [after] = await worker.listKeys();
+    const [after] = await queue.listKeys();
     expect(after?.paused).toEqual({ reason: "migration until 5 pm", sinceMs: before?.paused?.sinceMs, jobId: "1" });
-    expect(await worker.pauseKey("a", "again")).toBe(false);
-    expect(await worker.resumeKey("a")).toBe(true);
+    expect(await queue.pauseKey("a", "again")).toBe(false);
+    expect(await queue.resumeKey("a")).toBe(true);
     await finished(queue, 2);
-    expect(await worker.listKeys()).toEqual([]);
+    expect(await queue.listKeys()).toEqual([]);
   });
 
   it("pauses a free key, and one of several keys of a job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker();
-    await worker.pauseKey("a");
+    lab.worker();
+    await queue.pauseKey("a");
     await queue.addBulk(jobs(1, () => ["a", "b"]));
     await until(async () => (await queue.getDelayedCount()) === 1);
     await queue.addBulk([...jobs(1, () => "b"), ...jobs(1, () => "c")]);
     await finished(queue, 1);
     // The job of a and b waits for a, and keeps its place in line for b.
-    expect(await worker.explain("2")).toMatchObject({
+    expect(await queue.explain("2")).toMatchObject({
       verdict: "parked",
       keys: [{ key: "b", ahead: 1, holder: undefined }],
     });
-    await worker.resumeKey("a");
+    await queue.resumeKey("a");
     await finished(queue, 3);
     expect(lab.ran.map((run) => run.jobId)).toEqual(["q:3", "q:1", "q:2"]);
     expect(await lab.leftovers()).toEqual([]);
@@ -641,16 +641,16 @@ describe("a running queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
-    const worker = lab.worker(async () => await running.passed);
+    lab.worker(async () => await running.passed);
     await queue.addBulk(jobs(10, (i) => `k${i}`));
     await until(() => lab.ran.length === 10);
-    expect(await worker.listKeys({ limit: 3 })).toHaveLength(3);
-    await expect(worker.listKeys({ limit: 0 })).rejects.toThrow(RangeError);
-    await expect(worker.pauseKey("")).rejects.toThrow(
+    expect(await queue.listKeys({ limit: 3 })).toHaveLength(3);
+    await expect(queue.listKeys({ limit: 0 })).rejects.toThrow(RangeError);
+    await expect(queue.pauseKey("")).rejects.toThrow(
       'key must be a string of 1 to 512 bytes without control characters, got ""',
     );
-    await expect(worker.pauseKey(7 as never)).rejects.toThrow(TypeError);
-    await expect(worker.explain(7 as never)).rejects.toThrow(TypeError);
+    await expect(queue.pauseKey(7 as never)).rejects.toThrow(TypeError);
+    await expect(queue.explain(7 as never)).rejects.toThrow(TypeError);
     running.open();
     await finished(queue, 10);
   });

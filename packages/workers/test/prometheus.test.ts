@@ -6,7 +6,7 @@ import { finished, gate, jobs, Lab } from "./support/lab.ts";
 function samplesOf(text: string): ReadonlyMap<string, number> {
   const samples = new Map<string, number>();
   for (const line of text.split("\n")) {
-    if (/^# (HELP \w+ .+|TYPE \w+ gauge)$/.test(line)) continue;
+    if (/^# (HELP \w+ .+|TYPE \w+ (gauge|counter))$/.test(line)) continue;
     const [, name, labels, value] = /^(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*"(?:, )?)+)\} (\S+)$/.exec(line) ?? [];
     if (name === undefined) throw new Error(`no sample: ${line}`);
     samples.set(`${name}{${labels}}`, Number(value));
@@ -18,11 +18,11 @@ it("exports the numbers of counts(), the longest line and the longest run", asyn
   await using lab = await Lab.start();
   const queue = lab.queue();
   const running = gate();
-  const worker = lab.worker(() => running.passed, { concurrency: 3 });
+  lab.worker(() => running.passed, { concurrency: 3 });
   await queue.addBulk([...jobs(4, () => "a"), ...jobs(2, () => "b")]);
   await until(async () => (await queue.getDelayedCount()) === 4 && (await queue.getActiveCount()) === 2);
-  await worker.pauseKey("c");
-  const text = await worker.exportPrometheusMetrics({ env: 'a"b\\c\nd' });
+  await queue.pauseKey("c");
+  const text = await queue.exportPrometheusMetrics({ env: 'a"b\\c\nd' });
   const samples = samplesOf(text);
   const common = `queue="${queue.name}", env="a\\"b\\\\c\\nd"`;
   expect(samples.get(`x_workers_jobs{${common}, state="active"}`)).toBe(2);
@@ -37,12 +37,12 @@ it("exports the numbers of counts(), the longest line and the longest run", asyn
   expect(samples.get(`x_workers_longest_held_seconds{${common}}`)).toBeGreaterThan(0);
   running.open();
   await finished(queue, 6);
-  const idle = samplesOf(await worker.exportPrometheusMetrics());
+  const idle = samplesOf(await queue.exportPrometheusMetrics());
   expect(idle.get(`x_workers_longest_held_seconds{queue="${queue.name}"}`)).toBe(0);
 });
 
 it.each([[{ queue: "x" }], [{ "a-b": "x" }], [{ a: 5 }], ["a"], [null]])("refuses the labels %j", async (labels) => {
   await using lab = await Lab.start();
-  const worker = lab.worker(() => Promise.resolve(), { autorun: false });
-  await expect(worker.exportPrometheusMetrics(labels as never)).rejects.toThrow("labels must be an object of strings");
+  const queue = lab.queue();
+  await expect(queue.exportPrometheusMetrics(labels as never)).rejects.toThrow("labels must be an object of strings");
 });

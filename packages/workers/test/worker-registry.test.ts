@@ -134,6 +134,7 @@ describe("the reports", () => {
       setup: own,
       status: () => status,
       report: async (_id, text) => reports.push(text),
+      rules: "{}",
       exchange: async (_id, setup) => {
         looks.push(setup);
         const reply = replies.shift() ?? strays();
@@ -214,9 +215,8 @@ describe("the reports", () => {
 
   it("records the worker only once it has joined", async () => {
     const { registry, looks, pending } = registryThatSees([]);
-    await registry.check();
     registry.leave();
-    expect(looks).toEqual([""]);
+    expect(looks).toEqual([]);
     expect(pending()).toBe(0);
   });
 });
@@ -226,7 +226,7 @@ describe("workers of one queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
-    const workers = [1, 2].map(() => lab.worker(async () => await done.passed, { onFailure: "block" }));
+    for (let n = 0; n < 2; n += 1) lab.worker(async () => await done.passed, { onFailure: "block" });
     await queue.addBulk([
       ...jobs(3, () => "a"),
       ...jobs(3, () => ["b", "c"]),
@@ -234,8 +234,8 @@ describe("workers of one queue", () => {
       ...jobs(1, () => "paused"),
     ]);
     await until(async () => (await queue.getActiveCount()) === 5);
-    await workers[0]?.pauseKey("paused");
-    for (const worker of workers) expect(await worker.check()).toEqual([]);
+    await queue.pauseKey("paused");
+    expect(await queue.check()).toEqual([]);
     expect(lab.errors).toEqual([]);
     done.open();
   });
@@ -248,11 +248,11 @@ describe("workers of one queue", () => {
     lab.defer(async () => await plain.close());
     await queue.addBulk([...jobs(2, () => "a"), ...(kind === "path" ? jobs(1, () => undefined) : [])]);
     await until(async () => (await queue.getActiveCount()) >= 2);
-    const worker = lab.worker(undefined, { key: kind === "path" ? "k" : (job) => job.data.k as string | undefined });
+    lab.worker(undefined, { key: kind === "path" ? "k" : (job) => job.data.k as string | undefined });
     await until(() => lab.errors.length > 0);
     expect(lab.errors).toEqual([expect.any(WorkerMismatchError)]);
     expect(lab.errors[0]?.message).toMatch(/^queue q: jobs? [\d, ]+ runs? without having/);
-    const [finding, ...others] = await worker.check();
+    const [finding, ...others] = await queue.check();
     expect(finding).toMatchObject({ code: "PLAIN_WORKER", severity: "error" });
     expect([...(finding?.subjects ?? [])].sort()).toEqual(["1", "2"]);
     expect(others).toEqual([]);
@@ -274,7 +274,7 @@ describe("workers of one queue", () => {
     lab.defer(async () => await plain.close());
     await (await queue.getJob("2"))?.promote();
     await until(async () => (await queue.getActiveCount()) === 2);
-    expect((await worker.check()).map(({ code, subjects: ids }) => [code, ids])).toEqual([["PLAIN_WORKER", ["2"]]]);
+    expect((await queue.check()).map(({ code, subjects: ids }) => [code, ids])).toEqual([["PLAIN_WORKER", ["2"]]]);
     done.open();
   });
 
@@ -282,7 +282,7 @@ describe("workers of one queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();
-    const byPath = lab.worker(
+    lab.worker(
       async (job) => {
         await job.updateData({ ...job.data, k: "later" });
         await done.passed;
@@ -295,14 +295,13 @@ describe("workers of one queue", () => {
     const byHand = lab.worker(undefined, { key: () => "", autorun: false });
     await queue.addBulk(jobs(1, () => "a"));
     expect((await byHand.getNextJob("token", { block: false }))?.id).toBe("2");
-    for (const worker of [byPath, byHand])
-      expect((await worker.check()).map(({ code }) => code)).toEqual(["OTHER_KEY"]);
+    expect((await queue.check()).map(({ code }) => code)).toEqual(["OTHER_KEY"]);
     done.open();
   });
 
   it("find the jobs of a plain worker however many there are, and name at most a hundred", async () => {
     await using lab = await Lab.start();
-    const queue = lab.queue();
+    const queue = lab.queue("q", { key: "k" });
     const done = gate();
     const plain = new Worker<Data>("q", async () => await done.passed, {
       connection: lab.connection,
@@ -310,17 +309,14 @@ describe("workers of one queue", () => {
     });
     lab.defer(async () => await plain.close());
     await queue.addBulk(jobs(120, () => "a"));
-    const asking = lab.worker(undefined, { autorun: false });
     await until(async () => (await queue.getActiveCount()) === 120);
-    expect((await asking.check()).map(({ code, subjects: ids }) => [code, ids.length])).toEqual([
-      ["PLAIN_WORKER", 100],
-    ]);
+    expect((await queue.check()).map(({ code, subjects: ids }) => [code, ids.length])).toEqual([["PLAIN_WORKER", 100]]);
     done.open();
   });
 
   it("report other keys, another onFailure, and other locks", async () => {
     await using lab = await Lab.start();
-    lab.queue();
+    const queue = lab.queue();
     const first = lab.worker();
     await expect.poll(() => lab.redis.hlen("bull:q:lane:workers"), { timeout: 20_000 }).toBe(1);
     const options = { key: "other", onFailure: "block", resource: "account:", redlock: redlockOn(lab, lab.connection) };
@@ -328,49 +324,45 @@ describe("workers of one queue", () => {
     await until(() => lab.errors.length === 3);
     const codes = lab.errors.map((error) => (error as WorkerMismatchError).finding.code);
     expect(codes).toEqual(["OTHER_KEY", "OTHER_LOCKS", "OTHER_ON_FAILURE"]);
-    expect((await first.check()).map(({ message }) => message)).toEqual([
-      expect.stringContaining('"other", here: "k"'),
-      expect.stringContaining('named "account:…" on 1 node, here: named "…" on 1 node'),
-      expect.stringContaining('"block", here: "skip"'),
+    expect((await queue.check()).map(({ message }) => message)).toEqual([
+      expect.stringMatching(/^key of \S+: "(other|k)", of \S+: "(other|k)"; jobs of one entity/),
+      expect.stringMatching(/^locks of \S+: named "(account:)?…" on 1 node, of \S+: named "(account:)?…" on 1 node/),
+      expect.stringMatching(/^onFailure of \S+: "(block|skip)", of \S+: "(block|skip)"; how a failed job/),
     ]);
     await second.close();
-    expect(await first.check()).toEqual([]);
+    expect(await queue.check()).toEqual([]);
+    await first.close();
   });
 
-  it("do not count a worker that only asks, and forget a killed worker", async () => {
+  it("are not joined by a queue that only looks, and forget a killed worker", async () => {
     await using lab = await Lab.start();
-    lab.queue();
-    const asking = lab.worker(undefined, { key: "other" as "k", autorun: false });
-    expect(await asking.check()).toEqual([]);
+    const queue = lab.queue();
+    expect(await queue.check()).toEqual([]);
     expect(await lab.redis.exists("bull:q:lane:workers")).toBe(0);
     const now = Math.floor(Date.now() / 1_000);
     const setup = JSON.stringify({ ...own, key: "k", locks: "" });
     const ages = { alive: 20, killed: 60, forgotten: 910 };
     const entries = Object.entries(ages).flatMap(([id, age]) => [id, `${now - age} ${setup}`]);
     await lab.redis.hset("bull:q:lane:workers", ...entries);
-    expect((await asking.check()).map(({ code }) => code)).toEqual(["OTHER_KEY"]);
-    expect(await asking.setups()).toHaveLength(1);
+    expect(await queue.setups()).toMatchObject([{ at: own.at }]);
     expect((await lab.redis.hkeys("bull:q:lane:workers")).sort()).toEqual(["alive", "killed"]);
-    expect((await asking.overview()).workers.filter(({ isGone }) => isGone)).toHaveLength(1);
+    expect((await queue.overview()).workers.filter(({ isGone }) => isGone)).toHaveLength(1);
   });
 
   it("report their slots and counts", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
-    const worker = lab.worker(async (job) => (job.data.i === 1 ? Promise.reject(new Error("no")) : undefined), {
+    lab.worker(async (job) => (job.data.i === 1 ? Promise.reject(new Error("no")) : undefined), {
       concurrency: 3,
     });
     await queue.addBulk(jobs(4, (i) => `k${i}`));
     await until(async () => (await queue.getCompletedCount()) === 3 && (await queue.getFailedCount()) === 1);
     // The next comparison brings a new report. BullMQ emits its events after the job has ended.
-    const reports = async (): Promise<unknown> => {
-      await worker.check();
-      return (await worker.overview()).workers;
-    };
+    // A worker reports every 10 s.
     await expect
-      .poll(reports, { timeout: 20_000 })
+      .poll(async () => (await queue.overview()).workers, { timeout: 20_000 })
       .toMatchObject([{ status: { slots: 3, busy: 0, completed: 3, failed: 1, locksLost: 0 }, isGone: false }]);
-    expect((await worker.overview()).workers[0]?.status?.version).toMatch(/^\d+\.\d+\.\d+/);
+    expect((await queue.overview()).workers[0]?.status?.version).toMatch(/^\d+\.\d+\.\d+/);
   });
 
   it("leave nothing behind when the last worker is closed", async () => {

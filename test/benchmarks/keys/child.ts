@@ -1,7 +1,6 @@
 /** A process with a worker of one queue whose keys all have jobs in line. */
 import { until } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
-import { Queue } from "bullmq";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { Redis } from "ioredis";
 import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
@@ -28,7 +27,7 @@ const BULK = 1_000;
 const SLOWEST_MS = 600_000;
 
 const connection = new Redis({ ...(JSON.parse(process.argv[2] ?? "") as object), maxRetriesPerRequest: null });
-const queue = new Queue("q", { connection });
+const queue = new ExclusiveQueue("q", { connection });
 let left = 0;
 let allDone = (): void => {};
 const worker = new ExclusiveWorker(
@@ -60,7 +59,7 @@ async function forAllKeys(count: number, step: (key: string) => Promise<unknown>
 }
 
 async function add(keys: number, backlog: number): Promise<void> {
-  await forAllKeys(keys, (key) => worker.pauseKey(key));
+  await forAllKeys(keys, (key) => queue.pauseKey(key));
   const tasks = Array.from({ length: keys * backlog }, (_, i) => ({ name: "job", data: { k: keyOf(i % keys) } }));
   for (let i = 0; i < tasks.length; i += BULK) await queue.addBulk(tasks.slice(i, i + BULK));
 }
@@ -105,9 +104,9 @@ serveJobs(async (job: KeysJob): Promise<KeysResult> => {
     case "park":
       return await measuredAlone(park);
     case "look":
-      return await measured(() => worker.counts());
+      return await measured(() => queue.counts());
     case "resume":
-      return await measured(() => forAllKeys(job.keys, (key) => worker.resumeKey(key)));
+      return await measured(() => forAllKeys(job.keys, (key) => queue.resumeKey(key)));
     case "run":
       return await measuredAlone(() => run(job.jobs));
   }

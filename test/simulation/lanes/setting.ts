@@ -2,8 +2,8 @@
 
 import type { SeededRandom } from "../../../packages/testing/src/world.ts";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/rules/compose.ts";
-import type { KeyFunction, StoredJob } from "../../../packages/workers/src/lane/lane.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
+import type { KeyFunction, StoredJob } from "../../../packages/workers/src/rules/stored-job.ts";
 
 export interface LaneData {
   /** The job's key, or its keys. */

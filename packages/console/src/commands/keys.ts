@@ -1,33 +1,22 @@
 import { systemClock } from "@x/redlock-core";
-import type { BusyKey, ExclusiveWorker, KeyPolicy } from "@x/workers";
-import { Job, Queue } from "bullmq";
+import type { BusyKey, ExclusiveQueue, KeyPolicy } from "@x/workers";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText } from "../output.ts";
 import { readKeys } from "../reading.ts";
 
-/** Opens BullMQ's own `Queue` for the queue of a worker. */
-function queueOf({ connections }: Command, { name, opts }: ExclusiveWorker): Queue {
-  const queue = new Queue(name, { connection: opts.connection, prefix: opts.prefix ?? "bull" });
-  queue.on("error", () => undefined);
-  connections.defer(() => queue.close());
-  return queue;
-}
-
 function why({ paused, isStalled }: BusyKey): string {
   if (paused === undefined) return isStalled ? "its worker is gone" : "";
   return paused.jobId === undefined ? `paused: ${paused.reason}` : `paused: ${paused.reason} (job ${paused.jobId})`;
 }
 
-/**
- * Returns the workers of the partitions that may contain a job. For a queue without partitions, returns its one worker.
- */
-async function workersOf(command: Command, options: JobOptions): Promise<readonly ExclusiveWorker[]> {
+/** Returns the partitions that may contain a job. For a queue without partitions, returns the queue. */
+async function queuesOf(command: Command, options: JobOptions): Promise<readonly ExclusiveQueue[]> {
   const { key } = options;
   if (key !== undefined) return [await operatorOfKey(command, { ...options, key })];
   const operator = await operatorOf(command, options);
-  return "workers" in operator ? operator.workers : [operator];
+  return "queues" in operator ? operator.queues : [operator];
 }
 
 /**
@@ -43,9 +32,9 @@ function theOne(found: readonly unknown[], jobId: string): number {
 /** Lists the keys with the longest lines. */
 export async function topKeys(command: Command, options: QueueOptions & { readonly limit: number }): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOf(command, options);
+  const operator = await operatorOf(command, options);
   return await looking(command, async () => {
-    const reading = await readKeys(worker, options.limit);
+    const reading = await readKeys(operator, options.limit);
     const { counts, keys: top } = reading;
     output.answer(reading, () => {
       const { runnable, active, parked, busyKeys, pausedKeys } = counts;
@@ -76,9 +65,9 @@ type JobOptions = QueueOptions & { readonly jobId: string; readonly key?: string
 /** Explains why a job waits. The answer is good if the job exists. */
 export async function explainJob(command: Command, options: JobOptions): Promise<IsGood> {
   const { output } = command;
-  const workers = await workersOf(command, options);
+  const queues = await queuesOf(command, options);
   return await looking(command, async () => {
-    const found = await Promise.all(workers.map(async (worker) => await worker.explain(options.jobId)));
+    const found = await Promise.all(queues.map(async (each) => await each.explain(options.jobId)));
     const explanation = found[theOne(found, options.jobId)];
     output.answer(explanation ?? null, () => {
       if (explanation === undefined) output.line(`there is no job ${options.jobId} in ${options.queue}`, "bad");
@@ -94,9 +83,9 @@ export async function jobsOfKey(
   options: QueueOptions & { readonly key: string; readonly limit: number },
 ): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOfKey(command, options);
+  const operator = await operatorOfKey(command, options);
   return await looking(command, async () => {
-    const jobs = await worker.jobsOf(options.key, { limit: options.limit });
+    const jobs = await operator.jobsOf(options.key, { limit: options.limit });
     output.answer(jobs, () => {
       const holder = jobs.holder === undefined ? "nobody" : `job ${jobs.holder}`;
       const { parked } = jobs;
@@ -114,9 +103,9 @@ export async function pauseKey(
   options: QueueOptions & { readonly key: string; readonly reason: string },
 ): Promise<IsGood> {
   const { queue, key, reason } = options;
-  const worker = await operatorOfKey(command, options);
+  const operator = await operatorOfKey(command, options);
   if (!(await confirmed(command, `Start no more jobs of key ${key} in ${queue}?`))) return false;
-  const isNew = await worker.pauseKey(key, reason);
+  const isNew = await operator.pauseKey(key, reason);
   command.output.answer({ key, paused: isNew }, () => {
     command.output.line(isNew ? `key ${key} is paused` : `key ${key} was paused before`, isNew ? "good" : "warn");
   });
@@ -126,11 +115,11 @@ export async function pauseKey(
 /** Ends a pause, or the halt after a failed job. The answer is good if the key was paused. */
 export async function resumeKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
-  const worker = await operatorOfKey(command, options);
+  const operator = await operatorOfKey(command, options);
   if (!(await confirmed(command, `Resume key ${key} in ${queue}? The job that halted it is skipped unless retried.`))) {
     return false;
   }
-  const wasPaused = await worker.resumeKey(key);
+  const wasPaused = await operator.resumeKey(key);
   command.output.answer({ key, resumed: wasPaused }, () => {
     command.output.line(wasPaused ? `key ${key} goes on` : `key ${key} was not paused`, wasPaused ? "good" : "warn");
   });
@@ -143,8 +132,8 @@ export async function resumeKey(command: Command, options: QueueOptions & { read
 export async function dropKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
   const { queue, key } = options;
   const { output } = command;
-  const worker = await operatorOfKey(command, options);
-  const { parked } = await worker.jobsOf(key, { limit: MOST_DROPPED });
+  const operator = await operatorOfKey(command, options);
+  const { parked } = await operator.jobsOf(key, { limit: MOST_DROPPED });
   if (parked.length === 0) {
     output.answer({ key, dropped: 0 }, () => output.line(`no job waits for key ${key}`, "warn"));
     return false;
@@ -152,10 +141,9 @@ export async function dropKey(command: Command, options: QueueOptions & { readon
   if (!(await confirmed(command, `Remove the ${parked.length} jobs of ${queue} that wait for key ${key}, for good?`))) {
     return false;
   }
-  const jobs = queueOf(command, worker);
   let dropped = 0;
   // A job whose turn has come in the meantime runs and is not removed.
-  for (const id of parked) dropped += await jobs.remove(id).catch(() => 0);
+  for (const id of parked) dropped += await operator.remove(id).catch(() => 0);
   output.answer({ key, dropped }, () => output.line(`${dropped} jobs of key ${key} are removed`, "good"));
   return dropped > 0;
 }
@@ -167,8 +155,8 @@ const MOST_DROPPED = 10_000;
 export async function retryJob(command: Command, options: JobOptions): Promise<IsGood> {
   const { queue, jobId } = options;
   const { output } = command;
-  const queues = (await workersOf(command, options)).map((worker) => queueOf(command, worker));
-  const found = await Promise.all(queues.map(async (each) => await Job.fromId(each, jobId)));
+  const queues = await queuesOf(command, options);
+  const found = await Promise.all(queues.map(async (each) => await each.getJob(jobId)));
   const job = found[theOne(found, jobId)];
   const state = job === undefined ? "unknown" : await job.getState();
   if (job === undefined || state !== "failed") {
@@ -192,9 +180,9 @@ export async function listPolicies(
   options: QueueOptions & { readonly limit: number },
 ): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOf(command, options);
+  const operator = await operatorOf(command, options);
   return await looking(command, async () => {
-    const policies = await worker.listKeyPolicies({ limit: options.limit });
+    const policies = await operator.listKeyPolicies({ limit: options.limit });
     output.answer(Object.fromEntries(policies), () => {
       if (policies.size === 0) return output.line(`${options.queue}: no key has limits of its own`);
       output.table(
@@ -218,29 +206,29 @@ export async function policyOfKey(
   { queue, key, prefix, remove = false, ...given }: QueueOptions & PolicyChange & { readonly key: string },
 ): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOfKey(command, { queue, prefix, key });
+  const operator = await operatorOfKey(command, { queue, prefix, key });
   const isGiven = Object.values(given).some((value) => value !== undefined);
   if (remove && isGiven) throw new ConsoleFailure("--remove cannot be combined with a limit.");
   if (!remove && !isGiven) {
     return await looking(command, async () => {
-      const policy = await worker.getKeyPolicy(key);
+      const policy = await operator.getKeyPolicy(key);
       output.answer(policy ?? null, () => output.line(`key ${key}: ${policyText(policy)}`));
       return policy !== undefined;
     });
   }
   const what = remove ? "as the workers' options say" : policyText(given);
   if (!(await confirmed(command, `From now on, key ${key} of ${queue}: ${what}?`))) return false;
-  const isGood = remove ? await worker.removeKeyPolicy(key) : true;
-  if (!remove) await setPolicy(worker, key, given);
+  const isGood = remove ? await operator.removeKeyPolicy(key) : true;
+  if (!remove) await setPolicy(operator, key, given);
   output.answer({ key, policy: remove ? null : given, changed: isGood }, () =>
     output.line(isGood ? `key ${key}: ${what}` : `key ${key} had no policy`, isGood ? "good" : "warn"),
   );
   return isGood;
 }
 
-async function setPolicy(worker: ExclusiveWorker, key: string, policy: KeyPolicy): Promise<void> {
+async function setPolicy(operator: ExclusiveQueue, key: string, policy: KeyPolicy): Promise<void> {
   try {
-    await worker.setKeyPolicy(key, policy);
+    await operator.setKeyPolicy(key, policy);
   } catch (error) {
     if (error instanceof RangeError || error instanceof TypeError) throw new ConsoleFailure(`${error.message}.`);
     throw error;
@@ -263,9 +251,9 @@ function policyText(policy: KeyPolicy | undefined): string {
  */
 export async function keyPolicy(command: Command, options: QueueOptions): Promise<IsGood> {
   const { output } = command;
-  const worker = await operatorOf(command, options);
+  const operator = await operatorOf(command, options);
   return await looking(command, async () => {
-    const workers = await worker.setups();
+    const workers = await operator.setups();
     output.answer(workers, () => {
       if (workers.length === 0) return output.line(`${options.queue}: no worker with keys runs`, "warn");
       output.table(

@@ -36,22 +36,22 @@ const ACTIONS: Readonly<Record<string, Action>> = {
   },
   async "pause-key"({ queues }, { text }) {
     const key = text("key");
-    const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
     return outcome(
-      await worker.pauseKey(key, "paused on the page"),
+      await queue.pauseKey(key, "paused on the page"),
       `key ${key} is paused`,
       `key ${key} was paused before`,
     );
   },
   async "resume-key"({ queues }, { text }) {
     const key = text("key");
-    const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
-    return outcome(await worker.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
+    const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    return outcome(await queue.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
   },
   async "remove-policy"({ queues }, { text }) {
     const key = text("key");
-    const worker = queues.get(text("queue")) ?? missing("queue", text("queue"));
-    return outcome(await worker.removeKeyPolicy(key), `key ${key} has no policy any more`, `key ${key} had no policy`);
+    const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    return outcome(await queue.removeKeyPolicy(key), `key ${key} has no policy any more`, `key ${key} had no policy`);
   },
   async "pause-schedule"(watch, about) {
     await schedulerOf(watch, about).pause(about.text("name"));

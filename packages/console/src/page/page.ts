@@ -23,8 +23,8 @@ import {
   textLike,
 } from "@x/redlock-core/kit";
 import { protocolOf, redlock as REDLOCK } from "@x/redlock-core/protocol";
-import type { ExclusiveWorker } from "@x/workers";
-import type { PartitionedWorker } from "@x/workers/partitions";
+import type { ExclusiveQueue } from "@x/workers";
+import type { PartitionedQueue } from "@x/workers/partitions";
 import { act, UnknownTargetError } from "./actions.ts";
 import { actionRefusalOf, answer, isClient, LOOPBACK_HOSTS, newClient, refusal, refusalOf } from "./guard.ts";
 import type { OutboxSource } from "./outboxes.ts";
@@ -44,8 +44,8 @@ export interface PageOptions {
   readonly elections?: readonly (string | LeaderElection)[] | undefined;
   /** Schedulers whose schedules are shown. Default: all schedulers that are found on the nodes of `redlock`. */
   readonly schedulers?: readonly LeaderScheduler[] | undefined;
-  /** Workers whose queues' keys are shown. A worker created with `null` and `autorun: false` only reads. */
-  readonly queues?: readonly (ExclusiveWorker | PartitionedWorker)[] | undefined;
+  /** Queues whose keys are shown. */
+  readonly queues?: readonly (ExclusiveQueue | PartitionedQueue)[] | undefined;
   /** Outboxes of `@x/effects` by the names that the page shows, 20 at most: `{ payments: effects }`. Default: none. */
   readonly outboxes?: Readonly<Record<string, OutboxSource>> | undefined;
   /** Whether the page may change something. Default false. */
@@ -89,7 +89,7 @@ const NAMED = new Check<string | LeaderElection>({
   faultOf: (given) => (NAME.accepts(given) || ELECTION.accepts(given) ? undefined : "type"),
 });
 const SCHEDULER = shaped<LeaderScheduler>("a LeaderScheduler", (given) => given instanceof LeaderScheduler);
-const WORKER = shaped<ExclusiveWorker | PartitionedWorker>("an ExclusiveWorker, or a PartitionedWorker", (given) =>
+const QUEUE = shaped<ExclusiveQueue | PartitionedQueue>("an ExclusiveQueue, or a PartitionedQueue", (given) =>
   ["listKeys", "jobsOf", "explain", "pauseKey", "resumeKey"].every((name) => typeof given[name] === "function"),
 );
 
@@ -106,7 +106,7 @@ const OPTIONS = new Schema({
   redlock: REDLOCK,
   elections: listOf("an array of names or of LeaderElections", NAMED).default([]),
   schedulers: listOf("an array of LeaderSchedulers", SCHEDULER).optional(),
-  queues: listOf("an array of ExclusiveWorkers and PartitionedWorkers", WORKER).default([]),
+  queues: listOf("an array of ExclusiveQueues and PartitionedQueues", QUEUE).default([]),
   outboxes: OUTBOXES.default({}),
   actions: boolean.default(false),
   hosts: listOf("an array of host names", NAME).default(LOOPBACK_HOSTS),
@@ -285,18 +285,18 @@ class Served {
   /** Answers with the job that holds a key, the jobs in line, and the reasons. */
   async #key(given: URLSearchParams): Promise<Response> {
     if (this.#isTooMuch(given)) return tooOften();
-    const queue = given.get("queue") ?? "";
-    const worker = this.watch.queues.get(queue);
+    const name = given.get("queue") ?? "";
+    const queue = this.watch.queues.get(name);
     const key = given.get("key") ?? "";
-    if (worker === undefined || key === "") return refusal(404, "This queue or key does not exist.");
+    if (queue === undefined || key === "") return refusal(404, "This queue or key does not exist.");
     await this.watch.fresh();
-    const away = this.#refusalOfQueue(queue);
+    const away = this.#refusalOfQueue(name);
     if (away !== undefined) return away;
     try {
-      const jobs = await withPatience(this.#clock, worker.jobsOf(key, { limit: SHOWN_JOBS }));
+      const jobs = await withPatience(this.#clock, queue.jobsOf(key, { limit: SHOWN_JOBS }));
       const { holders, parked } = jobs;
       const asked = [...holders.slice(0, 3), ...parked.slice(0, 3)];
-      const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => worker.explain(id, { key }))));
+      const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => queue.explain(id, { key }))));
       const reasons = explained.flatMap((each) => (each === undefined ? [] : [{ job: each.jobId, why: each.message }]));
       return json(200, { ...jobs, reasons });
     } catch (error) {

@@ -4,7 +4,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import type { BusyKey, KeyReading, QueueOverview } from "@x/workers";
-import type { PartitionedWorker } from "@x/workers/partitions";
+import type { PartitionedQueue } from "@x/workers/partitions";
 import { differencesOf, type QueueReports } from "./rules/fleet.ts";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
 import { Series } from "./rules/series.ts";
@@ -43,14 +43,14 @@ interface Listed extends QueueOverview {
   readonly stopped: number;
 }
 
-/** The methods that the page needs, of an `ExclusiveWorker` or of a worker for all partitions. */
+/** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
 export type Asked = Pick<
-  PartitionedWorker,
+  PartitionedQueue,
   "name" | "overview" | "listKeys" | "readKey" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
 >;
 
 interface Watching {
-  readonly worker: Asked;
+  readonly queue: Asked;
   readonly watched: Watched<Listed>;
   readonly searches: Searches<BusyKey>;
   readonly series: Series;
@@ -64,41 +64,41 @@ export class Queues {
   readonly #clock: Clock;
   readonly #watching: readonly Watching[];
 
-  constructor(clock: Clock, workers: readonly Asked[], turns: SearchTurns) {
-    for (const [at, { name }] of workers.entries()) {
-      if (workers.findIndex((other) => other.name === name) < at)
+  constructor(clock: Clock, queues: readonly Asked[], turns: SearchTurns) {
+    for (const [at, { name }] of queues.entries()) {
+      if (queues.findIndex((other) => other.name === name) < at)
         throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
     }
     this.#clock = clock;
-    this.#watching = workers.map((worker) => {
+    this.#watching = queues.map((queue) => {
       const series = new Series();
       const watched = new Watched(clock, async () => {
-        const [overview, keys] = await Promise.all([worker.overview(), worker.listKeys({ limit: MOST_KEYS })]);
+        const [overview, keys] = await Promise.all([queue.overview(), queue.listKeys({ limit: MOST_KEYS })]);
         const found = listed(keys, overview);
         series.add(clock.wallMs(), { ...found, counts: countsOf(overview) });
         return found;
       });
       const searches = new Searches<BusyKey>(turns, ({ key }) => key);
-      return { worker, watched, searches, series, opened: new Map(), pause: 0 };
+      return { queue, watched, searches, series, opened: new Map(), pause: 0 };
     });
   }
 
   get(name: string): Asked | undefined {
-    return this.#watching.find(({ worker }) => worker.name === name)?.worker;
+    return this.#watching.find(({ queue }) => queue.name === name)?.queue;
   }
 
   /** Returns why the last look at a queue failed. Undefined if the look succeeded. */
   errorOf(name: string): string | undefined {
-    return this.#watching.find(({ worker }) => worker.name === name)?.watched.section.error;
+    return this.#watching.find(({ queue }) => queue.name === name)?.watched.section.error;
   }
 
   get views(): readonly QueueView[] {
-    return this.#watching.map(({ worker, watched, series }) => {
+    return this.#watching.map(({ queue, watched, series }) => {
       const { value, error, at } = watched.section;
       const workers = value?.workers ?? [];
       const reporting = workers.filter(({ isGone }) => !isGone);
       return {
-        name: worker.name,
+        name: queue.name,
         isPaused: value?.isPaused ?? false,
         running: value === undefined ? 0 : value.active - value.stalled.length,
         stalled: value?.stalled.length ?? 0,
@@ -128,8 +128,8 @@ export class Queues {
 
   /** The reports of all queues that have been read. Undefined if none has. */
   get reports(): readonly QueueReports[] | undefined {
-    const read = this.#watching.flatMap(({ worker, watched }) =>
-      watched.section.value === undefined ? [] : { queue: worker.name, reports: watched.section.value.workers },
+    const read = this.#watching.flatMap(({ queue, watched }) =>
+      watched.section.value === undefined ? [] : { queue: queue.name, reports: watched.section.value.workers },
     );
     return read.length === 0 ? undefined : read;
   }
@@ -151,11 +151,11 @@ export class Queues {
     const found = wanted.searches.find(findKey) ?? [];
     const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS).map(rowOf);
     const total = wanted.watched.section.value?.keys.length ?? 0;
-    return { queue: wanted.worker.name, keys, total, found: found.length };
+    return { queue: wanted.queue.name, keys, total, found: found.length };
   }
 
-  #wanted(queue: string): Watching | undefined {
-    return this.#watching.find(({ worker }) => worker.name === queue) ?? this.#watching[0];
+  #wanted(name: string): Watching | undefined {
+    return this.#watching.find(({ queue }) => queue.name === name) ?? this.#watching[0];
   }
 
   /** Looks at the queues for the browsers with these pages. */
@@ -177,11 +177,11 @@ export class Queues {
   }
 
   /** Keeps the readings of the keys that browsers have opened, at most `MOST_OPENED`, and drops all others. */
-  #open({ worker, opened }: Watching, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
+  #open({ queue, opened }: Watching, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
     for (const key of opened.keys()) if (!wanted.has(key)) opened.delete(key);
     for (const key of wanted) {
       if (opened.size >= MOST_OPENED || opened.has(key)) continue;
-      opened.set(key, new Watched(this.#clock, () => worker.readKey(key, { limit: PAGE_ROWS })));
+      opened.set(key, new Watched(this.#clock, () => queue.readKey(key, { limit: PAGE_ROWS })));
     }
     return [...opened.values()];
   }

@@ -150,11 +150,18 @@ export async function removeJob(target: BullTarget, jobId: string): Promise<bool
   }
 }
 
+/** Returns the object through which a BullMQ queue sends its commands. */
+export function queueTargetOf(queue: object): BullTarget {
+  const target = ownTarget(queue);
+  if (typeof target?.queue?.toKey !== "function" || typeof target.getState !== "function") {
+    throw new UnsupportedBullMQError(["the queue's backend is not BullMQ's Redis backend"]);
+  }
+  return target;
+}
+
 /** Returns the client of a BullMQ queue, and the function that names the queue's keys. */
 export function queueRedisOf(queue: object): BullTarget["queue"] {
-  const target = ownTarget(queue);
-  if (target === undefined) throw new UnsupportedBullMQError(["the queue's backend is not BullMQ's Redis backend"]);
-  return target.queue;
+  return queueTargetOf(queue).queue;
 }
 
 const wakeUp: ComposedScript = {

@@ -10,6 +10,7 @@ export {
   type JobsOptions,
   type JobType,
   Queue,
+  type QueueListener,
   type QueueOptions,
   type RepeatOptions,
   Worker,

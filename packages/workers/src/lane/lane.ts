@@ -5,7 +5,7 @@
  * The guarantees of the lane are described in scripts/lane.lua.ts.
  */
 import type { Clock } from "@x/redlock-core";
-import { type Instant, messageOf, readClock } from "@x/redlock-core/kit";
+import { type Instant, readClock } from "@x/redlock-core/kit";
 import {
   argumentsOf,
   type BullClient,
@@ -13,7 +13,6 @@ import {
   fetchAgainReply,
   fetchArguments,
   isDecorated,
-  removeJob,
   runScript,
   type SingleCommand,
 } from "../bullmq/bullmq.ts";
@@ -21,7 +20,8 @@ import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts } from "../bullmq/rules/compose.ts";
 import { queueKeys } from "../bullmq/rules/queue-keys.ts";
-import { formatPin, type Pin, pinOfValue } from "../rules/entity-key.ts";
+import { formatPin } from "../rules/entity-key.ts";
+import { type KeyFunction, pinOfJob } from "../rules/stored-job.ts";
 import {
   bringsJob,
   type CommandReply,
@@ -32,21 +32,8 @@ import {
   unwrapReply,
 } from "../scripts/command-replies.ts";
 import type { OperatorCommand } from "../scripts/operate.lua.ts";
-import { rejectWithoutCommand } from "../without-command.ts";
+import { operate } from "./operate.ts";
 import { type LockInstruction, settle, TakenJob, takenJobOf, tokenToRelease } from "./taken-job.ts";
-
-/** A stored job, as it is passed to the key function. */
-export interface StoredJob<Data = unknown, Name extends string = string> {
-  readonly id: string;
-  readonly name: Name;
-  readonly data: Data;
-  /** When the job was added, in ms since the epoch. */
-  readonly timestamp: number;
-  readonly priority: number;
-  readonly parentKey: string | undefined;
-}
-
-export type KeyFunction = (job: StoredJob) => unknown;
 
 interface LaneEvents {
   /** Reports the number of jobs that a script has parked. */
@@ -186,37 +173,10 @@ export class Lane {
     }
   }
 
-  /** Returns the state of a job, as BullMQ names it. */
-  async stateOf(jobId: string): Promise<string> {
-    const target = this.#attached();
-    return await rejectWithoutCommand(() => target.getState(jobId));
-  }
-
-  /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
-  async remove(jobId: string): Promise<boolean> {
-    const target = this.#attached();
-    return await rejectWithoutCommand(() => removeJob(target, jobId));
-  }
-
-  /** Computes the keys of jobs. Returns the IDs of the jobs that have `key`. */
-  idsOfJobsWithKey(key: string, jobs: readonly UnknownKeyJob[]): string[] {
-    return jobs
-      .filter((job) => {
-        const pin = this.#pinOf(job);
-        return pin.kind === "keys" && pin.keys.includes(key);
-      })
-      .map(({ id }) => id);
-  }
-
-  /** Runs one of the functions in scripts/operators.lua.ts. Resolves with its reply. */
+  /** Runs one of the functions in scripts/operators.lua.ts with the rules of this worker. Resolves with its reply. */
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
-    const target = this.#attached();
-    const prefix = target.queue.toKey("");
-    return await rejectWithoutCommand(async () => {
-      const client = await target.queue.client;
-      const keys = [`${prefix}lane:holders`, `${prefix}lane:none`];
-      return await runScript(client, this.#scripts.operate, [...keys, prefix, this.#nowMs(), command, ...args]);
-    });
+    const call = { script: this.#scripts.operate, nowMs: this.#nowMs(), rules: "" };
+    return await operate(this.#attached(), call, command, args);
   }
 
   /** Runs a command of BullMQ with the lane's script: a fetch, or a move of one job. */
@@ -381,26 +341,12 @@ export class Lane {
       await this.#keyComputation;
       return;
     }
-    const pairs = jobs.flatMap((job) => [job.id, formatPin(this.#pinOf(job))]);
+    const pairs = jobs.flatMap((job) => [job.id, formatPin(pinOfJob(job, this.#keyOf))]);
     this.#keyComputation = this.operate("pin", ...pairs).then(() => {});
     try {
       await this.#keyComputation;
     } finally {
       this.#keyComputation = undefined;
-    }
-  }
-
-  #pinOf(job: UnknownKeyJob): Pin {
-    let data: unknown;
-    try {
-      data = JSON.parse(job.data);
-    } catch {
-      return { kind: "fault", fault: "cannot be found: the job's data is not JSON" };
-    }
-    try {
-      return pinOfValue(this.#keyOf({ ...job, data }));
-    } catch (error) {
-      return { kind: "fault", fault: `function threw: ${messageOf(error).slice(0, 500)}` };
     }
   }
 

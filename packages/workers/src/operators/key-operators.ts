@@ -1,9 +1,8 @@
 /** The operators' commands for the keys of a queue, which the lane runs. */
 import type { Clock } from "@x/redlock-core";
-import { choice, DAY_MS, integer, type Option, Schema, text } from "@x/redlock-core/kit";
+import { choice, DAY_MS, integer, type Option, quote, Schema, text } from "@x/redlock-core/kit";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import type { EmitEvent } from "../events.ts";
-import type { Lane } from "../lane/lane.ts";
 import { KEY } from "../rules/entity-key.ts";
 import {
   parseExplain,
@@ -16,18 +15,19 @@ import {
   parseRunnable,
   parseSearch,
 } from "../scripts/operator-replies.ts";
+import type { OperatorLane } from "./operator-lane.ts";
 import {
   type BusyKey,
   busyKeyOf,
   type Explanation,
   explanationOf,
+  type JobCounts,
   type KeyJobState,
   type KeyJobs,
   type KeyReading,
   keyJobsOf,
   keyReadingOf,
 } from "./rules/key-report.ts";
-import type { KeyGauges } from "./rules/prometheus.ts";
 import { RunnableKeys } from "./rules/runnable-keys.ts";
 import { type QueueOverview, reportsOf } from "./rules/worker-report.ts";
 
@@ -64,12 +64,13 @@ interface JobsOptions extends ListOptions {
 }
 
 interface KeyOperatorsParts {
-  readonly lane: Pick<Lane, "operate" | "stateOf" | "remove" | "idsOfJobsWithKey">;
+  readonly queue: string;
+  readonly lane: OperatorLane;
   readonly clock: Clock;
   readonly emitEvent: EmitEvent;
 }
 
-/** The methods are described at the methods of `ExclusiveWorker` with similar names. */
+/** The methods are described at the methods of `ExclusiveQueue` with similar names. */
 export class KeyOperators {
   readonly #parts: KeyOperatorsParts;
 
@@ -90,6 +91,7 @@ export class KeyOperators {
   async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit, state } = JOBS.resolve(options);
+    await this.#assertKeysKnown(state);
     const { parked, parkedSinceMs, ...who } = keyJobsOf(
       parseLine(await this.#parts.lane.operate("inLine", key, limit)),
     );
@@ -110,6 +112,7 @@ export class KeyOperators {
   async remove(key: string, options: Pick<JobsOptions, "state">): Promise<number> {
     KEY.of("key", key);
     const { state } = REMOVED.resolve(options);
+    await this.#assertKeysKnown(state);
     const states = state === "all" ? (["waiting", "delayed", "parked"] as const) : [state];
     let total = 0;
     for (let look = 0; look < MAX_SEARCHES; look += 1) {
@@ -135,6 +138,16 @@ export class KeyOperators {
     return total;
   }
 
+  /** Rejects if the state contains jobs whose keys only a function of the workers can compute. */
+  async #assertKeysKnown(state: KeyJobState | "all"): Promise<void> {
+    const { queue, lane } = this.#parts;
+    if (state === "parked" || (await lane.keyFunction()) !== undefined) return;
+    throw new TypeError(
+      `key must be given to the ExclusiveQueue "${queue}" as to its workers, or state must be "parked", got ${quote(state)}: ` +
+        "a function of the workers computes the keys, or no worker has run yet",
+    );
+  }
+
   /** Finds the jobs of a key, page by page. */
   async *#find(key: string, state: KeyJobState): AsyncGenerator<readonly string[]> {
     for (const part of PARTS[state]) {
@@ -143,7 +156,7 @@ export class KeyOperators {
       do {
         const raw = await this.#parts.lane.operate("search", key, part, first, first + JOBS_PAGE - 1);
         const page = parseSearch(raw);
-        yield [...page.ids, ...this.#parts.lane.idsOfJobsWithKey(key, page.unknown)];
+        yield [...page.ids, ...(await this.#parts.lane.idsOfJobsWithKey(key, page.unknown))];
         looked = page.looked;
         first += JOBS_PAGE;
       } while (looked === JOBS_PAGE);
@@ -183,7 +196,7 @@ export class KeyOperators {
     return wasPaused;
   }
 
-  async gauges(): Promise<KeyGauges> {
+  async counts(): Promise<JobCounts> {
     let [parked, busyKeys, pausedKeys, waitingKeys, limitedKeys, longestLine] = [0, 0, 0, 0, 0, 0];
     const now = this.#parts.clock.wallMs();
     let [oldest, oldestWaiting] = [now, now];
@@ -206,8 +219,7 @@ export class KeyOperators {
     const oldestWaitingMs = now - oldestWaiting;
     const runnableKeys = await this.#runnableKeys();
     const keys = { runnableKeys, busyKeys, pausedKeys, waitingKeys, limitedKeys };
-    const counts = { runnable, active, parked, ...keys, oldestWaitingMs };
-    return { counts, longestLine, longestHeldMs: now - oldest };
+    return { runnable, active, parked, ...keys, oldestWaitingMs, longestLine, longestHeldMs: now - oldest };
   }
 
   /** Looks at the front of the queue until enough jobs that could start are found. */

@@ -1,20 +1,16 @@
-/** The operators' policies for single keys, which the lane stores. The methods are described at `ExclusiveWorker`. */
+/** The operators' policies for single keys, which the lane stores. The methods are described at `ExclusiveQueue`. */
 import { messageOf, quote } from "@x/redlock-core/kit";
-import type { Lane } from "../lane/lane.ts";
-import type { ResolvedExclusiveOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";
 import { parsePolicies } from "../scripts/operator-replies.ts";
 import { LIST } from "./key-operators.ts";
+import type { OperatorLane } from "./operator-lane.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
-import type { WorkerSetup } from "./rules/worker-setup.ts";
+import { readRegistry } from "./worker-registry.ts";
 
 const LIST_PAGE = 500;
 
 interface KeyPoliciesParts {
-  readonly lane: Pick<Lane, "operate">;
-  /** Rules of this worker. Undefined if its jobs are fetched by hand. */
-  readonly rules: ResolvedExclusiveOptions["rules"] | undefined;
-  readonly setups: () => Promise<readonly WorkerSetup[]>;
+  readonly lane: OperatorLane;
   /** Called with the error of each damaged policy that a list leaves out. */
   readonly onError: (error: Error) => void;
 }
@@ -29,9 +25,8 @@ export class KeyPolicies {
   async set(key: string, given: KeyPolicy): Promise<void> {
     KEY.of("key", key);
     const policy = resolvePolicy(given);
-    const { lane, rules, setups } = this.#parts;
-    if (rules !== undefined) checkPolicy(policy, { ...rules, owner: "this worker" });
-    for (const setup of await setups()) checkPolicy(policy, rulesOf(setup));
+    const { lane } = this.#parts;
+    for (const setup of (await readRegistry(lane)).setups) checkPolicy(policy, rulesOf(setup));
     await lane.operate("setPolicy", key, JSON.stringify(policy));
   }
 

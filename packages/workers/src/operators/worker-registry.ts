@@ -7,6 +7,8 @@
  * looks for running jobs without their key, which costs O(workers + running jobs). A worker that has not reported for
  * 30 s counts as gone. Its last report stays for 15 min.
  *
+ * A worker also stores its rules, which operators follow (see operator-lane.ts).
+ *
  * The comparison cannot find plain workers that are idle. If keys or names of locks are computed by functions, it
  * cannot compare the functions.
  */
@@ -23,11 +25,13 @@ interface WorkerRegistryParts {
   /** BullMQ's ID of the worker. */
   readonly id: string;
   readonly setup: Omit<WorkerSetup, "at">;
+  /** The rules of this worker as JSON, which operators follow. */
+  readonly rules: string;
   /** Returns the part of the report that changes. */
   readonly status: () => WorkerStatus;
   /** Run the operators `report` and `exchange` (see scripts/operators.lua.ts). */
   readonly report: (id: string, text: string, lifeMs: number) => Promise<unknown>;
-  readonly exchange: (id: string, text: string, lifeMs: number) => Promise<unknown>;
+  readonly exchange: (id: string, text: string, lifeMs: number, rules: string) => Promise<unknown>;
   readonly onFinding: (finding: WorkerFinding) => void;
 }
 
@@ -36,6 +40,24 @@ const EVERY_MS = 10_000;
 const COMPARED = 6;
 /** How long the last report of a worker that was killed remains in the registry. */
 const LIFE_MS = 15 * 60_000;
+
+/** The setups of the running workers, and the running jobs without their key. */
+interface Registered {
+  readonly setups: readonly WorkerSetup[];
+  readonly jobs: readonly string[];
+}
+
+/** Reads the registry without joining it. */
+export async function readRegistry(lane: {
+  operate(command: "exchange", ...args: readonly (string | number)[]): Promise<unknown>;
+}): Promise<Registered> {
+  return registeredIn(await lane.operate("exchange", "", "", LIFE_MS, ""));
+}
+
+function registeredIn(reply: unknown): Registered {
+  const { reports, strays } = parseExchange(reply);
+  return { setups: setupsOf(reports), jobs: strays };
+}
 
 export class WorkerRegistry {
   readonly #parts: WorkerRegistryParts;
@@ -58,25 +80,16 @@ export class WorkerRegistry {
     this.#stop = repeat(this.#parts.clock, EVERY_MS, async () => await this.#report());
   }
 
-  async check(): Promise<readonly WorkerFinding[]> {
-    return (await this.#compare()).map(({ finding }) => finding);
-  }
-
-  /** Resolves with the setups of the workers that are not gone, including this one if it is running. */
-  async setups(): Promise<readonly WorkerSetup[]> {
-    return (await this.#exchange()).setups;
-  }
-
   async #compare(): Promise<readonly Difference[]> {
     const { setups, jobs } = await this.#exchange();
     return differencesOf(this.#setup, setups, jobs);
   }
 
   /** Stores this worker's report if it is a member, and reads the setups of the running workers. */
-  async #exchange(): Promise<{ readonly setups: readonly WorkerSetup[]; readonly jobs: readonly string[] }> {
+  async #exchange(): Promise<Registered> {
     const own = this.#isMember && !this.#isClosed ? this.#text() : "";
-    const { reports, strays } = parseExchange(await this.#parts.exchange(this.#parts.id, own, LIFE_MS));
-    return { setups: setupsOf(reports), jobs: strays };
+    const { id, rules, exchange } = this.#parts;
+    return registeredIn(await exchange(id, own, LIFE_MS, rules));
   }
 
   #text(): string {

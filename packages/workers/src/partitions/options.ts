@@ -38,8 +38,10 @@ export type PartitionedQueueOptions<Data, Name extends string> = Omit<QueueOptio
     /**
      * The entity that the job is about: the same key as the worker's option `key`. The partition of a job without a key
      * is computed from its `jobId`. Without a `jobId` the partitions are used in turn.
+     *
+     * A queue without `key` adds no jobs: `add` and its companions reject with a `TypeError`.
      */
-    readonly key: ProducerKey<Data, Name>;
+    readonly key?: ProducerKey<Data, Name> | undefined;
   };
 
 export type PartitionedWorkerOptions<Data, Name extends string> = Omit<

@@ -1,5 +1,6 @@
 /**
- * The producers' side of a divided queue. Each partition is a queue of BullMQ, and a job's key selects the partition.
+ * The producers' and operators' side of a divided queue. Each partition is an `ExclusiveQueue`, and a job's key selects
+ * the partition.
  *
  * Guaranteed: all jobs of a key are in the same partition, so a partition can guarantee everything that a queue
  * guarantees for a key. No job is added to a closed partition, according to an answer of its server that is at most a
@@ -20,10 +21,25 @@ import {
   type JobSchedulerTemplateOptions,
   type JobsOptions,
   type JobType,
-  Queue,
+  type Queue,
   type RepeatOptions,
 } from "../bullmq/public.ts";
-import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
+import type { WorkerFinding } from "../errors.ts";
+import type { ExclusiveQueueEvents, ExclusiveQueueListener } from "../events.ts";
+import { ExclusiveQueue, type ExclusiveQueueOptions } from "../exclusive-queue.ts";
+import { LIST } from "../operators/key-operators.ts";
+import type { KeyPolicy } from "../operators/rules/key-policy.ts";
+import type {
+  BusyKey,
+  Explanation,
+  JobCounts,
+  KeyJobState,
+  KeyJobs,
+  KeyReading,
+} from "../operators/rules/key-report.ts";
+import { bullText, LABELS, prometheusText, sumCounts } from "../operators/rules/prometheus.ts";
+import { type QueueOverview, sumOverviews } from "../operators/rules/worker-report.ts";
+import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
 import { Door, divisionFaultOf, LayoutRecord } from "./layout.ts";
@@ -36,7 +52,7 @@ import {
   readDivisionOptions,
 } from "./options.ts";
 import { type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
-import { findPartition, partitionOf, serverOf, sumCounts } from "./rules/partition.ts";
+import { findPartition, partitionOf, serverOf } from "./rules/partition.ts";
 
 /** A job for `addBulk`. */
 export interface BulkJob<Data, Name extends string> {
@@ -46,17 +62,22 @@ export interface BulkJob<Data, Name extends string> {
 }
 
 const JOB_ID = text({ min: 1 });
+const KEY_OPTION = PATH_OR_FUNCTION.optional();
+/** Events of the partitions that this queue also emits. Their `queue` is the name of the partition. */
+const KEY_EVENTS: readonly (keyof ExclusiveQueueEvents)[] = ["keyPaused", "keyResumed"];
+type PartitionedQueueEvent = keyof ExclusiveQueueEvents | "error";
+type Listener = (...args: readonly unknown[]) => void;
 const INDEX = integer({ min: 0, unit: "" });
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class PartitionedQueue<Data = any, Result = any, Name extends string = string> {
-  // BullMQ's queues by partition, for calls that this class does not have.
   readonly name: string;
   readonly partitions: number;
-  /** BullMQ's queues, by partition, for what this class has no method for. */
-  readonly queues: readonly Queue<Data, Result, Name>[];
+  /** The queues by partition, for calls that this class does not have. */
+  readonly queues: readonly ExclusiveQueue<Data, Result, Name>[];
   readonly #division: Division;
-  readonly #keyOf: (job: NewJob<Data, Name>) => unknown;
+  /** Undefined if the queue adds no jobs. */
+  readonly #keyOf: ((job: NewJob<Data, Name>) => unknown) | undefined;
   readonly #doors: readonly Door[];
   readonly #record: LayoutRecord;
   readonly #events = new EventEmitter();
@@ -74,33 +95,40 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     this.#division = divisionOf(name, options);
     const { partitions, places, prefix } = this.#division;
     const { key, partitions: _partitions, connection: _connection, ...bull } = options;
-    this.#keyOf = keyOptions(PATH_OR_FUNCTION.of("key", key)).keyOf as (job: NewJob<Data, Name>) => unknown;
+    const checked = KEY_OPTION.of("key", key);
+    this.#keyOf =
+      checked === undefined ? undefined : (keyOptions(checked).keyOf as (job: NewJob<Data, Name>) => unknown);
+    const own = { ...bull, prefix, key: checked as ExclusiveQueueOptions<Data, Name>["key"] };
     this.name = name;
     this.partitions = partitions;
     this.queues = places.map(({ queue, connection }) =>
-      this.#listenTo(new Queue(queue, { ...bull, prefix, connection })),
+      this.#listenTo(new ExclusiveQueue<Data, Result, Name>(queue, { ...own, connection })),
     );
+    for (const queue of this.queues) {
+      for (const event of KEY_EVENTS) queue.on(event, (message: unknown) => void this.#events.emit(event, message));
+    }
     this.#doors = this.queues.map((queue) => new Door(queueRedisOf(queue), systemClock));
     this.#record = new LayoutRecord(this.#division, queueRedisOf(this.#queueOf(0)));
   }
 
   /**
-   * Adds a listener for connection errors of all partitions. Without a listener, errors are printed as by BullMQ. The
-   * errors do not contain the failed command, because its arguments may contain a password.
+   * Adds a listener for connection errors of all partitions (`error`), or for an event of `ExclusiveQueueEvents`.
+   * Without a listener, errors are printed as by BullMQ. The errors do not contain the failed command, because its
+   * arguments may contain a password.
    */
-  on(event: "error", listener: (error: Error) => void): this {
-    this.#events.on(event, listener);
+  on<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
+    this.#events.on(event, listener as Listener);
     return this;
   }
 
-  /** Adds a listener for the next error only. */
-  once(event: "error", listener: (error: Error) => void): this {
-    this.#events.once(event, listener);
+  /** Adds a listener for the next event only. */
+  once<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
+    this.#events.once(event, listener as Listener);
     return this;
   }
 
-  off(event: "error", listener: (error: Error) => void): this {
-    this.#events.off(event, listener);
+  off<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
+    this.#events.off(event, listener as Listener);
     return this;
   }
 
@@ -110,7 +138,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /** Returns the queue that contains the jobs of a key, for calls about one key. */
-  queueOf(key: string): Queue<Data, Result, Name> {
+  queueOf(key: string): ExclusiveQueue<Data, Result, Name> {
     return this.#queueOf(this.partitionOf(key));
   }
 
@@ -250,27 +278,127 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     options: { readonly key?: string | undefined } = {},
   ): Promise<Job<Data, Result, Name> | undefined> {
     JOB_ID.of("id", id);
-    const { key } = LOOKUP.resolve(options);
-    const asked =
-      key === undefined
-        ? await this.#onAll(async (queue) => await queue.getJob(id))
-        : [await this.#onPartition(this.partitionOf(key), async (queue) => await queue.getJob(id))];
-    const found = asked.filter((job) => (job ?? undefined) !== undefined);
-    if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
-    return found[0] as Job<Data, Result, Name> | undefined;
+    return await this.#findOne(id, options, async (queue) => (await queue.getJob(id)) as Job<Data, Result, Name>);
   }
 
   /** Counts the waiting jobs of all partitions. */
   async count(): Promise<number> {
-    return (await this.#onAll(async (queue) => await queue.count())).reduce((sum, count) => sum + count, 0);
+    return (await this.#onAll(async (queue) => await queue.count())).reduce(add, 0);
   }
 
-  /** Resolves with BullMQ's metrics of all partitions together, in the text format of Prometheus. */
-  async exportPrometheusMetrics(globalVariables?: Record<string, string>): Promise<string> {
-    return sumPrometheusTexts(
-      this.name,
-      await this.#onAll(async (queue) => await queue.exportPrometheusMetrics(globalVariables)),
+  /** Lists the keys of all partitions. See `ExclusiveQueue.listKeys`. */
+  async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
+    const { limit } = LIST.resolve(options);
+    return (await this.#onAll(async (queue) => await queue.listKeys({ limit }))).flat().slice(0, limit);
+  }
+
+  /** Returns the jobs that have a key and the jobs that wait for it. See `ExclusiveQueue.jobsOf`. */
+  async jobsOf(
+    key: string,
+    options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
+  ): Promise<KeyJobs> {
+    return await this.queueOf(key).jobsOf(key, options);
+  }
+
+  /** Removes the jobs of a key that are not running. See `ExclusiveQueue.removeJobs`. */
+  async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
+    return await this.queueOf(key).removeJobs(key, options);
+  }
+
+  /**
+   * Explains why a job waits. Without the job's `key`, all partitions are asked. Resolves with undefined if the job
+   * does not exist.
+   * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
+   */
+  async explain(jobId: string, options: { readonly key?: string | undefined } = {}): Promise<Explanation | undefined> {
+    return await this.#findOne(jobId, options, async (queue) => await queue.explain(jobId));
+  }
+
+  /** Reads a key and its jobs at one moment. See `ExclusiveQueue.readKey`. */
+  async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
+    return await this.queueOf(key).readKey(key, options);
+  }
+
+  /**
+   * Reads all partitions, each at one moment. `atMs` is the latest of these moments, and `isPaused` reports whether all
+   * partitions are paused. See `ExclusiveQueue.overview`.
+   */
+  async overview(): Promise<QueueOverview> {
+    return sumOverviews(await this.#onAll(async (queue) => await queue.overview()));
+  }
+
+  /** Pauses a key. See `ExclusiveQueue.pauseKey`. */
+  async pauseKey(key: string, reason?: string, options: { readonly for?: number | undefined } = {}): Promise<boolean> {
+    return await this.queueOf(key).pauseKey(key, reason, options);
+  }
+
+  /** Ends a pause of a key. See `ExclusiveQueue.resumeKey`. */
+  async resumeKey(key: string): Promise<boolean> {
+    return await this.queueOf(key).resumeKey(key);
+  }
+
+  /** Replaces the workers' `perKey` for a key. See `ExclusiveQueue.setKeyPolicy`. */
+  async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
+    await this.queueOf(key).setKeyPolicy(key, policy);
+  }
+
+  /** Returns the policy of a key. See `ExclusiveQueue.getKeyPolicy`. */
+  async getKeyPolicy(key: string): Promise<KeyPolicy | undefined> {
+    return await this.queueOf(key).getKeyPolicy(key);
+  }
+
+  /** Removes the policy of a key. See `ExclusiveQueue.removeKeyPolicy`. */
+  async removeKeyPolicy(key: string): Promise<boolean> {
+    return await this.queueOf(key).removeKeyPolicy(key);
+  }
+
+  /** Returns the policies by key, over all partitions. See `ExclusiveQueue.listKeyPolicies`. */
+  async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
+    const { limit } = LIST.resolve(options);
+    const found = await this.#onAll(async (queue) => await queue.listKeyPolicies({ limit }));
+    return new Map(found.flatMap((each) => [...each]).slice(0, limit));
+  }
+
+  /** Counts jobs and keys over all partitions. See `ExclusiveQueue.counts`. */
+  async counts(): Promise<JobCounts> {
+    return sumCounts(await this.#onAll(async (queue) => await queue.counts()));
+  }
+
+  /** Resolves with the metrics of all partitions together. See `ExclusiveQueue.exportPrometheusMetrics`. */
+  async exportPrometheusMetrics(labels: Record<string, string> = {}): Promise<string> {
+    LABELS.of("labels", labels);
+    const ended = async (state: "completed" | "failed"): Promise<number> =>
+      (await this.#onAll(async (queue) => (await queue.getMetrics(state)).meta.count)).reduce(add, 0);
+    const [jobs, completed, failed, counts] = await Promise.all([
+      this.getJobCounts(),
+      ended("completed"),
+      ended("failed"),
+      this.counts(),
+    ]);
+    return [bullText(this.name, { jobs, completed, failed }, labels), prometheusText(this.name, counts, labels)].join(
+      "\n",
     );
+  }
+
+  /**
+   * Returns the options of this queue's running workers. Workers of a process with the same options are listed once.
+   * See `ExclusiveQueue.setups`.
+   */
+  async setups(): Promise<readonly WorkerSetup[]> {
+    const found = (await this.#onAll(async (queue) => await queue.setups())).flat();
+    return [...new Map(found.map((setup) => [JSON.stringify(setup), setup])).values()];
+  }
+
+  /**
+   * Looks for everything that weakens a promise in any partition, and for a difference between this and the queue's
+   * division.
+   */
+  async check(): Promise<readonly WorkerFinding[]> {
+    const findings = (await this.#onAll(async (queue) => await queue.check())).flat();
+    const layout = await this.#record.run("read");
+    const fault = layout.partitions === 0 ? undefined : divisionFaultOf(this.#division, layout);
+    const unique = [...new Map(findings.map((finding) => [JSON.stringify(finding), finding])).values()];
+    return fault === undefined ? unique : [fault.finding, ...unique];
   }
 
   /** Pauses all partitions, in no particular order. */
@@ -336,8 +464,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     await this.close();
   }
 
-  #queueOf(partition: number): Queue<Data, Result, Name> {
-    return this.queues[partition] as Queue<Data, Result, Name>;
+  #queueOf(partition: number): ExclusiveQueue<Data, Result, Name> {
+    return this.queues[partition] as ExclusiveQueue<Data, Result, Name>;
   }
 
   #flowsOf(partition: number): FlowProducer {
@@ -354,6 +482,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   /** Throws `RangeError` for invalid keys, and for keys of different partitions. */
   #partitionOfJob(job: NewJob<Data, Name>): number | undefined {
+    if (this.#keyOf === undefined) throw new TypeError(`key must be given to add jobs to the queue "${this.name}"`);
     const where = findPartition(this.#keyOf(job), this.partitions);
     if ("fault" in where) throw new RangeError(`the job's key ${where.fault}`);
     return where.partition;
@@ -361,6 +490,19 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   #partitionFor(job: NewJob<Data, Name>, id: string | undefined): number {
     return this.#partitionOfJob(job) ?? (id === undefined ? this.#nextWithoutKey() : partitionOf(id, this.partitions));
+  }
+
+  /** Asks the partition of the key, or all partitions, for a job. Rejects if several partitions have the job. */
+  async #findOne<Found>(
+    id: string,
+    options: { readonly key?: string | undefined },
+    ask: (queue: ExclusiveQueue<Data, Result, Name>) => Promise<Found | undefined>,
+  ): Promise<Found | undefined> {
+    const { key } = LOOKUP.resolve(options);
+    const asked = key === undefined ? await this.#onAll(ask) : [await this.#onPartition(this.partitionOf(key), ask)];
+    const found = asked.filter((each) => (each ?? undefined) !== undefined);
+    if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
+    return found[0];
   }
 
   /** Returns the partition of the next job that has neither a key nor an ID. */
@@ -371,12 +513,12 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   async #onPartition<Value>(
     partition: number,
-    ask: (queue: Queue<Data, Result, Name>) => Promise<Value>,
+    ask: (queue: ExclusiveQueue<Data, Result, Name>) => Promise<Value>,
   ): Promise<Value> {
     return await rejectWithoutCommand(async () => await ask(this.#queueOf(partition)));
   }
 
-  async #onAll<Value>(ask: (queue: Queue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
+  async #onAll<Value>(ask: (queue: ExclusiveQueue<Data, Result, Name>) => Promise<Value>): Promise<Value[]> {
     return await rejectWithoutCommand(async () => await Promise.all(this.queues.map(ask)));
   }
 
@@ -414,4 +556,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     const fault = divisionFaultOf(this.#division, await this.#record.run("register"));
     if (fault !== undefined) throw fault;
   }
+}
+
+function add(sum: number, count: number): number {
+  return sum + count;
 }

@@ -15,28 +15,14 @@ import { integer, sleep } from "@x/redlock-core/kit";
 import { withoutCommand } from "@x/redlock-core/protocol";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
 import { Worker } from "../bullmq/public.ts";
-import type { WorkerFinding } from "../errors.ts";
 import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
-import { LIST } from "../operators/key-operators.ts";
-import type { KeyPolicy } from "../operators/rules/key-policy.ts";
-import type {
-  BusyKey,
-  Explanation,
-  JobCounts,
-  KeyJobState,
-  KeyJobs,
-  KeyReading,
-} from "../operators/rules/key-report.ts";
-import { sumPrometheusTexts } from "../operators/rules/prometheus.ts";
-import { type QueueOverview, sumOverviews } from "../operators/rules/worker-report.ts";
-import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { PROCESSOR } from "../worker-parts.ts";
 import { divisionFaultOf, LayoutRecord } from "./layout.ts";
-import { type Division, divisionOf, LOOKUP, type PartitionedWorkerOptions, readDivisionOptions } from "./options.ts";
+import { type Division, divisionOf, type PartitionedWorkerOptions, readDivisionOptions } from "./options.ts";
 import { PartitionWorker } from "./partition-worker.ts";
-import { partitionOf, sumCounts } from "./rules/partition.ts";
+import { partitionOf } from "./rules/partition.ts";
 import { Slots } from "./slots.ts";
 
 type Listener = (...args: readonly unknown[]) => void;
@@ -73,8 +59,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
    * Creates the workers of all partitions. `concurrency` limits all workers together. The other options apply to each
    * worker.
    *
-   * Pass `autorun: false` to start the workers with `run()`, and `null` as the processor for workers that only call
-   * operators' methods.
+   * Pass `autorun: false` to start the workers with `run()`.
    * @throws TypeError, RangeError for invalid options, before anything is sent.
    */
   constructor(
@@ -164,119 +149,6 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   /** Returns the `Redlock` that stores a key's lock, for plain code that works on the same entity. */
   redlockOf(key: string): Redlock {
     return this.workerOf(key).redlock;
-  }
-
-  /**
-   * Lists the keys that are busy, paused, or have jobs in line, over all partitions. See `ExclusiveWorker.listKeys`.
-   */
-  async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
-    const { limit } = LIST.resolve(options);
-    return (await this.#onAll(async (worker) => await worker.listKeys({ limit }))).flat().slice(0, limit);
-  }
-
-  /** Returns the jobs that have a key and the jobs that wait for it. See `ExclusiveWorker.jobsOf`. */
-  async jobsOf(
-    key: string,
-    options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
-  ): Promise<KeyJobs> {
-    return await this.workerOf(key).jobsOf(key, options);
-  }
-
-  /** Removes the jobs of a key that are not running. See `ExclusiveWorker.removeJobs`. */
-  async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
-    return await this.workerOf(key).removeJobs(key, options);
-  }
-
-  /**
-   * Explains why a job waits. Without the job's `key`, all partitions are asked. Resolves with undefined if the job
-   * does not exist.
-   * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
-   */
-  async explain(jobId: string, options: { readonly key?: string | undefined } = {}): Promise<Explanation | undefined> {
-    const { key } = LOOKUP.resolve(options);
-    if (key !== undefined) return await this.workerOf(key).explain(jobId);
-    const found = (await this.#onAll(async (worker) => await worker.explain(jobId))).filter(
-      (each) => each !== undefined,
-    );
-    if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${jobId}: give its key`);
-    return found[0];
-  }
-
-  /** Reads a key and its jobs at one moment. See `ExclusiveWorker.readKey`. */
-  async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
-    return await this.workerOf(key).readKey(key, options);
-  }
-
-  /**
-   * Reads all partitions, each at one moment. `atMs` is the latest of these moments, and `isPaused` reports whether all
-   * partitions are paused. See `ExclusiveWorker.overview`.
-   */
-  async overview(): Promise<QueueOverview> {
-    return sumOverviews(await this.#onAll(async (worker) => await worker.overview()));
-  }
-
-  /** Pauses a key. See `ExclusiveWorker.pauseKey`. */
-  async pauseKey(key: string, reason?: string, options: { readonly for?: number | undefined } = {}): Promise<boolean> {
-    return await this.workerOf(key).pauseKey(key, reason, options);
-  }
-
-  /** Ends a pause of a key. See `ExclusiveWorker.resumeKey`. */
-  async resumeKey(key: string): Promise<boolean> {
-    return await this.workerOf(key).resumeKey(key);
-  }
-
-  /** Replaces the workers' `perKey` for a key. See `ExclusiveWorker.setKeyPolicy`. */
-  async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
-    await this.workerOf(key).setKeyPolicy(key, policy);
-  }
-
-  /** Returns the policy of a key. See `ExclusiveWorker.getKeyPolicy`. */
-  async getKeyPolicy(key: string): Promise<KeyPolicy | undefined> {
-    return await this.workerOf(key).getKeyPolicy(key);
-  }
-
-  /** Removes the policy of a key. See `ExclusiveWorker.removeKeyPolicy`. */
-  async removeKeyPolicy(key: string): Promise<boolean> {
-    return await this.workerOf(key).removeKeyPolicy(key);
-  }
-
-  /** Returns the policies by key, over all partitions. See `ExclusiveWorker.listKeyPolicies`. */
-  async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
-    const { limit } = LIST.resolve(options);
-    const found = await this.#onAll(async (worker) => await worker.listKeyPolicies({ limit }));
-    return new Map(found.flatMap((each) => [...each]).slice(0, limit));
-  }
-
-  /** Counts jobs over all partitions. See `ExclusiveWorker.counts`. */
-  async counts(): Promise<JobCounts> {
-    return sumCounts(await this.#onAll(async (worker) => await worker.counts()));
-  }
-
-  /** Resolves with the gauges of all partitions together. See `ExclusiveWorker.exportPrometheusMetrics`. */
-  async exportPrometheusMetrics(labels: Readonly<Record<string, string>> = {}): Promise<string> {
-    return sumPrometheusTexts(
-      this.name,
-      await this.#onAll(async (worker) => await worker.exportPrometheusMetrics(labels)),
-    );
-  }
-
-  /**
-   * Returns the options of this queue's running workers. Workers of a process with the same options are listed once.
-   * See `ExclusiveWorker.setups`.
-   */
-  async setups(): Promise<readonly WorkerSetup[]> {
-    const found = (await this.#onAll(async (worker) => await worker.setups())).flat();
-    return [...new Map(found.map((setup) => [JSON.stringify(setup), setup])).values()];
-  }
-
-  /**
-   * Looks for everything that weakens a promise in any partition, and for a difference between this and the queue's
-   * division.
-   */
-  async check(): Promise<readonly WorkerFinding[]> {
-    const findings = (await this.#onAll(async (worker) => await worker.check())).flat();
-    const fault = divisionFaultOf(this.#division, await this.#record.run("register"));
-    return fault === undefined ? findings : [fault.finding, ...findings];
   }
 
   /**

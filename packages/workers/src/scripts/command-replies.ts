@@ -11,6 +11,8 @@ export const TAGS = {
   wrapped: "LANE_REPLY",
   /** An end in a batch has failed. The message follows. */
   error: "LANE_ERROR",
+  /** Nothing was done: the workers have other rules than the caller. The rules follow. */
+  rules: "LANE_RULES",
 } as const;
 
 /** Facts of a job that was taken, after BullMQ's own four elements: the job's fields, its ID and two numbers. */

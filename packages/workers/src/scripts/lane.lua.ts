@@ -23,6 +23,8 @@
  *   number of starts that the rate allows, and expires when the latest start no longer counts. If the key may have
  *   several slots, each time is followed by the job ID.
  * - `P lane:seq`: counter of the arrivals in lines.
+ * - `P lane:rules`: the options of the workers that operators must follow, without expiry (see exchange in
+ *   operators.lua.ts).
  * - `P lane:superseded`: not a key but a channel, which announces jobs that a newer job has interrupted.
  * - `P <id>`: BullMQ's hash of a job, with the lane's fields.
  * - BullMQ's `wait`, `paused`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`,

@@ -4,12 +4,17 @@
  * - KEYS[1]: P lane:holders, for the slot.
  * - KEYS[2]: P lane:none, which never exists. A Cluster that moves the slot key by key then refuses the whole script,
  *   which would otherwise find only some of its keys.
+ * - KEYS[3]: P lane:rules, the rules of the workers: "<ID of the worker that stored them> <JSON>".
  * - ARGV[1]: P.
  * - ARGV[2]: the time in ms.
  * - ARGV[3]: the name of the function, followed by its arguments.
+ * - ARGV[#ARGV]: "=<JSON>", the rules with which the caller has composed this script. A caller that runs no jobs must
+ *   follow the rules of the workers. If the stored rules are different, the script only replies {TAGS.rules, JSON}. A
+ *   worker follows its own rules, and passes ''.
  *
  * Redis compiles one text and keeps one copy of the library. With a script for each function, Redis compiled twenty.
  */
+import { TAGS } from "./command-replies.ts";
 import { at } from "./lane.lua.ts";
 import { JOB_FACTS, KEY_FACTS } from "./operator-replies.ts";
 import * as operators from "./operators.lua.ts";
@@ -24,6 +29,12 @@ const functions = Object.entries(operators).map(([name, text]) => `${name} = ${t
 
 export const operate: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
+
+local expected = table.remove(ARGV)
+if expected ~= '' then
+  local stored = string.match(call('GET', KEYS[3]) or '', '^%S* (.*)$') or ''
+  if '=' .. stored ~= expected then return {'${TAGS.rules}', stored} end
+end
 
 -- Returns the arguments after the first \`count\` arguments of the function.
 local function argumentsAfter(count)

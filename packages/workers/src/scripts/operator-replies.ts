@@ -1,6 +1,6 @@
 /** The replies of the functions in operators.lua.ts, parsed into objects. */
 import { withoutParkingFields } from "../bullmq/rules/parked-hash.ts";
-import { parseUnknownJobs, type UnknownKeyJob } from "./command-replies.ts";
+import { parseUnknownJobs, TAGS, type UnknownKeyJob } from "./command-replies.ts";
 import { ReplyShape } from "./rules/reply-shape.ts";
 
 type Fact = string | number;
@@ -145,6 +145,16 @@ export interface InLine {
   readonly id: string;
   readonly place: string;
   readonly fields: Readonly<Record<string, string>>;
+}
+
+/** Returns the JSON of the workers' rules if the command was refused because the caller has other rules. */
+export function parseChangedRules(raw: unknown): string | undefined {
+  return Array.isArray(raw) && raw[0] === TAGS.rules ? String(raw[1]) : undefined;
+}
+
+/** Returns the JSON of the workers' rules in the value of P lane:rules. Empty if no worker has stored its rules. */
+export function parseStoredRules(raw: unknown): string {
+  return typeof raw === "string" ? raw.slice(raw.indexOf(" ") + 1) : "";
 }
 
 /** A page of the list of keys, and the cursor of the next page. */

@@ -5,6 +5,7 @@
  * Each export is the text of a Lua function, whose parameters are the caller's arguments as text. A list of any length
  * is not a parameter: `argumentsAfter(count)` returns the arguments after the first `count` arguments.
  */
+import { GONE_SECONDS } from "../operators/rules/worker-report.ts";
 import { BULL, JOB } from "./rules/job-fields.ts";
 
 /**
@@ -463,21 +464,30 @@ end`;
  * registered, and does not have its keys. At most 100 jobs of unregistered workers are checked, among the first 1000
  * active jobs.
  *
+ * `rules` are the rules of the worker, as JSON. A worker stores its rules when it joins, and when the worker that
+ * stored the present rules is gone. Operators follow the stored rules, which remain after the last worker.
+ *
  * BullMQ's workers lock their jobs with `<id of the worker>:<number>`. A caller that fetches jobs by hand may use any
  * token.
  */
-export const exchange: string = /* lua */ `function(worker, setup, lifeMs)
+export const exchange: string = /* lua */ `function(worker, setup, lifeMs, rules)
   local workers, life = P .. 'lane:workers', tonumber(lifeMs)
   local seconds = tonumber(call('TIME')[1])
+  local isNew = false
   if setup == '' then call('HDEL', workers, worker) else
-    call('HSET', workers, worker, seconds .. ' ' .. setup)
+    isNew = call('HSET', workers, worker, seconds .. ' ' .. setup) == 1
     call('PEXPIRE', workers, life)
   end
-  local isMember = {}
+  local isMember, isHeard = {}, {}
   local members = call('HGETALL', workers)
   for i = 1, #members, 2 do
     local seen = tonumber(string.match(members[i + 1], '^%d+'))
+    isHeard[members[i]] = seconds - seen <= ${GONE_SECONDS}
     if (seconds - seen) * 1000 > life then call('HDEL', workers, members[i]) else isMember[members[i]] = true end
+  end
+  if setup ~= '' then
+    local owner = string.match(call('GET', P .. 'lane:rules') or '', '^(%S*) ')
+    if isNew or not owner or not isHeard[owner] then call('SET', P .. 'lane:rules', worker .. ' ' .. rules) end
   end
   local function hasSlot(id, key)
     if call('HGET', HOLDERS, key) == id then return true end

@@ -19,14 +19,14 @@ export function testFailures(key: Key): void {
       const held = await first.redlock.acquire("a", { ttl: 60_000 });
       const job = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
       await until(() => yields.at(-1)?.reason === "held");
-      expect(await first.explain("1")).toMatchObject({ verdict: "waits-for-lock" });
+      expect(await queue.explain("1")).toMatchObject({ verdict: "waits-for-lock" });
       // The first worker waits for the lock for the job, which returns in the second worker and has its turn there.
       await queue.addBulk(jobs(1, () => "busy"));
       await until(() => lab.ran.length === 1);
       await job.promote();
       const fetched = await second.getNextJob("token", { block: false });
       await fetched?.moveToFailed(new Error("not yet"), "token", false);
-      expect(await second.explain("1")).toMatchObject({ verdict: "waits-for-retry" });
+      expect(await queue.explain("1")).toMatchObject({ verdict: "waits-for-retry" });
       await held.release();
       const after = await second.redlock.acquire("a", { timeout: 10_000 });
       await after.release();
@@ -79,7 +79,7 @@ export function testFailures(key: Key): void {
     it("stops the key of a job that failed for good with onFailure halt, until the key is resumed", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
-      const worker = lab.worker(
+      lab.worker(
         (job) => {
           if (job.data.i === 1) throw new UnrecoverableError("broken");
         },
@@ -88,16 +88,16 @@ export function testFailures(key: Key): void {
       await queue.addBulk([...jobs(4, () => "a"), ...jobs(2, () => "b")]);
       await until(async () => (await queue.getFailedCount()) === 2 && (await queue.getDelayedCount()) === 2);
       expect(lab.ran.filter((run) => run.key === "a").map((run) => run.i)).toEqual([0, 1]);
-      expect(await worker.explain("3")).toMatchObject({
+      expect(await queue.explain("3")).toMatchObject({
         verdict: "parked",
         keys: [{ key: "a", paused: { reason: "failed", jobId: "2" } }],
       });
-      expect(await worker.resumeKey("a")).toBe(true);
+      expect(await queue.resumeKey("a")).toBe(true);
       await finished(queue, 6);
-      expect(await worker.resumeKey("a")).toBe(false);
+      expect(await queue.resumeKey("a")).toBe(false);
       expect(lab.inversions().filter((each) => each.endsWith("a"))).toEqual([]);
       // The last job of b has failed as well: its key stays halted, with no job in line.
-      expect((await worker.listKeys()).map((each) => [each.key, each.paused?.jobId, each.parked])).toEqual([
+      expect((await queue.listKeys()).map((each) => [each.key, each.paused?.jobId, each.parked])).toEqual([
         ["b", "6", 0],
       ]);
     });

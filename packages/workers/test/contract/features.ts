@@ -90,12 +90,12 @@ export function testFeatures(key: Key): void {
       const queue = lab.queue();
       const rules = { key, between: "rotate", concurrency: 1, recheckInterval: 3_600_000 } as const;
       const worker = lab.worker(undefined, { ...rules, autorun: false });
-      await worker.setKeyPolicy("b", { weight: 2 });
+      await queue.setKeyPolicy("b", { weight: 2 });
       await queue.addBulk(jobs(14, (i) => "aaaabbbbbbcccc"[i], 0));
       worker.run().catch((error: Error) => lab.errors.push(error));
       await finished(queue, 14);
       expect(lab.ran.map((run) => run.key).join("")).toBe("abbcabbcabbcac");
-      await worker.removeKeyPolicy("b");
+      await queue.removeKeyPolicy("b");
       expect(lab.errors).toEqual([]);
       await until(async () => (await lab.leftovers()).length === 0);
     });
@@ -105,18 +105,18 @@ export function testFeatures(key: Key): void {
       const queue = lab.queue();
       const running = gate();
       lab.defer(async () => running.open());
-      const worker = lab.worker(async () => await running.passed, { key, recheckInterval: 3_600_000 });
+      lab.worker(async () => await running.passed, { key, recheckInterval: 3_600_000 });
       await queue.addBulk(jobs(4, () => "a"));
       await until(async () => (await queue.getDelayedCount()) === 3);
-      await worker.setKeyPolicy("a", { concurrency: 2, maxWaiting: { max: 2 } });
+      await queue.setKeyPolicy("a", { concurrency: 2, maxWaiting: { max: 2 } });
       await until(() => lab.ran.length === 2);
       await queue.addBulk(jobs(1, () => "a"));
       await until(async () => (await queue.getFailedCount()) === 1);
-      await worker.setKeyPolicy("a", { concurrency: 2, rate: { max: 1, duration: 3_600_000 } });
+      await queue.setKeyPolicy("a", { concurrency: 2, rate: { max: 1, duration: 3_600_000 } });
       running.open();
       await finished(queue, 4);
-      expect((await worker.jobsOf("a")).parked).toEqual(["4"]);
-      await worker.removeKeyPolicy("a");
+      expect((await queue.jobsOf("a")).parked).toEqual(["4"]);
+      await queue.removeKeyPolicy("a");
       await finished(queue, 5);
       await until(async () => (await lab.leftovers()).every((name) => name.includes("lane:starts=")));
     });
@@ -206,7 +206,7 @@ export function testFeatures(key: Key): void {
       const queue = lab.queue();
       const seen = new Set<string>();
       const once = (what: string): boolean => !seen.has(what) && Boolean(seen.add(what));
-      const worker = lab.worker(
+      lab.worker(
         async (job) => {
           const token = String(job.token);
           if (job.name === "parent" && once("parent")) {
@@ -232,7 +232,7 @@ export function testFeatures(key: Key): void {
       await finished(queue, 5);
       expect(await queue.getFailedCount()).toBe(0);
       expect(lab.overlaps()).toEqual([]);
-      expect(await worker.listKeys()).toEqual([]);
+      expect(await queue.listKeys()).toEqual([]);
     });
 
     it("runs the jobs of a scheduler one at a time", async () => {

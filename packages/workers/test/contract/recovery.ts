@@ -68,7 +68,7 @@ export function testRecovery(key: Key): void {
       void worker.run();
       await finished(queue, 4);
       expect(lab.ran.map((run) => run.i)).toEqual([3]);
-      expect(await worker.listKeys()).toEqual([]);
+      expect(await queue.listKeys()).toEqual([]);
     });
 
     it("starts afresh after obliterate, even with reused job IDs and keys", async () => {
@@ -220,11 +220,11 @@ export function testRecovery(key: Key): void {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const opened = gate();
-      const worker = lab.worker(async () => await opened.passed, soon);
+      lab.worker(async () => await opened.passed, soon);
       lab.worker(async () => await opened.passed, soon);
       await queue.addBulk(jobs(6, (i) => ["k", "x:lock", "y:z"][i % 3]));
-      await worker.pauseKey("p:q");
-      await until(async () => (await worker.counts()).parked === 3);
+      await queue.pauseKey("p:q");
+      await until(async () => (await queue.counts()).parked === 3);
       const names = (await lab.redis.keys("bull:q:lane:*")).map((name) => name.slice("bull:q:".length));
       expect(names).toEqual(
         expect.arrayContaining(["lane:holders", "lane:line=x\u001flock", "lane:paused", "lane:seq"]),

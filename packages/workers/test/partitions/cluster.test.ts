@@ -207,12 +207,12 @@ it("ends a job with its own result after its slot has moved, however long the mo
   await until(async () => (await refusals()) >= before + 20, 20_000);
   expect(ends).toEqual([]);
   // A command that does not end a job is refused completely, without half of its effect.
-  await expect(worker.pauseKey("key0")).rejects.toThrow(/TRYAGAIN|Too many Cluster redirections/);
+  await expect(queue.pauseKey("key0")).rejects.toThrow(/TRYAGAIN|Too many Cluster redirections/);
   await moveSlot(slot, from, to, cluster.nodes);
   await until(() => ends.length === 3, 20_000);
   expect(ends.toSorted()).toEqual(["0 completed", "1 failed as it should", "2 completed"]);
   expect(runs).toHaveLength(3);
-  expect(await worker.resumeKey("key0")).toBe(false);
+  expect(await queue.resumeKey("key0")).toBe(false);
 });
 
 it.each(["close", "pause"] as const)("%s resolves even if the slot moved while the process was frozen", async (end) => {

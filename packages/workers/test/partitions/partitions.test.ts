@@ -186,9 +186,9 @@ describe("a queue in partitions", () => {
     const errors: unknown[] = [];
     operator.on("error", (error) => errors.push(error));
     lab.defer(async () => await operator.close());
-    expect(await operator.pauseKey("key1")).toBe(true);
-    expect((await operator.listKeys()).map(({ key }) => key)).toEqual(["key1"]);
-    expect(await operator.setups()).toEqual([]);
+    expect(await queue.pauseKey("key1")).toBe(true);
+    expect((await queue.listKeys()).map(({ key }) => key)).toEqual(["key1"]);
+    expect(await queue.setups()).toEqual([]);
     expect((await queue.getJobCounts("waiting")).waiting).toBe(8);
     expect(operator.isRunning()).toBe(false);
     expect(errors).toEqual([]);
@@ -390,23 +390,22 @@ describe("a queue in partitions", () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     const end = gate();
-    const worker = workerOf(lab, {}, async () => await end.passed);
+    workerOf(lab, {}, async () => await end.passed);
     lab.defer(async () => end.open());
     const keys = ["a", "b", "c", "d"];
     const added = await queue.addBulk(jobs(8, (i) => keys[i % 4]));
     await until(() => lab.ran.length === 4);
-    await until(async () => (await worker.counts()).parked === 4);
-    const listed = await worker.listKeys();
+    await until(async () => (await queue.counts()).parked === 4);
+    const listed = await queue.listKeys();
     expect(listed.map(({ key, parked }) => `${key} ${parked}`).toSorted()).toEqual(keys.map((key) => `${key} 1`));
-    const metrics = [await worker.exportPrometheusMetrics({ env: "test" }), await queue.exportPrometheusMetrics()];
-    const lines = metrics.join("\n").split("\n");
+    const lines = (await queue.exportPrometheusMetrics({ env: "test" })).split("\n");
     expect(lines).toContain('x_workers_jobs{queue="q", env="test", state="parked"} 4');
     expect(lines).toContain('x_workers_longest_line{queue="q", env="test"} 1');
-    expect(lines).toContain('bullmq_job_count{queue="q", state="active"} 4');
+    expect(lines).toContain('bullmq_job_count{queue="q", state="active", env="test"} 4');
     expect(new Set(lines).size).toBe(lines.length);
-    expect(await worker.setups()).toMatchObject([{ key: "k", onFailure: "skip" }]);
-    expect(await worker.jobsOf("a")).toMatchObject({ holder: added[0]?.id, parked: [added[4]?.id] });
-    expect((await worker.explain(String(added[4]?.id), { key: "a" }))?.verdict).toBe("parked");
+    expect(await queue.setups()).toMatchObject([{ key: "k", onFailure: "skip" }]);
+    expect(await queue.jobsOf("a")).toMatchObject({ holder: added[0]?.id, parked: [added[4]?.id] });
+    expect((await queue.explain(String(added[4]?.id), { key: "a" }))?.verdict).toBe("parked");
     expect(
       (await queue.getJobs(["active", "delayed"], 0, 9, true)).map((job) => job.data.i).toSorted((a, b) => a - b),
     ).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
@@ -455,10 +454,11 @@ describe("processes with different numbers of partitions", () => {
     await expect(other.add("job", { k: "a", i: 1 })).rejects.toThrow(
       "this process has 8 partitions, but the queue has 4: set partitions to 4 here, or move the queue here with moveFrom(4)",
     );
-    const worker = workerOf(lab, { partitions: 8 });
+    workerOf(lab, { partitions: 8 });
     await until(() => lab.errors.length === 1);
     expect(lab.errors[0]).toBeInstanceOf(DivisionMismatchError);
-    expect((await worker.check()).map(({ code }) => code)).toEqual(["OTHER_PARTITIONS"]);
+    expect((await other.check()).map(({ code }) => code)).toEqual(["OTHER_PARTITIONS"]);
+    expect(await queue.check()).toEqual([]);
     expect(await other.count()).toBe(0);
     expect(lab.ran).toEqual([]);
   });
@@ -650,10 +650,19 @@ describe("invalid input", () => {
       { partitions: 1, key: "k", connection: [connection, connection] },
       /1 to 1 servers/,
     ],
-    ["no key", { partitions: 4, connection }, /key must be a path/],
+    ["a key that is no path", { partitions: 4, key: "a..b", connection }, /key must be a path/],
   ])("is refused before any command is sent: %s", (_what, options, message) => {
     expect(() => new PartitionedQueue("q", options as never)).toThrow(message);
     expect(() => new PartitionedWorker("q", async () => {}, options as never)).toThrow(message);
+  });
+
+  it("is refused by add if the queue has no key, and by no other call", async () => {
+    await using lab = await Lab.start();
+    const queue = new PartitionedQueue("q", { partitions: 4, connection: lab.connection });
+    lab.defer(async () => await queue.close());
+    await expect(queue.add("job", { k: "a" })).rejects.toThrow('key must be given to add jobs to the queue "q"');
+    expect(await queue.count()).toBe(0);
+    expect(await queue.check()).toEqual([]);
   });
 
   it.each(["", "a:b", "{a}"])("is refused as a queue name: %j", (name) => {

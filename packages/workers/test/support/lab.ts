@@ -3,8 +3,14 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock } from "@x/redlock-core";
 import { type RedisServer, type RedisServerOptions, startRedis, until } from "@x/test-support";
-import { ExclusiveWorker, type ExclusiveWorkerOptions, type JobLock } from "@x/workers";
-import { type Job, Queue, type QueueOptions, Worker } from "bullmq";
+import {
+  ExclusiveQueue,
+  type ExclusiveQueueOptions,
+  ExclusiveWorker,
+  type ExclusiveWorkerOptions,
+  type JobLock,
+} from "@x/workers";
+import { type Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { connectTo, type LabConnection } from "./connections.ts";
 
@@ -55,16 +61,11 @@ export class Lab implements AsyncDisposable {
     return connection;
   }
 
-  queue(name = "q", options: Partial<QueueOptions> = {}): Queue<Data> {
-    const queue = new Queue<Data>(name, { connection: this.connection, ...options });
+  queue(name = "q", options: Partial<ExclusiveQueueOptions<Data>> = {}): ExclusiveQueue<Data> {
+    const queue = new ExclusiveQueue<Data>(name, { connection: this.connection, ...options });
     queue.on("error", () => {});
     this.defer(async () => await queue.close());
     return queue;
-  }
-
-  /** A worker that only asks. */
-  asker(name = "q"): ExclusiveWorker<Data> {
-    return this.adopt(new ExclusiveWorker(name, null, { connection: this.connection, key: "k", autorun: false }));
   }
 
   /** A worker whose jobs are recorded; by default they take `data.ms` (2) milliseconds. */
@@ -177,7 +178,7 @@ export class Lab implements AsyncDisposable {
   /** The keys that the lane still holds for any key. */
   async leftovers(queue = "q"): Promise<string[]> {
     const keys = await this.redis.keys(`*:${queue}:lane:*`);
-    return keys.filter((key) => !/lane:(seq|workers|sweep)$/.test(key));
+    return keys.filter((key) => !/lane:(seq|workers|rules|sweep)$/.test(key));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

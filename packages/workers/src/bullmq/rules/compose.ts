@@ -95,8 +95,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     `local LATEST = ${rules.line?.as === "superseded"}`,
     `local RATE, SLOTS, ROTATE = ${rules.rate !== undefined}, ${rules.slots ?? 1}, ${rules.rotate !== undefined}`,
     pinLibrary(rules.path),
-    locks === undefined ? noKeyLock : keyLock(locks),
   ];
+  const keyLocks = locks === undefined ? noKeyLock : keyLock(locks);
   const takes = asFunction("bullMoveToActive", bull.moveToActive.lua);
   const { nearMs, farMs, rate = { max: 0, duration: 0 } } = rules;
   const numbers = `local NEAR, FAR, RATE_MAX, RATE_MS = ${nearMs}, ${farMs}, ${rate.max}, ${rate.duration}`;
@@ -113,8 +113,13 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const rotation = rotate === undefined ? { ring: noRing, turns: "" } : { ring, turns };
   const slowly = [numbers, drops, may, ...weight, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"), rotation);
-  const compose = (name: string, numberOfKeys: number, parts: readonly string[]): ComposedScript => {
-    const lua = [...head, ...parts].join("\n");
+  const compose = (
+    name: string,
+    numberOfKeys: number,
+    parts: readonly string[],
+    lockText = keyLocks,
+  ): ComposedScript => {
+    const lua = [...head, lockText, ...parts].join("\n");
     return { name: `lane:${name}:${createHash("sha1").update(lua).digest("hex").slice(0, 12)}`, lua, numberOfKeys };
   };
   const decorate = (name: Exclude<DecoratedCommand, "moveToFinished">): ComposedScript => {
@@ -137,7 +142,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   return {
     commands: lazily(decorated, (name) => (name === "moveToFinished" ? end() : decorate(name))),
     get operate(): ComposedScript {
-      return (composed ??= compose("operate", 2, [library, operate]));
+      // Operators acquire no locks, so workers and queues with the same rules share one script.
+      return (composed ??= compose("operate", 3, [library, operate], noKeyLock));
     },
   };
 }

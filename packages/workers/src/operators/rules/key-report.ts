@@ -129,6 +129,10 @@ export interface JobCounts {
   readonly limitedKeys: number;
   /** The longest time in ms since a first job in line was added, over all keys. 0 if no job is in line. */
   readonly oldestWaitingMs: number;
+  /** Number of jobs in the longest line of a key. */
+  readonly longestLine: number;
+  /** The longest time in ms since a job that has its key was started, over all keys. 0 if no job has a key. */
+  readonly longestHeldMs: number;
 }
 
 export type Verdict =

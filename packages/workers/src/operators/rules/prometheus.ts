@@ -2,14 +2,6 @@
 import { Check } from "@x/redlock-core/kit";
 import type { JobCounts } from "./key-report.ts";
 
-export interface KeyGauges {
-  readonly counts: JobCounts;
-  /** Number of jobs in the longest line of a key. */
-  readonly longestLine: number;
-  /** Time in ms since the job that has had its key for the longest time was started. */
-  readonly longestHeldMs: number;
-}
-
 /** Labels for every sample, like BullMQ's `globalVariables`. */
 export const LABELS: Check<Readonly<Record<string, string>>> = new Check<Readonly<Record<string, string>>>({
   rule: "an object of strings with valid Prometheus label names",
@@ -23,10 +15,9 @@ export const LABELS: Check<Readonly<Record<string, string>>> = new Check<Readonl
 
 const RESERVED: ReadonlySet<string> = new Set(["queue", "state"]);
 
-export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonly<Record<string, string>>): string {
-  const { counts, longestLine, longestHeldMs } = gauges;
-  const { runnable, active, parked, runnableKeys, busyKeys, pausedKeys, waitingKeys, limitedKeys, oldestWaitingMs } =
-    counts;
+export function prometheusText(queue: string, counts: JobCounts, labels: Readonly<Record<string, string>>): string {
+  const { runnable, active, parked, runnableKeys, busyKeys, pausedKeys, waitingKeys, limitedKeys } = counts;
+  const { oldestWaitingMs, longestLine, longestHeldMs } = counts;
   const common = { queue, ...labels };
   return [
     ...gauge("x_workers_jobs", "Jobs that a free slot would take, that run, and that wait for their key", [
@@ -57,38 +48,59 @@ export function prometheusText(queue: string, gauges: KeyGauges, labels: Readonl
   ].join("\n");
 }
 
-/**
- * Combines the texts of all partitions into the text of one queue. Samples are added up, except for the oldest and the
- * longest times and lines, of which the greatest value counts.
- */
-export function sumPrometheusTexts(queue: string, texts: readonly string[]): string {
-  const sums = new Map<string, number | undefined>();
-  for (const line of texts.flatMap((text) => text.split("\n"))) {
-    const [, name, labels, value] = SAMPLE.exec(line) ?? [];
-    if (name === undefined) {
-      sums.set(line, undefined);
-      continue;
-    }
-    const sample = `${name}{queue="${escaped(queue)}"${labels}`;
-    const [sum, added] = [sums.get(sample) ?? 0, Number(value)];
-    sums.set(sample, /_(oldest|longest)_/.test(name) ? Math.max(sum, added) : sum + added);
-  }
-  return [...sums].map(([line, sum]) => (sum === undefined ? line : `${line} ${sum}`)).join("\n");
+/** BullMQ's own figures of a queue. */
+export interface BullCounts {
+  /** Number of jobs by state. */
+  readonly jobs: Readonly<Record<string, number>>;
+  readonly completed: number;
+  readonly failed: number;
 }
 
-/** BullMQ also writes the queue as the first label. */
-const SAMPLE = /^(\w+)\{queue="(?:[^"\\]|\\.)*"(.*) (\S+)$/;
+/** Returns BullMQ's own metrics as the method of its `Queue` does, for the figures of several partitions together. */
+export function bullText(queue: string, counts: BullCounts, labels: Readonly<Record<string, string>>): string {
+  const states = Object.entries(counts.jobs);
+  const total = (state: "completed" | "failed"): readonly string[] =>
+    metric(`bullmq_job_${state}_total`, "counter", `Total number of ${state} jobs`, [
+      [{ queue, ...labels }, counts[state]],
+    ]);
+  return [
+    ...gauge(
+      "bullmq_job_count",
+      "Number of jobs in the queue by state",
+      states.map(([state, count]) => [{ queue, state, ...labels }, count]),
+    ),
+    ...total("completed"),
+    ...total("failed"),
+  ].join("\n");
+}
 
-function gauge(
-  name: string,
-  help: string,
-  samples: readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[],
-): readonly string[] {
+/**
+ * Adds up the counts of all partitions by name. Of the counts that begin with `oldest` or `longest`, the greatest is
+ * used.
+ */
+export function sumCounts<Counts extends object>(counts: readonly Counts[]): Counts {
+  const sums: Record<string, number> = {};
+  for (const each of counts) {
+    for (const [name, count] of Object.entries(each)) {
+      const [sum, added] = [sums[name] ?? 0, Number(count)];
+      sums[name] = /^(oldest|longest)/.test(name) ? Math.max(sum, added) : sum + added;
+    }
+  }
+  return sums as Counts;
+}
+
+type Samples = readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
+
+function gauge(name: string, help: string, samples: Samples): readonly string[] {
+  return metric(name, "gauge", help, samples);
+}
+
+function metric(name: string, type: "gauge" | "counter", help: string, samples: Samples): readonly string[] {
   const lines = samples.map(([labels, value]) => {
     const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escaped(text)}"`);
     return `${name}{${pairs.join(", ")}} ${value}`;
   });
-  return [`# HELP ${name} ${help}`, `# TYPE ${name} gauge`, ...lines];
+  return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...lines];
 }
 
 function escaped(text: string): string {

@@ -22,11 +22,13 @@ export interface WorkerSetup {
   readonly locks: string | null;
   /** The number of lock nodes. */
   readonly nodes: number;
+  /** Findings about options of the worker that weaken a promise. Undefined if there are none. */
+  readonly warnings?: readonly WorkerFinding[] | undefined;
 }
 
 /** Returns the setup that a worker shares with the others. `lockKeyOf` returns the Redis key of a lock. */
 export function describeSetup(
-  { rules, resourcePrefix }: Pick<ResolvedExclusiveOptions, "rules" | "resourcePrefix">,
+  { rules, resourcePrefix, warnings }: Pick<ResolvedExclusiveOptions, "rules" | "resourcePrefix" | "warnings">,
   { lockKeyOf, nodes }: { readonly lockKeyOf: (resource: string) => string; readonly nodes: number },
 ): Omit<WorkerSetup, "at"> {
   return {
@@ -36,6 +38,7 @@ export function describeSetup(
     // With a placeholder, because a resource must not be empty but the prefix may be.
     locks: resourcePrefix === undefined ? null : lockKeyOf(`${resourcePrefix}*`).slice(0, -1),
     nodes,
+    warnings: warnings.length === 0 ? undefined : warnings,
   };
 }
 
@@ -87,30 +90,78 @@ const COMPARISONS: readonly {
 
 /**
  * Returns the differences between a worker's own setup and the setups of all workers, which include its own. Also
- * returns a finding for jobs that run without their key.
+ * returns a finding for jobs that run without their key. `ownName` names the own setup in messages.
  */
-export function differencesOf(own: WorkerSetup, all: readonly WorkerSetup[], jobs: readonly string[]): Difference[] {
-  const found: Difference[] = [];
-  if (jobs.length > 0) {
-    const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");
-    const [run, them] =
-      jobs.length === 1
-        ? [`job ${named} runs without having its key`, "it"]
-        : [`jobs ${named} run without having their key`, "them"];
-    const message = `${run}: a worker without keys (BullMQ's own Worker) took ${them}, or the lane's keys were deleted`;
-    found.push({ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, othersText: "" });
-  }
+export function differencesOf(
+  own: WorkerSetup,
+  all: readonly WorkerSetup[],
+  jobs: readonly string[],
+  ownName = "here",
+): Difference[] {
+  const found: Difference[] = strayJobs(jobs);
   for (const { code, option, format, consequence } of COMPARISONS) {
     const ours = format(own);
     for (const there of new Set(all.map(format))) {
       if (there === ours) continue;
       const alike = all.filter((setup) => format(setup) === there);
-      const subjects = [...new Set(alike.map(({ at }) => at))].sort();
+      const subjects = placesOf(alike);
       const isKnown = [own, ...alike].every((setup) => setup[option] !== null);
       const severity = isKnown && code !== "OTHER_ON_FAILURE" ? "error" : "warning";
-      const message = `${option} of ${subjects.join(", ")}: ${there}, here: ${ours}; ${isKnown ? "" : "unless both have the same effect, "}${consequence}`;
+      const message = `${option} of ${subjects.join(", ")}: ${there}, ${ownName}: ${ours}; ${isKnown ? "" : "unless both have the same effect, "}${consequence}`;
       found.push({ finding: { code, severity, subjects, message }, othersText: there });
     }
   }
   return found;
+}
+
+/**
+ * Returns everything that weakens a promise, for a caller that is not a worker: differences from the setup that most
+ * workers have, jobs that run without their key, and the workers' own warnings.
+ */
+export function findingsOf(all: readonly WorkerSetup[], jobs: readonly string[]): WorkerFinding[] {
+  const most = largest(groupBy(all, (setup) => JSON.stringify({ ...setup, at: "", warnings: undefined })));
+  const [own] = most;
+  const differences =
+    own === undefined ? strayJobs(jobs) : differencesOf(own, all, jobs, `of ${placesOf(most).join(", ")}`);
+  return [...differences.map(({ finding }) => finding), ...warningsOf(all)];
+}
+
+/** Returns each warning once, with the workers that have it. */
+function warningsOf(all: readonly WorkerSetup[]): WorkerFinding[] {
+  const warned = all.flatMap((setup) => (setup.warnings ?? []).map((warning) => ({ at: setup.at, warning })));
+  return groupBy(warned, ({ warning }) => warning.message).flatMap((group) => {
+    const subjects = placesOf(group);
+    return group.slice(0, 1).map(({ warning }) => ({
+      ...warning,
+      subjects,
+      message: `${subjects.join(", ")}: ${warning.message}`,
+    }));
+  });
+}
+
+function groupBy<Item>(items: readonly Item[], nameOf: (item: Item) => string): readonly (readonly Item[])[] {
+  const groups = new Map<string, Item[]>();
+  for (const item of items) groups.set(nameOf(item), [...(groups.get(nameOf(item)) ?? []), item]);
+  return [...groups.values()];
+}
+
+function largest<Item>(groups: readonly (readonly Item[])[]): readonly Item[] {
+  return groups.reduce<readonly Item[]>((best, group) => (group.length > best.length ? group : best), []);
+}
+
+/** Returns where the workers run, in order and without repetition. */
+function placesOf(setups: readonly Pick<WorkerSetup, "at">[]): string[] {
+  return [...new Set(setups.map(({ at }) => at))].sort();
+}
+
+/** Returns a finding if jobs run without their key. */
+function strayJobs(jobs: readonly string[]): Difference[] {
+  if (jobs.length === 0) return [];
+  const named = jobs.length > 5 ? `${jobs.slice(0, 5).join(", ")} and ${jobs.length - 5} more` : jobs.join(", ");
+  const [run, them] =
+    jobs.length === 1
+      ? [`job ${named} runs without having its key`, "it"]
+      : [`jobs ${named} run without having their key`, "them"];
+  const message = `${run}: a worker without keys (BullMQ's own Worker) took ${them}, or the lane's keys were deleted`;
+  return [{ finding: { code: "PLAIN_WORKER", severity: "error", subjects: jobs, message }, othersText: "" }];
 }

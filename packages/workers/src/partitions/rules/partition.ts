@@ -60,21 +60,6 @@ export function serverOf<Server>(servers: readonly Server[], partition: number):
   return servers[partition % servers.length] as Server;
 }
 
-/**
- * Adds up the counts of all partitions by name. Counts that begin with `oldest` are ages, of which the greatest is
- * used.
- */
-export function sumCounts<Counts extends object>(counts: readonly Counts[]): Counts {
-  const sums: Record<string, number> = {};
-  for (const each of counts) {
-    for (const [name, count] of Object.entries(each)) {
-      const [sum, added] = [sums[name] ?? 0, Number(count)];
-      sums[name] = name.startsWith("oldest") ? Math.max(sum, added) : sum + added;
-    }
-  }
-  return sums as Counts;
-}
-
 /** The partition of a job's keys, or why the keys have none in common. */
 type KeysPartition =
   /** The partition of all keys. Undefined if there is no key. */

@@ -1,0 +1,117 @@
+/**
+ * The operators' side of the lane. Operators run no jobs and have no options of their own, so their commands follow the
+ * rules that the queue's workers have stored. The script of a command compares the rules, and does nothing if the
+ * workers have changed them.
+ */
+import type { Clock } from "@x/redlock-core";
+import { type BullTarget, removeJob, runScript } from "../bullmq/bullmq.ts";
+import { type BullScripts, type ComposedScript, composeScripts, type LaneRules } from "../bullmq/rules/compose.ts";
+import { LaneError } from "../errors.ts";
+import { operate } from "../lane/operate.ts";
+import { keyOptions } from "../options.ts";
+import { type KeyFunction, pinOfJob } from "../rules/stored-job.ts";
+import type { UnknownKeyJob } from "../scripts/command-replies.ts";
+import type { OperatorCommand } from "../scripts/operate.lua.ts";
+import { parseChangedRules, parseStoredRules } from "../scripts/operator-replies.ts";
+import { rejectWithoutCommand } from "../without-command.ts";
+import { parseRules } from "./rules/stored-rules.ts";
+
+interface OperatorLaneParts {
+  readonly queue: string;
+  readonly target: BullTarget;
+  readonly scripts: BullScripts;
+  readonly clock: Clock;
+  /** The option `key` of the queue: its path, and the function that computes the keys of a job. */
+  readonly key: ReturnType<typeof keyOptions> | undefined;
+}
+
+/** The workers' rules, and the script that follows them. */
+interface Known {
+  /** JSON of the rules. Empty if no worker has stored any. */
+  readonly text: string;
+  readonly rules: LaneRules;
+  readonly script: ComposedScript;
+}
+
+/** Rules change when workers start with other options, so a command that meets changed rules this often gives up. */
+const MAX_CHANGES = 5;
+
+const readRules: ComposedScript = {
+  name: "x:read-rules",
+  numberOfKeys: 1,
+  lua: "return redis.call('GET', KEYS[1])",
+};
+
+export class OperatorLane {
+  readonly #parts: OperatorLaneParts;
+  #known: Known | undefined;
+
+  constructor(parts: OperatorLaneParts) {
+    this.#parts = parts;
+  }
+
+  /** Runs one of the functions in scripts/operators.lua.ts with the rules of the workers. Resolves with its reply. */
+  async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
+    const { target, clock } = this.#parts;
+    let known = this.#known ?? this.#learn(await this.#readRules());
+    for (let changes = 0; changes < MAX_CHANGES; changes += 1) {
+      const call = { script: known.script, nowMs: Math.floor(clock.wallMs()), rules: `=${known.text}` };
+      const reply = await operate(target, call, command, args);
+      const changed = parseChangedRules(reply);
+      if (changed === undefined) return reply;
+      known = this.#learn(changed);
+    }
+    throw new LaneError(this.#parts.queue, `the workers' options changed ${MAX_CHANGES} times during one command`);
+  }
+
+  /** Returns the function that computes the keys of a job. Undefined if only the workers have this function. */
+  async keyFunction(): Promise<KeyFunction | undefined> {
+    const { path } = (this.#known ?? this.#learn(await this.#readRules())).rules;
+    const { key } = this.#parts;
+    const keyOf = key?.keyOf ?? (path === undefined ? undefined : keyOptions(path.join(".")).keyOf);
+    return keyOf as KeyFunction | undefined;
+  }
+
+  /** Reports whether the jobs of this queue have keys: workers have stored their rules, or the queue has a `key`. */
+  async isKeyed(): Promise<boolean> {
+    return (this.#known ?? this.#learn(await this.#readRules())).text !== "" || this.#parts.key !== undefined;
+  }
+
+  /** Computes the keys of jobs. Returns the IDs of the jobs that have `key`. */
+  async idsOfJobsWithKey(key: string, jobs: readonly UnknownKeyJob[]): Promise<string[]> {
+    const keyOf = jobs.length === 0 ? undefined : await this.keyFunction();
+    if (keyOf === undefined) return [];
+    const hasKey = (job: UnknownKeyJob): boolean => {
+      const pin = pinOfJob(job, keyOf);
+      return pin.kind === "keys" && pin.keys.includes(key);
+    };
+    return jobs.filter(hasKey).map(({ id }) => id);
+  }
+
+  /** Returns the state of a job, as BullMQ names it. */
+  async stateOf(jobId: string): Promise<string> {
+    return await rejectWithoutCommand(() => this.#parts.target.getState(jobId));
+  }
+
+  /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
+  async remove(jobId: string): Promise<boolean> {
+    return await rejectWithoutCommand(() => removeJob(this.#parts.target, jobId));
+  }
+
+  /** Reads the stored rules. The script for a command can only be composed when the rules are known. */
+  async #readRules(): Promise<string> {
+    const { queue } = this.#parts.target;
+    const keys = [queue.toKey("lane:rules")];
+    const stored = await rejectWithoutCommand(async () => await runScript(await queue.client, readRules, keys));
+    return parseStoredRules(stored);
+  }
+
+  #learn(text: string): Known {
+    const { scripts, key } = this.#parts;
+    const stored = parseRules(text);
+    // Without stored rules, Redis can still read the keys of jobs by the path of this queue.
+    const rules = { ...stored, path: text === "" ? key?.path : stored.path };
+    this.#known = { text, rules, script: composeScripts(scripts, rules).operate };
+    return this.#known;
+  }
+}
