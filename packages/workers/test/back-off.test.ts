@@ -107,7 +107,7 @@ describe.concurrent("a key's pause with an end", () => {
         void starts.push({ i: job.data.i, at: Date.now() });
       const first = lab.worker(body, rules);
       const asked: unknown[] = [];
-      first.on("keyPaused", (message) => asked.push(message));
+      queue.on("keyPaused", (message) => asked.push(message));
       const isBusy = when.startsWith("while");
       if (isBusy) {
         await queue.add("job", { k: "a", i: -1, ms: 1_000 });
