@@ -195,7 +195,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     // The opened key says who has it, and who waits. It is paused with the keyboard alone.
     await tab.click('[data-key="42"] a');
     await expect.poll(() => textOf("h1")).toBe("42");
-    const { holder = "", parked } = await worker.jobsOf("42");
+    const { holder = "", parked } = await queue.jobsOf("42");
     await expect.poll(() => textOf(".inspect .line"), LONG).toContain(holder);
     expect(await tab.$$eval(".jobs tbody th", (found) => found.map(({ textContent }) => textContent))).toEqual(parked);
     const pause = await buttonWith("Pause key");
@@ -284,8 +284,10 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       Redlock,
     ];
     const connection = { url: urls[0] ?? "", maxRetriesPerRequest: null };
-    const queues = ["exports", "invoices"].map((name) => new Queue(name, { connection })) as [Queue, Queue];
-    const asker = new ExclusiveWorker("exports", null, { connection, autorun: false, key: "tenant" });
+    const queues = ["exports", "invoices"].map((name) => new ExclusiveQueue(name, { connection })) as [
+      ExclusiveQueue,
+      ExclusiveQueue,
+    ];
     const halting = new ExclusiveWorker("invoices", () => Promise.reject(new Error("SMTP 421")), {
       connection,
       key: "account",
@@ -297,7 +299,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       new LeaderElection(lasting, { ...leases, id: "host-b" }),
     ];
     let worker: ExclusiveWorker | undefined;
-    const page = createPage({ redlock, queues: [asker, halting], actions: true, refresh: 300 });
+    const page = createPage({ redlock, queues, actions: true, refresh: 300 });
     const server = createServer(nodeListener(page));
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     const tab = await browser.newPage();
@@ -386,14 +388,14 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf("#workers"), LONG).toContain("2 of 4");
     const { running, parked, runnable } = (await stateNow()).queues.find(({ name }) => name === "exports") ?? {};
     expect({ running, parked, runnable }).toEqual({ running: 2, parked: 1, runnable: 0 });
-    expect(await asker.counts()).toMatchObject({ active: 2, parked: 1, runnable: 0 });
+    expect(await queues[0].counts()).toMatchObject({ active: 2, parked: 1, runnable: 0 });
     await expect.poll(titles, LONG).not.toContain("Queue exports has no worker, and of its jobs 3 can run");
     await agree(titles, titlesOfApi);
 
     // The opened key says who has it, and how the page knows.
     await tab.goto(`${url}#queue=exports&key=7`, { waitUntil: "domcontentloaded" });
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("runs");
-    const { holder = "", parked: line } = await asker.jobsOf("7");
+    const { holder = "", parked: line } = await queues[0].jobsOf("7");
     expect(await textOf(".inspect .line")).toContain(holder);
     expect(await textOf(".inspect .ev")).toContain(`BullMQ's lock of job ${holder} exists`);
     expect(await tab.$$eval(".jobs tbody th", (found) => found.map(({ textContent }) => textContent))).toEqual(line);

@@ -593,13 +593,9 @@ it("costs three commands and two kilobytes a look on average for a queue of ten 
     filling.hset(`bull:many:job${at}`, { lk: `account:${at}`, name: "charge", processedOn: Date.now() });
   }
   await filling.exec();
-  const worker = new ExclusiveWorker("many", null, {
-    connection: { url: node.url, maxRetriesPerRequest: null },
-    autorun: false,
-    key: "account",
-  });
-  onTestFinished(() => worker.close());
-  const { url } = await serve({ queues: [worker] });
+  const queue = new ExclusiveQueue("many", { connection: { url: node.url, maxRetriesPerRequest: null } });
+  onTestFinished(() => queue.close());
+  const { url } = await serve({ queues: [queue] });
   const { latest, looks, bytes } = listen(url, "?queue=many&key=account:7&changes=1");
   await expect.poll(() => latest()?.keys?.found, { timeout: 20_000 }).toBe(10_000);
   expect(latest()?.keys?.keys).toHaveLength(25);
@@ -630,14 +626,10 @@ describe("problems", () => {
   });
 
   it("are a queue without a worker, until one runs", async () => {
-    const queue = new Queue("idle", { connection: connectionTo() });
-    const asker = new ExclusiveQueue("idle", { connection: connectionTo() });
-    onTestFinished(async () => {
-      await asker.close();
-      await queue.close();
-    });
+    const queue = new ExclusiveQueue("idle", { connection: connectionTo() });
+    onTestFinished(() => queue.close());
     await queue.add("charge", { account: "42" });
-    const { url } = await serve({ queues: [asker] });
+    const { url } = await serve({ queues: [queue] });
     const { latest } = listen(url);
     await expect
       .poll(() => problem(latest(), "NO_WORKER"))
@@ -658,7 +650,7 @@ describe("problems", () => {
   it("are workers that were killed: what they ran is not shown as running", async () => {
     const client = new Redis(servers[0]?.url ?? "");
     onTestFinished(() => client.disconnect());
-    const queue = new Queue("killed", { connection: connectionTo() });
+    const queue = new ExclusiveQueue("killed", { connection: connectionTo() });
     const ends: (() => void)[] = [];
     const worker = new ExclusiveWorker("killed", () => new Promise<void>((resolve) => ends.push(resolve)), {
       connection: connectionTo(),
@@ -673,8 +665,8 @@ describe("problems", () => {
       await queue.close();
     });
     await queue.addBulk(["42", "42"].map((account) => ({ name: "charge", data: { account } })));
-    await expect.poll(async () => (await worker.counts()).parked).toBe(1);
-    const { url } = await serve({ queues: [worker] });
+    await expect.poll(async () => (await queue.counts()).parked).toBe(1);
+    const { url } = await serve({ queues: [queue] });
     const { latest } = listen(url, "?queue=killed&key=42");
     await expect.poll(() => latest()?.queues[0]).toMatchObject({ running: 1, stalled: 0, workers: 1 });
     // The state after the process was killed: the lock of its job has expired, and it has not reported for 45 s.
@@ -696,7 +688,7 @@ describe("problems", () => {
   });
 
   it("are a halted key, with the action that resumes it", async () => {
-    const queue = new Queue("halts", { connection: connectionTo() });
+    const queue = new ExclusiveQueue("halts", { connection: connectionTo() });
     const worker = new ExclusiveWorker("halts", (): Promise<void> => Promise.reject(new Error("no")), {
       connection: connectionTo(),
       key: "account",
@@ -707,7 +699,7 @@ describe("problems", () => {
       await queue.close();
     });
     await queue.addBulk(["42", "42"].map((account) => ({ name: "charge", data: { account } })));
-    const { url } = await serve({ queues: [worker], actions: true });
+    const { url } = await serve({ queues: [queue], actions: true });
     const { latest } = listen(url);
     await expect
       .poll(() => problem(latest(), "KEY_HALTED"))

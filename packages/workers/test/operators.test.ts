@@ -229,7 +229,7 @@ describe("a running queue", () => {
       message: "is not in a line, and waits for a free slot: all 2 slots of 1 worker are busy",
     });
     await lab.redis.del("bull:q:1:lock");
-    await worker.pauseKey("a", "migration");
+    await queue.pauseKey("a", "migration");
     expect(await queue.overview()).toMatchObject({ stalled: ["1"], active: 2 });
     const paused = await queue.readKey("a", { limit: 1 });
     expect([paused.message, paused.jobs.map(({ verdict }) => verdict)]).toEqual([
