@@ -313,7 +313,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
       await Promise.all([first.stop({ drainTimeout: 0 }), second.stop({ drainTimeout: 0 })]);
-      await Promise.all([asker.close(), halting.close(), worker?.close(), ...queues.map((queue) => queue.close())]);
+      await Promise.all([halting.close(), worker?.close(), ...queues.map((queue) => queue.close())]);
       await Promise.all([redlock.close(), lasting.close(), dying.close()]);
     });
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;

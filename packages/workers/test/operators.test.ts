@@ -201,7 +201,7 @@ describe("a running queue", () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const running = gate();
-    const worker = lab.worker(async () => await running.passed, { concurrency: 2, skipStalledCheck: true });
+    lab.worker(async () => await running.passed, { concurrency: 2, skipStalledCheck: true });
     await queue.addBulk([...jobs(30, () => "a"), ...jobs(3, (i) => `b${i}`)]);
     await until(async () => (await queue.counts()).parked === 29);
     const at = `${hostname()}:${process.pid}`;
