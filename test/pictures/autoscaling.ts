@@ -1,7 +1,6 @@
 /** How many slots of workers a keyed queue could use, and what its gauges say, asked of a real queue step by step. */
 import { escaped, startRedis, until } from "@x/test-support";
-import { ExclusiveWorker } from "@x/workers";
-import { Queue } from "bullmq";
+import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 
 export interface Step {
   /** Jobs that are not finished and do not run. */
@@ -22,7 +21,7 @@ const KEYS: readonly string[] = [
 export async function steps(): Promise<readonly Step[]> {
   await using server = await startRedis();
   const connection = { host: server.host, port: server.port };
-  const queue = new Queue("imports", { connection });
+  const queue = new ExclusiveQueue("imports", { connection, key: "customerId" });
   const ends = new Set<() => void>();
   const worker = new ExclusiveWorker<{ readonly customerId: string }>(
     "imports",
@@ -31,7 +30,7 @@ export async function steps(): Promise<readonly Step[]> {
   );
   try {
     await queue.addBulk(KEYS.map((customerId) => ({ name: "import", data: { customerId } })));
-    const { runnableKeys } = await worker.counts();
+    const { runnableKeys } = await queue.counts();
     const found: Step[] = [{ waiting: KEYS.length, active: 0, usable: runnableKeys }];
     void worker.run();
     for (let done = 0; done < KEYS.length; ) {
@@ -39,7 +38,7 @@ export async function steps(): Promise<readonly Step[]> {
         const [active, waiting] = [await queue.getActiveCount(), await queue.getWaitingCount()];
         return active > 0 && active === ends.size && waiting === 0;
       });
-      const counts = await worker.counts();
+      const counts = await queue.counts();
       const { active, parked } = counts;
       found.push({ waiting: parked, active, usable: active + counts.runnableKeys });
       const running = [...ends];

@@ -88,11 +88,6 @@ export class OperatorLane {
     return jobs.filter(hasKey).map(({ id }) => id);
   }
 
-  /** Returns the state of a job, as BullMQ names it. */
-  async stateOf(jobId: string): Promise<string> {
-    return await rejectWithoutCommand(() => this.#parts.target.getState(jobId));
-  }
-
   /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
   async remove(jobId: string): Promise<boolean> {
     return await rejectWithoutCommand(() => removeJob(this.#parts.target, jobId));
