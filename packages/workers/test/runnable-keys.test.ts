@@ -64,7 +64,7 @@ describe("runnableKeys", () => {
 
   it("is bounded, and looks behind a long line of one key", async () => {
     await using lab = await Lab.start();
-    const queue = lab.queue();
+    const queue = lab.queue("q", { key: "k" });
     const hot = Array.from({ length: 3_000 }, (_, i) => ({ name: "job", data: { k: "hot", i } }));
     await queue.addBulk([...hot, ...["a", "b"].map((k, i) => ({ name: "job", data: { k, i } }))]);
     expect(await queue.counts()).toMatchObject({ runnableKeys: 3, runnable: 3_002 });
@@ -77,7 +77,7 @@ describe("runnableKeys", () => {
 
   it("counts a delayed job whose time has come, so that a scaler can start the first worker", async () => {
     await using lab = await Lab.start();
-    const queue = lab.queue();
+    const queue = lab.queue("q", { key: "k" });
     await queue.add("job", { k: "a", i: 0 }, { delay: 1 });
     await queue.add("job", { k: "b", i: 1 }, { delay: 3_600_000 });
     await expect.poll(async () => (await queue.counts()).runnableKeys).toBe(1);

@@ -154,7 +154,7 @@ const pauses: Phase = {
   name: "pauses of the queue and of a key",
   async run(stage) {
     await stage.queue.pause();
-    await stage.operator.pauseKey("paused");
+    await stage.queue.pauseKey("paused");
     await stage.spawn();
     await stage.queue.addBulk(jobs(12, (i) => ({ k: i % 2 === 0 ? "paused" : "k" })));
     await delay(400);
@@ -162,7 +162,7 @@ const pauses: Phase = {
     await stage.queue.resume();
     await stage.untilEnded(6);
     mustBe(!stage.events.some(({ key }) => key === "paused"), "a job started while its key was paused");
-    await stage.operator.resumeKey("paused");
+    await stage.queue.resumeKey("paused");
     await stage.untilEnded(12);
     await stage.judge({ isOrdered: true });
   },
@@ -174,10 +174,10 @@ const removals: Phase = {
     await stage.spawn();
     const [, ...waiting] = await stage.queue.addBulk(jobs(12, (i) => ({ k: "k", ms: i === 0 ? 1_500 : 1 })));
     await stage.queue.addBulk(jobs(5, () => ({ k: "k2", ms: 1_500 })));
-    await stage.until("the parking of jobs", async () => (await stage.operator.counts()).parked === 15);
+    await stage.until("the parking of jobs", async () => (await stage.queue.counts()).parked === 15);
     for (const index of [0, 4, 5]) await waiting[index]?.remove();
     await waiting[7]?.promote();
-    const removed = await stage.operator.removeJobs("k2");
+    const removed = await stage.queue.removeJobs("k2");
     mustBe(removed === 4, `${removed} jobs of a key were removed, expected 4`);
     await stage.untilEnded(10);
     await stage.judge({ isOrdered: true });

@@ -3,8 +3,8 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@x/redlock-core";
-import { ExclusiveWorker } from "@x/workers";
-import { FlowProducer, Queue } from "bullmq";
+import { ExclusiveQueue } from "@x/workers";
+import { FlowProducer } from "bullmq";
 import type { Cluster, Redis } from "ioredis";
 import type { ConnectionOptions } from "../connections.ts";
 import type { JobData, MemberTask, SentEvent } from "./member.ts";
@@ -44,10 +44,8 @@ export type MemberOptions = Partial<MemberTask["options"]>;
 const program = new URL(import.meta.url.endsWith(".ts") ? "./member.ts" : "./member.js", import.meta.url);
 
 export class Stage {
-  readonly queue: Queue<JobData>;
+  readonly queue: ExclusiveQueue<JobData>;
   readonly flows: FlowProducer;
-  /** A worker that runs no jobs. */
-  readonly operator: ExclusiveWorker<JobData>;
   readonly events: RunEvent[] = [];
   readonly #settings: StageSettings;
   readonly #deaths = new Map<number, bigint>();
@@ -57,13 +55,11 @@ export class Stage {
   constructor(name: string, settings: StageSettings) {
     const { client: connection, prefix } = settings;
     this.#settings = settings;
-    this.queue = new Queue<JobData>(name, { connection, prefix });
+    this.queue = new ExclusiveQueue<JobData>(name, { connection, prefix, ...this.#accepted });
     this.flows = new FlowProducer({ connection, prefix });
-    this.operator = new ExclusiveWorker<JobData>(name, null, { ...this.#options({}), connection, autorun: false });
     const ignore = (): void => undefined;
     this.queue.on("error", ignore);
     this.flows.on("error", ignore);
-    this.operator.on("error", ignore);
   }
 
   /** Starts a worker process. Resolves when the process takes jobs. */
@@ -133,7 +129,7 @@ export class Stage {
   /** Waits until no key is busy, and throws `BrokenPromise` for the faults of the runs. */
   async judge(demands: Demands): Promise<void> {
     await this.until("the release of all keys", async () => {
-      const { busyKeys, parked } = await this.operator.counts();
+      const { busyKeys, parked } = await this.queue.counts();
       return busyKeys === 0 && parked === 0;
     });
     const faults = faultsOf(this.events, this.#deaths, demands);
@@ -145,12 +141,17 @@ export class Stage {
   /** Kills all worker processes, and closes the connections. */
   async end(): Promise<void> {
     await Promise.all([...this.#members].map((member) => this.kill(member)));
-    await Promise.all([this.operator.close(true), this.queue.close(), this.flows.close()]);
+    await Promise.all([this.queue.close(), this.flows.close()]);
   }
 
   #options(options: MemberOptions): MemberTask["options"] {
-    const { prefix, acceptScripts } = this.#settings;
-    const accepted = acceptScripts === undefined ? {} : { acceptScripts };
-    return { key: "k", resource: `${prefix}:lock:`, concurrency: 10, ...RECOVERY, ...accepted, ...options, prefix };
+    const { prefix } = this.#settings;
+    const own = { key: "k", resource: `${prefix}:lock:`, concurrency: 10 };
+    return { ...own, ...RECOVERY, ...this.#accepted, ...options, prefix } as MemberTask["options"];
+  }
+
+  get #accepted(): { readonly acceptScripts?: string } {
+    const { acceptScripts } = this.#settings;
+    return acceptScripts === undefined ? {} : { acceptScripts };
   }
 }
