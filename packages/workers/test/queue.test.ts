@@ -91,7 +91,7 @@ describe("an exclusive queue", () => {
     // As the first worker does every minute.
     const [id = "", rules = ""] = (first ?? "").split(/ (.*)/s);
     const setup = (await lab.redis.hget("bull:q:lane:workers", id))?.replace(/^\d+ /, "") ?? "";
-    const script = composeScripts(checkScripts(installedScripts()), parseRules(rules)).operate;
+    const script = composeScripts(checkScripts(installedScripts()).scripts, parseRules(rules)).operate;
     const call = { script, nowMs: Date.now(), rules: "" };
     await operate(queueTargetOf(queue), call, "exchange", [id, setup, 180_000, rules]);
     expect(await lab.redis.get(RULES)).toBe(first);
