@@ -662,7 +662,11 @@ export const TABLE: Readonly<Record<string, Entry>> = {
       name: { legal: text(1), right: "q" },
       options: {
         right: ({ connection }: Subjects) => ({ connection }),
-        options: { key: optional(keyOption), acceptScripts: optional((value) => typeof value === "string" && /^[0-9a-f]{16}$/.test(value)), connection: isConnection },
+        options: {
+          key: optional(keyOption),
+          acceptScripts: optional((value) => typeof value === "string" && /^[0-9a-f]{16}$/.test(value)),
+          connection: isConnection,
+        },
       },
     },
   },

@@ -29,7 +29,15 @@ import { LABELS, prometheusText } from "./operators/rules/prometheus.ts";
 import type { QueueOverview } from "./operators/rules/worker-report.ts";
 import { findingsOf, type WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { readRegistry } from "./operators/worker-registry.ts";
-import { type ExclusiveOptions, FINGERPRINT, type KeyOption, keyOptions, PATH_OR_FUNCTION, QUEUE_NAME, readOptions } from "./options.ts";
+import {
+  type ExclusiveOptions,
+  FINGERPRINT,
+  type KeyOption,
+  keyOptions,
+  PATH_OR_FUNCTION,
+  QUEUE_NAME,
+  readOptions,
+} from "./options.ts";
 
 /** BullMQ's options of a `Queue`, and the workers' options `key` and `acceptScripts`. */
 export type ExclusiveQueueOptions<Data = unknown, Name extends string = string> = QueueOptions & {

@@ -315,7 +315,9 @@ const BETWEEN = new Check<Between>({
   },
 });
 
-export const FINGERPRINT: Check<string> = textLike("a fingerprint of 16 hexadecimal digits", (text) => /^[0-9a-f]{16}$/.test(text));
+export const FINGERPRINT: Check<string> = textLike("a fingerprint of 16 hexadecimal digits", (text) =>
+  /^[0-9a-f]{16}$/.test(text),
+);
 
 const OWN = new Schema({
   key: PATH_OR_FUNCTION,

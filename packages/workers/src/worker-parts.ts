@@ -190,7 +190,10 @@ export function createWorkerParts(
   const registry = new WorkerRegistry({
     clock,
     id: worker.id,
-    setup: describeSetup({ ...options, warnings: plan.findings }, { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount }),
+    setup: describeSetup(
+      { ...options, warnings: plan.findings },
+      { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount },
+    ),
     rules: formatRules(rules),
     status: () => counts.status,
     report: async (id, text, lifeMs) => await lane.operate("report", id, text, lifeMs),
