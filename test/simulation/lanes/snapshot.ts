@@ -32,10 +32,12 @@ export type Holders = ReadonlyMap<string, ReadonlySet<string>>;
 const LOOK = `
   local prefix, count, call = ARGV[1], tonumber(ARGV[3]), redis.call
   local slots, names = {}, { prefix .. 'limiter' }
+  -- BullMQ 5 renames the list of a paused queue.
+  local waiting = call('EXISTS', prefix .. 'paused') == 1 and 'paused' or 'wait'
   for i = 1, count do slots[i] = call('HVALS', prefix .. 'lane:slots=' .. ARGV[3 + i]) end
   for i = 4 + count, #ARGV do names[#names + 1] = ARGV[2] .. ARGV[i] end
   return {
-    ${[...LISTS.map((list) => `call('LRANGE', prefix .. '${list}', 0, -1)`), ...SETS.map((set) => `call('ZRANGE', prefix .. '${set}', 0, -1)`)].join(", ")},
+    ${[...LISTS.map((list) => `call('LRANGE', prefix .. ${list === "wait" ? "waiting" : `'${list}'`}, 0, -1)`), ...SETS.map((set) => `call('ZRANGE', prefix .. '${set}', 0, -1)`)].join(", ")},
     call('ZRANGE', prefix .. 'delayed', 0, -1, 'WITHSCORES'), call('MGET', unpack(names)),
     call('HGETALL', prefix .. 'lane:holders'), slots, call('ZRANGE', prefix .. 'lane:ring', 0, -1)
   }`;
