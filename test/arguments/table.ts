@@ -218,6 +218,8 @@ const operators: Readonly<Record<string, Entry["parameters"]>> = {
     options: { options: { for: optional(integer(1, 366 * 86_400_000)) } },
   },
   resumeKey: { key },
+  readKey: { key, options: { options: { limit: optional(integer(0, 100)) } } },
+  overview: NONE,
   setKeyPolicy: { key, policy: keyPolicy },
   getKeyPolicy: { key },
   removeKeyPolicy: { key },

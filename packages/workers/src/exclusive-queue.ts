@@ -11,6 +11,7 @@ import { systemClock } from "@x/redlock-core";
 import { withoutCommand } from "@x/redlock-core/protocol";
 import { checkScripts, installedScripts, queueTargetOf } from "./bullmq/bullmq.ts";
 import { Queue, type QueueOptions } from "./bullmq/public.ts";
+import { readNode } from "./bullmq/rules/connection.ts";
 import type { WorkerFinding } from "./errors.ts";
 import { type ExclusiveQueueListener, eventEmitterOf } from "./events.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
@@ -72,6 +73,7 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     QUEUE_NAME.of("name", name);
     const { key, acceptScripts, ...options } = readOptions(given, OWN, "connection");
     const path = KEY_OPTION.of("key", key);
+    readNode(options.connection);
     const { scripts } = checkScripts(installedScripts(), FINGERPRINT.optional().of("acceptScripts", acceptScripts));
     super(name, options, ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []));
     const parts = {
