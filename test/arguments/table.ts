@@ -667,7 +667,6 @@ export const TABLE: Readonly<Record<string, Entry>> = {
         options: {
           key: optional(keyOption),
           acceptScripts: optional((value) => typeof value === "string" && /^[0-9a-f]{16}$/.test(value)),
-          connection: isConnection,
         },
       },
     },
