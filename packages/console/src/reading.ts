@@ -4,7 +4,7 @@
  */
 import type { LeaderInfo } from "@x/leader";
 import type { LeaderScheduler, ScheduleInfo } from "@x/leader/scheduler";
-import type { BusyKey, JobCounts } from "@x/workers";
+import type { BusyKey, JobCounts, QueueOverview } from "@x/workers";
 import type { PartitionedQueue } from "@x/workers/partitions";
 
 /** The schedules of an election, as stored on its lock nodes. */
@@ -18,6 +18,7 @@ interface SchedulesReading {
 /** The keys of a queue. */
 interface KeysReading {
   readonly counts: JobCounts;
+  readonly overview: QueueOverview;
   /** The keys, the longest line first. */
   readonly keys: readonly BusyKey[];
 }
@@ -40,9 +41,13 @@ export async function readSchedules(scheduler: LeaderScheduler, history: number)
 
 /** Reads the `limit` keys with the longest lines. Costs O(busy keys). */
 export async function readKeys(
-  queue: Pick<PartitionedQueue, "counts" | "listKeys">,
+  queue: Pick<PartitionedQueue, "counts" | "listKeys" | "overview">,
   limit: number,
 ): Promise<KeysReading> {
-  const [counts, keys] = await Promise.all([queue.counts(), queue.listKeys({ limit: MOST_KEYS })]);
-  return { counts, keys: keys.toSorted((one, other) => other.parked - one.parked).slice(0, limit) };
+  const [counts, overview, keys] = await Promise.all([
+    queue.counts(),
+    queue.overview(),
+    queue.listKeys({ limit: MOST_KEYS }),
+  ]);
+  return { counts, overview, keys: keys.toSorted((one, other) => other.parked - one.parked).slice(0, limit) };
 }

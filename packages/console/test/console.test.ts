@@ -319,6 +319,9 @@ describe("keys", () => {
     // What is left of a worker that was killed.
     for (const key of ["bull:gone:1:lock", "bull:gone:lane:workers"]) await servers[0]?.call("DEL", key);
     expect((await run(["keys", "top", "gone"])).text).toContain("its worker is gone");
+    expect((await run(["keys", "top", "gone"])).text).toContain(
+      "gone: 0 run, 1 had started and their workers are gone, 0 can run, 1 wait for their key; busy keys: 1, paused: 0\nno worker with keys runs\n",
+    );
     const { text } = await run(["keys", "explain", "gone", "1"]);
     expect(text).toContain("job 1 (active): had started, and its worker is gone");
     expect(text).toContain("no worker with keys runs");
@@ -351,7 +354,7 @@ describe("keys", () => {
     expect(await run(["keys", "explain", "console", "no-such-job"])).toMatchObject({ code: 1 });
     expect((await run(["keys", "jobs", "console", "42"])).text).toContain("key 42: job 1 has it, 2 wait\n");
     const first = await run(["keys", "jobs", "console", "42", "--limit", "1"]);
-    expect(first.text).toContain("key 42: job 1 has it, the first 1 in line\n");
+    expect(first.text).toContain("key 42: job 1 has it, 2 wait, of which these are the first 1\n");
     const inLine = await run(["keys", "jobs", "console", "42", "--json"]);
     expect(JSON.parse(inLine.text)).toMatchObject({ holder: ids[0], holders: [ids[0]], parked: ids.slice(1) });
 

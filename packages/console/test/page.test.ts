@@ -352,11 +352,12 @@ describe("the page's data", () => {
     expect(queues).toMatchObject([
       { name: "page", running: 2, runnable: 0, limited: 0, busyKeys: 2, parked: 3, longestLine: 2, pausedKeys: 0 },
     ]);
-    const { text } = await ask(`${url}key?queue=page&key=42`);
-    const line = JSON.parse(text) as { holder: string; parked: string[]; reasons: { job: string; why: string }[] };
-    expect(line).toMatchObject(await queue.jobsOf("42"));
-    const explained = await queue.explain(line.parked[0] ?? "");
-    expect(line.reasons.find(({ job }) => job === line.parked[0])?.why).toBe(explained?.message);
+    const { key: opened } = await stateAt(url, "?queue=page&key=42");
+    const { parked } = await queue.jobsOf("42");
+    expect(opened?.value).toMatchObject({ key: "42", parked: 2, holder: keys?.keys[0]?.holder });
+    const lined = opened?.value?.jobs.filter(({ verdict }) => verdict === "parked");
+    expect(lined?.map(({ id }) => id)).toEqual(parked);
+    expect(lined?.[0]?.message).toBe((await queue.explain(parked[0] ?? ""))?.message);
     expect((await stateAt(url, "?findKey=7")).keys).toMatchObject({ found: 1, total: 2, keys: [{ key: "7" }] });
   });
 
@@ -926,7 +927,7 @@ describe("actions", () => {
     await expect.poll(() => latest()?.queues[0]?.error).toEqual(expect.any(String));
     const refused = await act(url, { do: "pause-key", queue: "away", key: "42" });
     expect([refused.status, refused.text]).toEqual([503, expect.stringContaining("Not done. Queue away")]);
-    expect((await ask(`${url}key?queue=away&key=42`)).status).toBe(503);
+    expect((await stateAt(url, "?queue=away&key=42")).key?.error).toEqual(expect.any(String));
     await redis.start();
     await expect.poll(() => latest()?.queues[0]?.error, { timeout: 20_000 }).toBeUndefined();
     expect(await queue.listKeys()).toEqual([]);
@@ -1041,7 +1042,7 @@ describe("access to the page", () => {
     expect((await ask(url, { headers: { ...headers, "sec-fetch-mode": "navigate" } })).status).toBe(200);
     // A browser that sends no Sec-Fetch headers.
     const foreign = { origin: "https://evil.example" };
-    for (const path of ["state", "events", "key?queue=a&key=b"])
+    for (const path of ["state", "events", "history?scheduler=0&name=a"])
       expect((await ask(url + path, { headers: foreign })).status, path).toBe(403);
   });
 
@@ -1051,7 +1052,7 @@ describe("access to the page", () => {
       const headers = { "sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest };
       return (await page(new Request(`http://localhost/${path}`, { headers }))).status;
     };
-    const data = ["state", "events", "key?queue=a&key=b", "history?scheduler=0&name=a", "act", "page.js"];
+    const data = ["state", "events", "history?scheduler=0&name=a", "act", "page.js"];
     for (const site of ["cross-site", "same-site", "none"]) {
       for (const path of data) expect(await statusOf(path, [site, "navigate", "document"]), path).toBe(403);
       for (const path of ["", ...data]) {
@@ -1069,7 +1070,7 @@ describe("access to the page", () => {
     const { page, url } = await serve();
     const client = await clientOf(url);
     const ask20 = (about: string): readonly Promise<Response>[] =>
-      Array.from({ length: 20 }, () => page(new Request(`http://localhost/key?queue=a&key=b${about}`)));
+      Array.from({ length: 20 }, () => page(new Request(`http://localhost/history?scheduler=0&name=a${about}`)));
     const asked = [ask20(""), ask20(`&client=${client}`)];
     const answered = async (asking: readonly Promise<Response>[]): Promise<number> =>
       (await Promise.all(asking)).filter(({ status }) => status === 404).length;
@@ -1188,7 +1189,7 @@ it("sends no password and no lock token", async () => {
   onTestFinished(() => client.disconnect());
   const stored = String(await client.get("page:secret"));
   expect(stored).toMatch(/^x[0-9a-f]{40}$/);
-  const paths = ["", "page.js", "page.css", "state", "key?queue=secret&key=1", "act?do=release-lock&resource=a"];
+  const paths = ["", "page.js", "page.css", "state", "state?queue=secret&key=1", "act?do=release-lock&resource=a"];
   const answers = await Promise.all(
     paths.flatMap((path) => [
       ask(url + path),

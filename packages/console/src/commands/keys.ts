@@ -1,9 +1,10 @@
 import { systemClock } from "@x/redlock-core";
-import type { BusyKey, ExclusiveQueue, KeyPolicy } from "@x/workers";
+import type { BusyKey, ExclusiveQueue, KeyPolicy, QueueOverview } from "@x/workers";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
-import { durationText } from "../output.ts";
+import { durationText, type Tone } from "../output.ts";
+import { countedText, countText } from "../page/rules/words.ts";
 import { readKeys } from "../reading.ts";
 
 function why({ paused, isStalled }: BusyKey): string {
@@ -29,26 +30,47 @@ function theOne(found: readonly unknown[], jobId: string): number {
   throw new ConsoleFailure(`${places.length} partitions have a job ${jobId}`, "Select the job by its key with --key.");
 }
 
+/** Says how many workers report, or since when none does. */
+function workersText({ atMs, workers, active, stalled }: QueueOverview): {
+  readonly text: string;
+  readonly tone: Tone;
+} {
+  const running = workers.filter(({ isGone }) => !isGone);
+  if (running.length > 0) {
+    const slots = running.reduce((sum, { status }) => sum + (status?.slots ?? 0), 0);
+    const of = slots === 0 ? "" : ` with ${countedText(slots, "slot")}`;
+    return { text: `${countedText(running.length, "worker")}${of} reported in the last 30 s`, tone: "dim" };
+  }
+  if (active > stalled.length) return { text: "jobs run in workers that do not report", tone: "dim" };
+  if (workers.length === 0) return { text: "no worker with keys runs", tone: "warn" };
+  const newest = Math.max(...workers.map(({ reportedMs }) => reportedMs));
+  return { text: `no worker with keys has reported for ${durationText(atMs - newest)}`, tone: "warn" };
+}
+
 /** Lists the keys with the longest lines. */
 export async function topKeys(command: Command, options: QueueOptions & { readonly limit: number }): Promise<IsGood> {
   const { output } = command;
   const operator = await operatorOf(command, options);
   return await looking(command, async () => {
     const reading = await readKeys(operator, options.limit);
-    const { counts, keys: top } = reading;
+    const { counts, overview, keys: top } = reading;
     output.answer(reading, () => {
-      const { runnable, active, parked, busyKeys, pausedKeys } = counts;
+      const { parked, busyKeys, pausedKeys } = counts;
+      const { runnable, active, stalled } = overview;
+      const gone = stalled.length === 0 ? "" : `, ${countText(stalled.length)} had started and their workers are gone`;
       output.line(
-        `${options.queue}: ${active} run, ${runnable} can run, ${parked} wait for their key; ` +
-          `busy keys: ${busyKeys}, paused: ${pausedKeys}`,
+        `${options.queue}: ${countText(active - stalled.length)} run${gone}, ${countText(runnable)} can run, ` +
+          `${countText(parked)} wait for their key; busy keys: ${countText(busyKeys)}, paused: ${countText(pausedKeys)}`,
       );
+      const workers = workersText(overview);
+      output.line(workers.text, workers.tone);
       if (top.length === 0) return;
       const now = systemClock.wallMs();
       output.table(
         ["key", "waiting", "job", "since", "state"],
         top.map((key) => [
           key.key,
-          String(key.parked),
+          countText(key.parked),
           key.holder ?? "",
           key.sinceMs === undefined ? "" : durationText(now - key.sinceMs),
           { text: why(key), tone: "warn" as const },
@@ -85,12 +107,16 @@ export async function jobsOfKey(
   const { output } = command;
   const operator = await operatorOfKey(command, options);
   return await looking(command, async () => {
-    const jobs = await operator.jobsOf(options.key, { limit: options.limit });
+    const [jobs, reading] = await Promise.all([
+      operator.jobsOf(options.key, { limit: options.limit }),
+      operator.readKey(options.key, { limit: 0 }),
+    ]);
     output.answer(jobs, () => {
-      const holder = jobs.holder === undefined ? "nobody" : `job ${jobs.holder}`;
       const { parked } = jobs;
-      const line = parked.length < options.limit ? `${parked.length} wait` : `the first ${parked.length} in line`;
-      output.line(`key ${options.key}: ${holder} has it, ${line}`);
+      const shown = parked.length < reading.parked ? `, of which these are the first ${countText(parked.length)}` : "";
+      const holder = reading.holder === undefined ? "nobody" : `job ${reading.holder}`;
+      const pause = reading.paused === undefined ? "" : `; ${reading.message}`;
+      output.line(`key ${options.key}: ${holder} has it, ${countText(reading.parked)} wait${shown}${pause}`);
       for (const [index, jobId] of parked.entries()) output.line(`${index + 1}. ${jobId}`);
     });
     return true;

@@ -90,7 +90,7 @@ const NAMED = new Check<string | LeaderElection>({
 });
 const SCHEDULER = shaped<LeaderScheduler>("a LeaderScheduler", (given) => given instanceof LeaderScheduler);
 const QUEUE = shaped<ExclusiveQueue | PartitionedQueue>("an ExclusiveQueue, or a PartitionedQueue", (given) =>
-  ["listKeys", "jobsOf", "explain", "pauseKey", "resumeKey"].every((name) => typeof given[name] === "function"),
+  ["listKeys", "readKey", "overview", "pauseKey", "resumeKey"].every((name) => typeof given[name] === "function"),
 );
 
 /** Each costs its database a question every five looks. */
@@ -120,14 +120,13 @@ const MOST_VIEWERS = 100;
 const MOST_STRANGERS = 20;
 /** The client of all requests that name no page. */
 const STRANGER = "";
-const SHOWN_JOBS = 50;
 const LONGEST_QUERY = 4_000;
 const EVENTS = "text/event-stream";
 const JSON_TYPE = "application/json";
 const NOT_YET = "no answer yet: the action may still take effect";
 
 /** Addresses of the page's data and actions. Every other address without a dot leads to the page itself. */
-const DATA: ReadonlySet<string> = new Set(["act", "state", "events", "key", "history"]);
+const DATA: ReadonlySet<string> = new Set(["act", "state", "events", "history"]);
 
 const ASSETS: Readonly<Record<string, string>> = {
   "page.js": "text/javascript; charset=utf-8",
@@ -203,16 +202,15 @@ class Served {
         return answer(200, ASSETS[name] ?? "", await assetOf(name));
       case "state": {
         const wanted = wantedOf(searchParams);
-        if (wanted.findLock + wanted.findKey !== "" && this.#isTooMuch(searchParams)) return tooOften();
+        if (wanted.findLock + wanted.findKey + wanted.key !== "" && this.#isTooMuch(searchParams)) return tooOften();
         await this.watch.fresh();
+        await this.watch.queues.readKey(wanted);
         if (!this.watch.canShow(wanted)) return tooOften();
         return answer(200, JSON_TYPE, this.watch.stateFor(wanted).text());
       }
       case "events":
         // A stream that answers HEAD would have no reader and no end.
         return request.method === "HEAD" ? answer(200, EVENTS, null) : this.#events(searchParams);
-      case "key":
-        return await this.#key(searchParams);
       case "history":
         return await this.#history(searchParams);
       default:
@@ -280,28 +278,6 @@ class Served {
       { highWaterMark: 4 },
     );
     return answer(200, EVENTS, stream, { "x-accel-buffering": "no" });
-  }
-
-  /** Answers with the job that holds a key, the jobs in line, and the reasons. */
-  async #key(given: URLSearchParams): Promise<Response> {
-    if (this.#isTooMuch(given)) return tooOften();
-    const name = given.get("queue") ?? "";
-    const queue = this.watch.queues.get(name);
-    const key = given.get("key") ?? "";
-    if (queue === undefined || key === "") return refusal(404, "This queue or key does not exist.");
-    await this.watch.fresh();
-    const away = this.#refusalOfQueue(name);
-    if (away !== undefined) return away;
-    try {
-      const jobs = await withPatience(this.#clock, queue.jobsOf(key, { limit: SHOWN_JOBS }));
-      const { holders, parked } = jobs;
-      const asked = [...holders.slice(0, 3), ...parked.slice(0, 3)];
-      const explained = await withPatience(this.#clock, Promise.all(asked.map((id) => queue.explain(id, { key }))));
-      const reasons = explained.flatMap((each) => (each === undefined ? [] : [{ job: each.jobId, why: each.message }]));
-      return json(200, { ...jobs, reasons });
-    } catch (error) {
-      return refusal(502, textOf(error));
-    }
   }
 
   /** Answers with the last ticks of a schedule. */

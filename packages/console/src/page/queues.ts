@@ -24,6 +24,8 @@ const KEYS_A_COMMAND = 500;
 /** The most keys that are counted. */
 const MOST_KEYS = 100_000;
 
+/** How long the reading of a key stays that no browser wants any more. */
+const KEPT_MS = 5_000;
 /** The most keys that are opened at the same time, over all browsers. */
 const MOST_OPENED = 20;
 /** The most keys that a queue's row names as halted, and as paused. */
@@ -46,8 +48,14 @@ interface Listed extends QueueOverview {
 /** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
 export type Asked = Pick<
   PartitionedQueue,
-  "name" | "overview" | "listKeys" | "readKey" | "jobsOf" | "explain" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
+  "name" | "overview" | "listKeys" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
 >;
+
+/** The reading of a key, and when a browser last wanted the key, by the monotonic clock. */
+interface Opened {
+  readonly watched: Watched<KeyReading>;
+  readonly wantedMs: number;
+}
 
 interface Watching {
   readonly queue: Asked;
@@ -55,7 +63,7 @@ interface Watching {
   readonly searches: Searches<BusyKey>;
   readonly series: Series;
   /** Keys that browsers have opened. */
-  readonly opened: Map<string, Watched<KeyReading>>;
+  readonly opened: Map<string, Opened>;
   /** Looks to skip before the queue is listed again. */
   pause: number;
 }
@@ -136,7 +144,7 @@ export class Queues {
 
   /** Returns the reading of the wanted key. Undefined if no key is wanted. */
   key({ queue, key }: Wanted): Section<KeyReading> | undefined {
-    return key === "" ? undefined : this.#wanted(queue)?.opened.get(key)?.section;
+    return key === "" ? undefined : this.#wanted(queue)?.opened.get(key)?.watched.section;
   }
 
   /** Whether the wanted queue's keys that contain `text` are known, or can still be searched. */
@@ -176,14 +184,24 @@ export class Queues {
     );
   }
 
-  /** Keeps the readings of the keys that browsers have opened, at most `MOST_OPENED`, and drops all others. */
+  /** Reads the wanted key for an answer that no stream follows. Never rejects. */
+  async readKey({ queue: name, key }: Wanted): Promise<void> {
+    const wanted = this.#wanted(name);
+    if (key === "" || wanted === undefined || wanted.opened.has(key)) return;
+    await Promise.all(this.#open(wanted, new Set([key])).map((watched) => watched.look()));
+  }
+
+  /** Returns the readings of the wanted keys, at most `MOST_OPENED`. Drops readings that nobody has wanted for a while. */
   #open({ queue, opened }: Watching, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
-    for (const key of opened.keys()) if (!wanted.has(key)) opened.delete(key);
-    for (const key of wanted) {
-      if (opened.size >= MOST_OPENED || opened.has(key)) continue;
-      opened.set(key, new Watched(this.#clock, () => queue.readKey(key, { limit: PAGE_ROWS })));
-    }
-    return [...opened.values()];
+    const nowMs = this.#clock.monotonicMs();
+    for (const [key, { wantedMs }] of opened) if (!wanted.has(key) && nowMs - wantedMs > KEPT_MS) opened.delete(key);
+    return [...wanted].flatMap((key) => {
+      const known = opened.get(key);
+      if (known === undefined && opened.size >= MOST_OPENED) return [];
+      const watched = known?.watched ?? new Watched(this.#clock, () => queue.readKey(key, { limit: PAGE_ROWS }));
+      opened.set(key, { watched, wantedMs: nowMs });
+      return watched;
+    });
   }
 }
 
