@@ -64,7 +64,7 @@ describe("the name of a client", () => {
     });
     const hangs = node(() => new Promise(() => undefined));
     const batchers = [hangs, known] as never;
-    const names = new HolderNames({ batchers, clock: new ManualClock(), options: { nodeTimeout: 500 } });
+    const names = new HolderNames({ batchers, clock: new ManualClock(), options: { nodeTimeout: 500 } } as never);
     expect(await Promise.all([names.of("a"), names.of("a"), names.of("b")])).toEqual(["name 1", "name 1", "name 2"]);
     expect(await names.of("a")).toBe("name 1");
     // More names than the cache holds, so that "a" is forgotten.

@@ -68,7 +68,7 @@ describe("logTo", () => {
     const warned: unknown[] = [];
     vi.spyOn(process, "emitWarning").mockImplementation((warning) => void warned.push(warning));
     onTestFinished(() => void vi.restoreAllMocks());
-    onTestFinished(logTo({ debug: fail, info: fail, warn: fail, error: fail } as never));
+    onTestFinished(logTo({ debug: fail, info: fail, warn: fail, error: fail }));
     const server = await startRedis();
     onTestFinished(() => server.stop());
     await using redlock = new Redlock(server.url, { quarantine: false });

@@ -278,7 +278,7 @@ export class RegisterWorld implements World {
           hear(node, value) {
             if (!isOpen) return;
             answers.push(parse(value, node));
-            if (answers.length === NODES.length || (answers.length >= quorum && enough(answers))) end();
+            if (answers.length === NODES.length || (answers.length >= quorum && enough?.(answers) !== false)) end();
           },
           timeOut: end,
         };

@@ -2,7 +2,7 @@
  * Runs the self-test, or the whole command, with the BullMQ that is bundled. argv[2]: JSON `Task`. Sends the results.
  */
 import { runConsole } from "@x/console";
-import { ExclusiveWorker, type UnsupportedBullMQError } from "@x/workers";
+import { ExclusiveQueue, ExclusiveWorker, type UnsupportedBullMQError } from "@x/workers";
 import { Redis } from "ioredis";
 import { runSelfTest } from "../../src/self-test/self-test.ts";
 
@@ -32,7 +32,9 @@ if (command !== undefined) {
   try {
     const workers = [1, 2].map(() => new ExclusiveWorker("q", () => Promise.resolve(), options));
     await Promise.all(workers.map((worker) => worker.waitUntilReady()));
-    const findings = (await workers[0]?.check()) ?? [];
+    const queue = new ExclusiveQueue("q", { connection });
+    const findings = await queue.check();
+    await queue.close();
     await Promise.all(workers.map((worker) => worker.close()));
     process.send?.({ warnings, findings });
   } catch (error) {
