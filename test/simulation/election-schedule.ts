@@ -289,8 +289,10 @@ class ElectionSchedule {
     const { random } = this.#world;
     const tick = tickDefinition(this.#mode);
     const extra = { kind: "tick", every: TICK_MS, data: random.hex(4), options: { offset: random.pick([0, 50]) } };
-    if (random.chance(0.3)) await scheduler.upsert("extra", extra);
-    else if (random.chance(0.3)) await scheduler.remove("extra");
+    const isUpsert = random.chance(0.3);
+    const isRemoval = !isUpsert && random.chance(0.3);
+    if (isUpsert) await scheduler.upsert("extra", extra);
+    else if (isRemoval) await scheduler.remove("extra");
     else await scheduler.reconcile(random.chance(0.5) ? [tick] : [{ name: "extra", ...extra }, tick]);
   }
 

@@ -675,8 +675,8 @@ describe("problems", () => {
     await expect
       .poll(() => problem(latest(), "JOBS_STALLED")?.title)
       .toBe("1 job of queue killed had started, and its worker is gone");
-    const [[id = "", entry = ""] = []] = Object.entries(await client.hgetall("bull:killed:lane:workers"));
-    const [seconds = "", text = ""] = [entry.slice(0, entry.indexOf(" ")), entry.slice(entry.indexOf(" "))];
+    const [id, entry] = Object.entries(await client.hgetall("bull:killed:lane:workers"))[0] ?? ["", ""];
+    const [seconds, text] = [entry.slice(0, entry.indexOf(" ")), entry.slice(entry.indexOf(" "))];
     await client.hset("bull:killed:lane:workers", id, `${Number(seconds) - 45}${text}`);
     await expect.poll(() => problem(latest(), "NO_WORKER")?.title).toContain("Queue killed has no worker");
     expect(latest()?.queues[0]).toMatchObject({ running: 0, stalled: 1, workers: 0, goneWorkers: 1 });

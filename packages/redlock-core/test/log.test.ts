@@ -68,7 +68,9 @@ describe("logTo", () => {
     const warned: unknown[] = [];
     vi.spyOn(process, "emitWarning").mockImplementation((warning) => void warned.push(warning));
     onTestFinished(() => void vi.restoreAllMocks());
-    onTestFinished(logTo({ debug: fail, info: fail, warn: fail, error: fail }));
+    onTestFinished(
+      logTo(Object.fromEntries(["debug", "info", "warn", "error"].map((level) => [level, fail])) as never),
+    );
     const server = await startRedis();
     onTestFinished(() => server.stop());
     await using redlock = new Redlock(server.url, { quarantine: false });

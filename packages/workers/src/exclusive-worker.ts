@@ -184,11 +184,12 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
    * worker of a process also warns of accepted scripts.
    */
   #warn(): void {
-    for (const { code, message } of this.#isWarned ? [] : this.#findings) {
+    if (this.#isWarned) return;
+    this.#isWarned = true;
+    for (const { code, message } of this.#findings) {
       if (code === "KEY_PATH") warn(code, `queue ${this.name}: ${message}`);
       if (code === "UNTESTED_BULLMQ") warnOnce(code, message);
     }
-    this.#isWarned = true;
   }
 
   /** Waits like BullMQ's method. The client's failed command is removed from an error. */

@@ -517,7 +517,9 @@ export class SchedulerTerm {
     }
     for (const name of forgotten) changes.set(name, "");
     if (forgotten.length === 0) return;
-    confirmed.push(() => store.forget(forgotten).catch((error: unknown) => events.emit("error", error)));
+    confirmed.push(() => {
+      store.forget(forgotten).catch((error: unknown) => events.emit("error", error));
+    });
   }
 
   #claim({ changes, confirmed, taken }: Step, track: Track, plan: Plan): void {

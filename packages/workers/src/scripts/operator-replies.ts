@@ -3,6 +3,9 @@ import { withoutParkingFields } from "../bullmq/rules/parked-hash.ts";
 import { parseUnknownJobs, TAGS, type UnknownKeyJob } from "./command-replies.ts";
 import { ReplyShape } from "./rules/reply-shape.ts";
 
+/** A worker that has not reported for this long counts as gone. Running workers report every 10 s. */
+export const GONE_SECONDS = 30;
+
 type Fact = string | number;
 
 /** The facts of a key, from `keyFacts` in operate.lua.ts. */

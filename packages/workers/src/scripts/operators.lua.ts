@@ -5,7 +5,7 @@
  * Each export is the text of a Lua function, whose parameters are the caller's arguments as text. A list of any length
  * is not a parameter: `argumentsAfter(count)` returns the arguments after the first `count` arguments.
  */
-import { GONE_SECONDS } from "../operators/rules/worker-report.ts";
+import { GONE_SECONDS } from "./operator-replies.ts";
 import { BULL, JOB } from "./rules/job-fields.ts";
 
 /**

@@ -58,7 +58,7 @@ function isProcess(id: string, at: string): boolean {
   return id === at || id === `${host}/${pid}` || id.startsWith(`${host}/${pid}/`);
 }
 
-function workerView(queue: string, { setup: _, status, reportedMs, isGone }: WorkerReport): WorkerView {
+function workerView(queue: string, { status, reportedMs, isGone }: WorkerReport): WorkerView {
   return {
     queue,
     version: status?.version,

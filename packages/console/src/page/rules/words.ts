@@ -4,7 +4,7 @@
 const LONGEST_NAME = 80;
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu;
 /** The separator between a key and the number of its slot, in the name of a lock. */
-const SLOT = /^(.*)\u001f(\d+)$/s;
+const SLOT = new RegExp(`^(.*)${String.fromCharCode(31)}(\\d+)$`, "s");
 
 /** Formats a count: `29,865`. */
 export function countText(count: number): string {

@@ -1,8 +1,15 @@
 /** Pure: what operators see of keys and jobs, including the explanations as text. */
 import { parsePin } from "../../rules/entity-key.ts";
-import type { FleetFacts, JobFacts, KeyFacts, parseLine, parseReading } from "../../scripts/operator-replies.ts";
+import {
+  type FleetFacts,
+  GONE_SECONDS,
+  type JobFacts,
+  type KeyFacts,
+  type parseLine,
+  type parseReading,
+} from "../../scripts/operator-replies.ts";
 import { type KeyPolicy, parsePolicy, storedObject } from "./key-policy.ts";
-import { Fleet, GONE_SECONDS } from "./worker-report.ts";
+import { Fleet } from "./worker-report.ts";
 
 export interface KeyPause {
   /**

@@ -1,5 +1,5 @@
 /** Pure: what the workers of a queue report about themselves, and what it means for waiting jobs. */
-import type { FleetFacts, StoredReport } from "../../scripts/operator-replies.ts";
+import { type FleetFacts, GONE_SECONDS, type StoredReport } from "../../scripts/operator-replies.ts";
 import { storedObject } from "./key-policy.ts";
 import type { WorkerSetup } from "./worker-setup.ts";
 
@@ -33,9 +33,6 @@ export interface WorkerReport {
   /** Whether the worker has not reported for 30 s. A worker reports every 10 s. */
   readonly isGone: boolean;
 }
-
-/** A worker that has not reported for this long counts as gone. Running workers report every 10 s. */
-export const GONE_SECONDS = 30;
 
 /** A damaged report is left out. */
 export function reportsOf(stored: readonly StoredReport[], nowMs: number): readonly WorkerReport[] {
