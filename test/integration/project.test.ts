@@ -149,3 +149,8 @@ it.each(packages)("@x/%s has a changelog that begins with its current version", 
   const { version } = JSON.parse(read(`packages/${name}/package.json`)) as { version: string };
   expect(/^## (\S+)$/m.exec(read(`packages/${name}/CHANGELOG.md`))?.[1]).toBe(version);
 });
+
+it("workers report the version of their package", () => {
+  const { version } = JSON.parse(read("packages/workers/package.json")) as { readonly version: string };
+  expect(read("packages/workers/src/operators/worker-counts.ts")).toContain(`export const VERSION = "${version}";`);
+});

@@ -28,7 +28,7 @@ const globals = `
   declare const term: import("@x/leader").LeaderTerm;
   declare const scheduler: import("@x/leader/scheduler").LeaderScheduler;
   declare const worker: import("@x/workers").ExclusiveWorker;
-  declare const queue: import("bullmq").Queue;
+  declare const queue: import("@x/workers").ExclusiveQueue;
   declare const job: import("bullmq").Job;
   declare const redis: import("ioredis").Redis;
   declare const connection: import("bullmq").ConnectionOptions;

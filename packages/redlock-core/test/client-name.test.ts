@@ -57,6 +57,7 @@ describe("the name of a client", () => {
     const node = (answer: () => Promise<unknown>): unknown => ({
       node: { name: "stub", state: "ready", eval: answer },
       watch: { heard: () => undefined, suspect: () => undefined },
+      onScriptAnswered: () => undefined,
     });
     const known = node(() => {
       count += 1;

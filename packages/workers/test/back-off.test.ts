@@ -27,7 +27,7 @@ describe.concurrent("lock.backOff", () => {
     await queue.addBulk([...jobs(3, () => "a"), ...jobs(2, () => "b")]);
     await until(() => paused.length === 1);
     const { untilMs: end } = paused[0] as { readonly untilMs: number };
-    expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", untilMs: end }]);
+    expect(paused).toEqual([{ queue: "q", key: "a", reason: "backed off by job 1", jobId: "1", untilMs: end }]);
     expect(yielded).toEqual([{ queue: "q", jobId: "1", keys: ["a"], reason: "backOff", delayMs: 3_000 }]);
     const [key] = await queue.listKeys();
     expect(key).toMatchObject({ key: "a", holder: undefined, parked: 3 });

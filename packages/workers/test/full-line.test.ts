@@ -183,7 +183,8 @@ describe.concurrent("whenBusy", () => {
     await queue.resumeKey("a");
     await finished(queue, 2);
     expect(lab.ran.map(({ i }) => i)).toEqual([1]);
-    lab.worker(undefined, { autorun: false });
+    lab.worker();
+    await until(async () => (await queue.setups()).length === 2);
     expect((await queue.check()).map(({ code }) => code)).toEqual(["OTHER_PER_KEY"]);
   });
 });

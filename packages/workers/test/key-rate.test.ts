@@ -177,9 +177,8 @@ describe.concurrent("the rate of a key", () => {
     await until(async () => (await queue.check()).length > 0);
     const [finding] = await queue.check();
     expect(finding).toMatchObject({ code: "OTHER_PER_KEY", severity: "error" });
-    expect(finding?.message).toContain(
-      '{"rate":{"max":3,"duration":3000}}, here: {}; how many jobs of a key may run, start or wait',
-    );
+    expect(finding?.message).toContain('{"rate":{"max":3,"duration":3000}}');
+    expect(finding?.message).toContain("how many jobs of a key may run, start or wait");
     await until(() => lab.errors.some((error) => error instanceof WorkerMismatchError));
   });
 });

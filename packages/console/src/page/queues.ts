@@ -191,7 +191,7 @@ export class Queues {
     await Promise.all(this.#open(wanted, new Set([key])).map((watched) => watched.look()));
   }
 
-  /** Returns the readings of the wanted keys, at most `MOST_OPENED`. Drops readings that nobody has wanted for a while. */
+  /** Returns at most `MOST_OPENED` readings of the wanted keys. Drops readings that nobody has wanted for a while. */
   #open({ queue, opened }: Watching, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
     const nowMs = this.#clock.monotonicMs();
     for (const [key, { wantedMs }] of opened) if (!wanted.has(key) && nowMs - wantedMs > KEPT_MS) opened.delete(key);

@@ -32,7 +32,7 @@ if (command !== undefined) {
   try {
     const workers = [1, 2].map(() => new ExclusiveWorker("q", () => Promise.resolve(), options));
     await Promise.all(workers.map((worker) => worker.waitUntilReady()));
-    const queue = new ExclusiveQueue("q", { connection });
+    const queue = new ExclusiveQueue("q", { connection, ...(acceptScripts === undefined ? {} : { acceptScripts }) });
     const findings = await queue.check();
     await queue.close();
     await Promise.all(workers.map((worker) => worker.close()));

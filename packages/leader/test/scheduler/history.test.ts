@@ -338,8 +338,8 @@ describe("the history of a scheduler", () => {
     expect((await operator.list())[0]?.paused).toBe(false);
     // These are also names of fields on the nodes.
     for (const name of ["t", "p:s", ":term"]) {
-      for (const call of [operator.pause(name), operator.trigger(name), operator.history(name)])
-        await expect(call).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: name });
+      for (const verb of ["pause", "trigger", "history"] as const)
+        await expect(operator[verb](name)).rejects.toMatchObject({ code: "UNKNOWN_SCHEDULE", schedule: name });
     }
   });
 });

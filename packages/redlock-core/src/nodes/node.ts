@@ -104,7 +104,8 @@ export function countsReceivers(node: LockNode): boolean {
  * package the server does not know EVALSHA. Garnet knows the command, but refuses it unless started with Lua.
  */
 const NO_LUA =
-  /^ERR ((unknown|unsupported) command:? ['`"]?evalsha\b|(the )?(command )?['`"]?evalsha['`"]?( command)? (is )?(not|disabled)|.*\bLua scripting (support )?(is )?disabled)/i;
+  /^ERR ((unknown|unsupported) command:? ['`"]?evalsha\b|(the )?(command )?['`"]?evalsha['`"]?( command)? (is )?(not|disabled))/i;
+const LUA_DISABLED = /\bLua scripting (support )?(is )?disabled/i;
 
 /**
  * Returns the error of a failed request. If the server has no Lua, the returned error explains that locks need Lua. If
@@ -113,7 +114,8 @@ const NO_LUA =
 export function requestError(error: unknown, node: LockNode): Error {
   if (!(error instanceof Error)) return new Error(String(error));
   if (error.message.startsWith("NOSCRIPT")) return node.loadError ?? error;
-  if (!NO_LUA.test(error.message)) return error;
+  const { message: refusal } = error;
+  if (!NO_LUA.test(refusal) && !(refusal.startsWith("ERR ") && LUA_DISABLED.test(refusal))) return error;
   const message =
     "NO_LUA this server runs no Lua scripts, which locks are made by: install its Lua (Alpine: valkey-lua), switch it on, or use Redis";
   return Object.assign(new Error(message), { code: "NO_LUA" });

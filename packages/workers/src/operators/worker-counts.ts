@@ -1,9 +1,11 @@
 /** Counts what a worker reports to the registry. */
-import { readFileSync } from "node:fs";
 import type { Clock } from "@x/redlock-core";
 import type { Worker } from "../bullmq/public.ts";
 import type { EmitEvent } from "../events.ts";
 import type { WorkerStatus } from "./rules/worker-report.ts";
+
+/** The version of this package, which a test compares with package.json. */
+export const VERSION = "0.1.0";
 
 interface WorkerCountsParts {
   readonly clock: Clock;
@@ -15,7 +17,6 @@ interface WorkerCountsParts {
 
 export class WorkerCounts {
   readonly #parts: WorkerCountsParts;
-  readonly #version = versionOfPackage();
   readonly #counts = { completed: 0, failed: 0, stalled: 0, locksLost: 0 };
   #lockLostMs: number | undefined;
 
@@ -30,7 +31,7 @@ export class WorkerCounts {
   get status(): WorkerStatus {
     const { worker, hasSlots, runningJobs } = this.#parts;
     return {
-      version: this.#version,
+      version: VERSION,
       slots: hasSlots ? worker.concurrency : undefined,
       busy: runningJobs(),
       ...this.#counts,
@@ -47,16 +48,5 @@ export class WorkerCounts {
       }
       emit(name, message);
     };
-  }
-}
-
-/** Returns the version of this package. Undefined if the file is away, as in a bundle. */
-function versionOfPackage(): string | undefined {
-  try {
-    const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
-    const { name, version } = JSON.parse(text) as { readonly name?: unknown; readonly version?: unknown };
-    return name === "@x/workers" && typeof version === "string" ? version : undefined;
-  } catch {
-    return undefined;
   }
 }

@@ -1,16 +1,15 @@
 /** Pure: numbers, durations and names as the page, the command line and the problems write them. */
 
+const COUNT = new Intl.NumberFormat("en-US");
 /** The longest name in a sentence. */
 const LONGEST_NAME = 80;
 const CONTROL = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Zp}]/gu;
 /** The separator between a key and the number of its slot, in the name of a lock. */
-const SLOT = new RegExp(`^(.*)${String.fromCharCode(31)}(\\d+)$`, "s");
+const SLOT = String.fromCharCode(31);
 
 /** Formats a count: `29,865`. */
 export function countText(count: number): string {
-  return Math.round(count)
-    .toString()
-    .replaceAll(/\B(?=(\d{3})+$)/g, ",");
+  return COUNT.format(Math.round(count));
 }
 
 /** Formats a count with its noun: `1 schedule`, `2 schedules`. `many`: the plural, if it is not formed by an s. */
@@ -32,10 +31,13 @@ export function durationText(ms: number): string {
 
 /** Formats a name from Redis: control characters become `·`, and the slot of a key is written out. */
 export function nameText(name: string): string {
-  const [, key = name, slot] = SLOT.exec(name) ?? [];
+  const at = name.lastIndexOf(SLOT);
+  const slot = at === -1 ? "" : name.slice(at + 1);
+  const hasSlot = /^\d+$/.test(slot);
+  const key = hasSlot ? name.slice(0, at) : name;
   const shown = key.length > LONGEST_NAME ? `${key.slice(0, LONGEST_NAME)}…` : key;
   const text = shown.replaceAll(CONTROL, "·");
-  return slot === undefined ? text : `${text}, slot ${Number(slot) + 1}`;
+  return !hasSlot ? text : `${text}, slot ${Number(slot) + 1}`;
 }
 
 /** Formats a word of a command for a shell. */

@@ -154,7 +154,7 @@ export function fingerprintOf(texts: ScriptTexts): string {
   return digest(embedded.map((name) => `${name} ${texts[name]}`).join("\n"));
 }
 
-/** Returns the known set that is nearest to `texts`, the newest of equals, and the scripts that differ from this set. */
+/** Returns the known set that is nearest to `texts`, the newest of equals, and the scripts that differ from it. */
 export function nearestSet(texts: ScriptTexts): {
   readonly set: ScriptSet;
   readonly differing: readonly EmbeddedScript[];
