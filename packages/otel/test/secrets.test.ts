@@ -51,7 +51,7 @@ it("shows no secret of a connection that is refused, lost or without rights, nor
   await queue.add("charge", { account: 2, card });
   await expect.poll(async () => await queue.getFailedCount(), { timeout: 60_000 }).toBe(2);
   await election.stop();
-  await Promise.all([redlock.close(), worker.close(true), queue.close()]);
+  await Promise.all([redlock.close(), worker.close(true), observed.close(), queue.close()]);
   expect(await placesOf(password, shown)).toEqual([]);
   expect(await placesOf(card, shown)).toEqual([]);
 });
