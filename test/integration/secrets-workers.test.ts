@@ -64,7 +64,12 @@ class Told {
     this.worker.on("failed", (_job, error) => this.things.push(error));
     this.worker.redlock.on("lost", (lost) => this.things.push(lost));
     onTestFinished(() => this.worker.close(true).catch(() => undefined));
-    onTestFinished(() => void this.queue.close().catch(() => undefined));
+    // BullMQ's `close` of a queue waits for a connection that never comes.
+    const { backend } = this.queue as unknown as { backend: { connection: { _client?: { disconnect(): void } } } };
+    onTestFinished(() => {
+      this.queue.close().catch(() => undefined);
+      backend.connection._client?.disconnect();
+    });
   }
 
   get reasons(): readonly unknown[] {
