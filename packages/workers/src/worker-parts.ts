@@ -4,7 +4,7 @@ import { Check, InFlight, kindOf, onAbort } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import {
   checkScripts,
-  disconnectLateNodes,
+  ensureDisconnectEnds,
   installedScripts,
   keepTracked,
   refuseBroken,
@@ -204,7 +204,7 @@ export function createWorkerParts(
   refuseBroken(worker);
   const target = targetOf(worker, new Job(worker, "contract", {}));
   lane.attach(target);
-  disconnectLateNodes(worker);
+  ensureDisconnectEnds(worker);
   replaceExtendLock(target, async (extension) => await renewals.extend(extension));
   const tracked = keepTracked(worker, (jobId, token) => watchdog.findRun(jobId, token) !== undefined);
 

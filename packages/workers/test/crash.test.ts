@@ -151,6 +151,25 @@ it("continues after the queue's Redis was restarted with its data between jobs",
   await until(async () => (await lab.leftovers()).length === 0);
 });
 
+it.each(["close", "pause"] as const)("resolves a %s that began while no connection to Redis existed", async (name) => {
+  await using lab = await Lab.start();
+  let reconnects = 0;
+  const retryStrategy = (): number => {
+    reconnects += 1;
+    return 1_000;
+  };
+  const connection = { path: lab.server.path, maxRetriesPerRequest: null, retryStrategy };
+  const worker = lab.worker(undefined, { ...tuned, connection });
+  await until(async () => String(await lab.redis.client("LIST")).includes("bzpopmin"));
+  const before = reconnects;
+  await lab.server.kill();
+  // The worker's two connections wait before they connect again.
+  await until(() => reconnects === before + 2);
+  const done = worker[name]();
+  await lab.server.start();
+  await done;
+});
+
 it.each(["kill", "freeze"] as const)("closes by force after a %s of the queue's Redis", async (fault) => {
   await using lab = await Lab.start();
   const queue = lab.queue();

@@ -237,6 +237,33 @@ it.each(["close", "pause"] as const)("%s resolves even if the slot moved while t
   await worker[end]();
 });
 
+it.each(["close", "pause"] as const)("%s resolves if it began while no master could be reached", async (end) => {
+  await using cluster = await startCluster();
+  await using lab = await Lab.start();
+  const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
+  let reconnects = 0;
+  const clusterRetryStrategy = (): number => {
+    reconnects += 1;
+    return 500;
+  };
+  const connection = new Cluster(seeds, { clusterRetryStrategy, redisOptions: { maxRetriesPerRequest: null } });
+  connection.on("error", () => {});
+  lab.defer(async () => connection.disconnect());
+  const duplicates = vi.spyOn(connection, "duplicate");
+  const worker = new ExclusiveWorker<Data>("q", async () => {}, { prefix: "{q}", key: "k", connection });
+  lab.defer(async () => await worker.close());
+  worker.on("error", () => {});
+  const { from } = placeOf(cluster, worker.qualifiedName);
+  await until(async () => String(await from.call("INFO", "clients")).includes("blocked_clients:1"));
+  const before = reconnects;
+  await Promise.all(cluster.nodes.map(async (node) => await node.kill()));
+  const waiting = duplicates.mock.results.map(({ value }) => value as Cluster);
+  await until(() => reconnects > before && waiting.every(({ status }) => status === "reconnecting"));
+  const ended = worker[end]();
+  await Promise.all(cluster.nodes.map(async (node) => await node.start()));
+  await ended;
+});
+
 it("continues with the other partitions while the server of one partition hangs", async () => {
   await using other = await startRedis();
   await using lab = await Lab.start();
