@@ -1,12 +1,13 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { ManualClock } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { systemClock } from "../src/index.ts";
+import { type Clock, systemClock } from "../src/index.ts";
 import { BatchRequests } from "../src/rounds/batch-request.ts";
 import { Batcher, type Request } from "../src/rounds/batcher.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
-function batcherOf(node: StubNode): Batcher {
+function batcherOf(node: StubNode, clock: Clock = systemClock): Batcher {
   const requests = new BatchRequests({
     isAlone: true,
     isCluster: false,
@@ -15,7 +16,7 @@ function batcherOf(node: StubNode): Batcher {
     grantTtlMs: 1_000,
     waiterTtlMs: 60_000,
   });
-  const batcher = new Batcher(node, 0, systemClock, requests, 60_000);
+  const batcher = new Batcher(node, 0, clock, requests, 60_000);
   onTestFinished(() => batcher.close());
   return batcher;
 }
@@ -38,6 +39,45 @@ const questionOf = (text: string): Request & { isAbandoned: boolean } => ({
 });
 
 const turnEnds = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+describe("a node that refuses writes as a replica", () => {
+  it.each([
+    ["is connected again by the next refusal after some seconds, however rare the refusals are", [0, 60_000], 1],
+    ["is not connected again by refusals that follow each other", [0, 1_000, 1_000], 0],
+    ["is connected again by refusals in close succession", [0, 1_000, 1_000, 1_000], 1],
+    ["counts the refusals of its new connection only", [0, 60_000, 0, 1_000], 1],
+  ])("%s", async (_, pausesMs, expected) => {
+    const clock = new ManualClock();
+    const reconnects: string[] = [];
+    const node = Object.assign(new StubNode(), { reconnect: (reason: string) => reconnects.push(reason) });
+    const batcher = batcherOf(node, clock);
+    node.answer = () => Promise.reject(new Error("READONLY You can't write against a read only replica."));
+    for (const pauseMs of pausesMs) {
+      await clock.advance(pauseMs);
+      batcher.submit(questionOf("R1"));
+      await turnEnds();
+    }
+    expect(reconnects).toHaveLength(expected);
+  });
+
+  it("starts again when the connection was lost", async () => {
+    const clock = new ManualClock();
+    const reconnects: string[] = [];
+    const node = Object.assign(new StubNode(), { reconnect: (reason: string) => reconnects.push(reason) });
+    const batcher = batcherOf(node, clock);
+    node.answer = () => Promise.reject(new Error("READONLY You can't write against a read only replica."));
+    const isRefused = async (): Promise<void> => {
+      batcher.submit(questionOf("R1"));
+      await turnEnds();
+    };
+    await isRefused();
+    node.become("down");
+    node.become("ready");
+    await clock.advance(60_000);
+    await isRefused();
+    expect(reconnects).toEqual([]);
+  });
+});
 
 describe("a node that never answers", () => {
   it("receives no more requests after a few, until it answers", async () => {

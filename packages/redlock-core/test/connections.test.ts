@@ -118,6 +118,24 @@ describe("a node", () => {
     },
   );
 
+  it("is left if it became a replica, even if each attempt asks it only once a minute", async () => {
+    const [old, promoted] = await startNodes(2);
+    const proxy = await startProxy({ path: old?.path ?? "" });
+    onTestFinished(() => proxy.stop());
+    let skippedMs = 0;
+    const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + skippedMs };
+    const redlock = openRedlock([proxy.url], { nodeTimeout: 1_000, timeout: 0, clock });
+    await (await redlock.acquire("r")).release();
+    await old?.call("REPLICAOF", "127.0.0.1", promoted?.port ?? 0);
+    proxy.redirect({ path: promoted?.path ?? "" });
+    expect(await messageOf(redlock)).toContain("READONLY");
+    const used = async (): Promise<unknown> => {
+      skippedMs += 60_000;
+      return await redlock.using("r", () => "used").catch((error: unknown) => error);
+    };
+    await expect.poll(used).toBe("used");
+  });
+
   it("is reported with the reason if it refuses because its memory is full, and still releases", async () => {
     const [server] = await startNodes(1);
     const redlock = openRedlock([server as RedisServer]);

@@ -14,9 +14,8 @@ export class ConnectionWatch {
   /** Returns the number of answers of the node. */
   readonly #answerCount: () => number;
   #cancel: (() => void) | undefined;
-  /** Times of the first and the last refusal of the current series of refusals to write as a replica. */
-  #readOnlySinceMs = 0;
-  #lastReadOnlyMs = Number.NEGATIVE_INFINITY;
+  /** Time of the connection's first refusal to write as a replica. Undefined if there was none. */
+  #readOnlySinceMs: number | undefined;
   #isClosed = false;
 
   constructor(
@@ -42,17 +41,15 @@ export class ConnectionWatch {
   }
 
   /**
-   * Records a refusal to write as a replica. After refusals for `READ_ONLY_MS`, without a pause of the same length, the
-   * connection is replaced. Other answers do not end the series, because a replica also answers the release of a
-   * missing key.
+   * Records a refusal to write as a replica. A refusal that follows the connection's first one after `READ_ONLY_MS` or
+   * later replaces the connection. Other answers in between prove nothing, because a replica also answers the release
+   * of a missing key.
    */
   refusedAsReplica(): void {
     const nowMs = this.#clock.monotonicMs();
-    const isFirst = nowMs - this.#lastReadOnlyMs > READ_ONLY_MS;
-    this.#lastReadOnlyMs = nowMs;
-    if (isFirst) this.#readOnlySinceMs = nowMs;
+    this.#readOnlySinceMs ??= nowMs;
     if (nowMs - this.#readOnlySinceMs < READ_ONLY_MS || this.#node.state !== "ready") return;
-    this.#lastReadOnlyMs = Number.NEGATIVE_INFINITY;
+    this.#readOnlySinceMs = undefined;
     this.#node.reconnect?.("the server is a read-only replica, so its name is looked up again");
   }
 
@@ -60,6 +57,7 @@ export class ConnectionWatch {
   stop(): void {
     this.#cancel?.();
     this.#cancel = undefined;
+    this.#readOnlySinceMs = undefined;
   }
 
   close(): void {
