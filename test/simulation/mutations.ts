@@ -312,7 +312,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "quarantined nodes do not count in an extension",
     without: "quarantined nodes count",
-    patches: [core("lock/extend.ts", "answer.quarantineLeftMs > 0", "answer.quarantineLeftMs < 0")],
+    patches: [core("lock/extend.ts", "quarantineLeftMs > 0", "quarantineLeftMs < 0")],
     directed: "quarantined extension",
   },
   {

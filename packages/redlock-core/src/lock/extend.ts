@@ -18,6 +18,7 @@ import { type Answer, type Observer, startRound } from "../rounds/round.ts";
 import { type Extension, extendText, repairText } from "../rules/operation.ts";
 import { extensionOutcome, type Vote } from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
+import { parseExtension } from "../scripts/extend.lua.ts";
 import type { Engine } from "./engine.ts";
 
 interface ExtendRequest extends Extension {
@@ -104,7 +105,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     {
       observe: (node, answer) => {
         request.observe?.(node, answer);
-        if (answer.kind !== "reply" || answer.value !== 3) return;
+        if (answer.kind !== "reply" || parseExtension(answer.value) !== "missing") return;
         missingOn |= 1 << node;
         if (isExtended) repair();
       },
@@ -138,12 +139,13 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
 function voteOf(answer: Answer): Pick<Vote, "vote" | "error" | "quarantineLeftMs"> {
   if (answer.kind === "error") return { vote: "failed", error: answer.message };
   const { value, quarantineLeftMs } = answer;
-  if (answer.quarantineLeftMs > 0) return { vote: "quarantined", quarantineLeftMs };
-  return { vote: value === 1 ? "granted" : "held" };
+  if (quarantineLeftMs > 0) return { vote: "quarantined", quarantineLeftMs };
+  return { vote: parseExtension(value) === "extended" ? "granted" : "held" };
 }
 
 /** Returns the kind of loss that an answer reports. Undefined if the key is only missing. */
 function lossIn(answer: Answer): "taken" | "forced" | undefined {
-  if (answer.kind === "error" || !Array.isArray(answer.value)) return undefined;
-  return answer.value[2] === 1 ? "forced" : "taken";
+  if (answer.kind === "error") return undefined;
+  const reply = parseExtension(answer.value);
+  return reply === "taken" || reply === "forced" ? reply : undefined;
 }

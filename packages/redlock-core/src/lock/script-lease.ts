@@ -11,6 +11,8 @@ import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
 import type { Engine } from "./engine.ts";
 import { countExtension, type ExtendResult, type ExtendRound } from "./extend.ts";
 
+const REPLY = { done: 1, storedAgain: 3 } as const;
+
 /** Scripts that renew and release a sibling's lease on each node. */
 export interface LeaseScripts {
   /**
@@ -73,7 +75,7 @@ export function releaseByScript(
   let isEnded = false;
   for (const answer of takeBack(engine, call, untilMs)) {
     void answer.then((reply) => {
-      tally[reply.ok && reply.value === 1 ? "yes" : "no"] += 1;
+      tally[reply.ok && reply.value === REPLY.done ? "yes" : "no"] += 1;
       const verdict = outcome(tally, engine.nodes.length);
       if (verdict === "open" || isEnded) return;
       isEnded = true;
@@ -94,7 +96,9 @@ function ask(
 function voteOf(reply: NodeReply): Vote {
   const about = { node: reply.node, tookMs: Math.round(reply.tookMs) };
   if (!reply.ok) return { ...about, vote: "failed", error: reply.error.message };
-  if (Array.isArray(reply.value)) return { ...about, vote: "quarantined", quarantineLeftMs: Number(reply.value[1]) };
-  if (reply.value === 3) return { ...about, vote: "failed", error: "had lost the lease, and has it again" };
-  return { ...about, vote: reply.value === 1 ? "granted" : "held" };
+  const { value } = reply;
+  if (value === REPLY.storedAgain) return { ...about, vote: "failed", error: "had lost the lease, and has it again" };
+  if (!Array.isArray(value)) return { ...about, vote: value === REPLY.done ? "granted" : "held" };
+  const [, leftMs] = value as readonly unknown[];
+  return { ...about, vote: "quarantined", quarantineLeftMs: Number(leftMs) };
 }

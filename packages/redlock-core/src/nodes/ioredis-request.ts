@@ -72,18 +72,18 @@ function payloadOf(sha1: string, keys: readonly string[], args: readonly string[
 /**
  * Serializes a request. Returns undefined if a part is not ASCII, because its length in characters would then differ
  * from its length in bytes.
+ *
+ * Node flattens the growing text once. Joining a list of all parts takes about twice the time.
  */
 function write(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
-  const count = String(keys.length);
-  const parts = [`*${3 + keys.length + args.length}\r\n$7\r\nevalsha\r\n$40\r\n${sha1}`, lengthOf(count), count];
-  for (const key of keys) parts.push(lengthOf(key), key);
-  for (const arg of args) parts.push(lengthOf(arg), arg);
-  parts.push("\r\n");
-  const payload = parts.join("");
+  let payload = `*${3 + keys.length + args.length}\r\n$7\r\nevalsha\r\n$40\r\n${sha1}${encode(String(keys.length))}`;
+  for (const key of keys) payload += encode(key);
+  for (const arg of args) payload += encode(arg);
+  payload += "\r\n";
   if (Buffer.byteLength(payload) !== payload.length) return undefined;
   return payload.length < LARGE ? payload : Buffer.from(payload, "latin1");
 }
 
-function lengthOf(part: string): string {
-  return LENGTHS[part.length] ?? `\r\n$${part.length}\r\n`;
+function encode(part: string): string {
+  return (LENGTHS[part.length] ?? `\r\n$${part.length}\r\n`) + part;
 }

@@ -18,7 +18,7 @@ import type { Clock } from "../kit/clock.ts";
 import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
 import { digits, isNumber, type Target } from "../rules/operation.ts";
-import { batchScript, isReadOnly, isRefused, operationError } from "../scripts/batch.lua.ts";
+import { batchScript, isReadOnly, isRefused, operationError, parseReplies } from "../scripts/batch.lua.ts";
 import type { BatchOperation, BatchRequests } from "./batch-request.ts";
 import { ConnectionWatch } from "./connection-watch.ts";
 import { GrantNumbers } from "./fencing-clock.ts";
@@ -275,11 +275,9 @@ export class Batcher {
   }
 
   #replied(batch: readonly Request[], reply: readonly unknown[]): void {
-    const nodeTimeUs = Number(reply[0]);
-    const quarantineLeftMs = Number(reply[1]);
-    let at = 2;
-    for (const request of batch) {
-      const value = reply[at++];
+    const { nodeTimeUs, quarantineLeftMs, values } = parseReplies(reply);
+    for (const [at, request] of batch.entries()) {
+      const value = values[at];
       if (this.#requests.sender.isAlone && request.kind === "acquire" && typeof value === "number")
         this.numbers.note(digits(value));
       request.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });

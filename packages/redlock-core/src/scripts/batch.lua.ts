@@ -251,6 +251,20 @@ return replies
 
 export const batchScript: NodeScript = defineScript("batch", [start, waiters, look, loop].join(""));
 
+interface Replies {
+  /** Clock of the node in microseconds. 0 if the script did not read the clock. */
+  readonly nodeTimeUs: number;
+  /** Milliseconds until the node may vote. 0 if the node may vote now. */
+  readonly quarantineLeftMs: number;
+  /** One value for each operation, in the order of the request. */
+  readonly values: readonly unknown[];
+}
+
+/** Parses a reply with one value per operation. */
+export function parseReplies([nodeTimeUs, quarantineLeftMs, ...values]: readonly unknown[]): Replies {
+  return { nodeTimeUs: Number(nodeTimeUs), quarantineLeftMs: Number(quarantineLeftMs), values };
+}
+
 /** Returns the error of one operation in a request that the node has executed. */
 export function operationError(value: unknown): string | undefined {
   if (typeof value === "number" && !Number.isSafeInteger(value)) return `replied ${value}, which is not a safe integer`;

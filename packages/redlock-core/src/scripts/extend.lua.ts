@@ -18,6 +18,19 @@
  * `repair` sets missing keys again, regardless of newer grants on this node. A holder calls `repair` if no other client
  * can have acquired the lock. Replies 1, or 0 if a key has another holder or an operator has taken the resource.
  */
+
+/** What a node replies to `extend`, see above. */
+export type ExtensionReply = "extended" | "repaired" | "missing" | "taken" | "forced" | "unknown";
+
+export function parseExtension(value: unknown): ExtensionReply {
+  if (value === 1) return "extended";
+  if (value === 2) return "repaired";
+  if (value === 3) return "missing";
+  if (!Array.isArray(value)) return "unknown";
+  const [, , isForced] = value as readonly unknown[];
+  return isForced === 1 ? "forced" : "taken";
+}
+
 export const extend: string = /* lua */ `
 local function isForced(fence, ballot)
   return (tonumber(call('GET', fence) or nil) or 0) >= ballot
