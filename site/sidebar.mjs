@@ -85,7 +85,6 @@ const named = [
       { text: "Policies of single keys", link: "/workers/live-policies" },
       { text: "A queue in partitions", link: "/workers/partitions" },
       { text: "Operating partitions", link: "/workers/partitions-operating" },
-      { text: "Producers in other languages", link: "/workers/partitions-producers" },
       { text: "Order and recovery", link: "/workers/order" },
       { text: "Operating exclusive workers", link: "/workers/operating" },
       { text: "Dashboards and Prometheus", link: "/workers/dashboards" },

@@ -9,7 +9,7 @@ import { keyFault } from "../../src/rules/entity-key.ts";
 const anyKey = string({ unit: "grapheme", minLength: 1 }).filter((key) => keyFault(key) === undefined);
 
 describe("the partition of a key", () => {
-  // These vectors are also in docs/workers/partitions-producers.md, and match Python's zlib.crc32.
+  // These vectors are also in docs/workers/partitions.md, and match Python's zlib.crc32.
   it.each([
     ["42", 0, 8],
     ["account:42", 1, 41],

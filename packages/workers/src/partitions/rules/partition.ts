@@ -1,6 +1,6 @@
 /**
  * Pure: the partition of a key, and the names of the partitions' queues. Producers in other languages follow the same
- * two rules, which docs/workers/partitions-producers.md lists with test vectors.
+ * two rules, which docs/workers/partitions.md lists with test vectors.
  */
 import { crc32 } from "node:zlib";
 import { Check, integer, textLike } from "@x/redlock-core/kit";
