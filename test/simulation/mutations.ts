@@ -332,7 +332,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/scheduler-term.ts",
+        "scheduler/claims.ts",
         "if (plan.accountedMs > track.accountedMs) changes.set",
         "if (plan.accountedMs < track.accountedMs) changes.set",
       ),
@@ -343,16 +343,14 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "at-least-once forgets the ticks that it started",
     directed: "dead at work",
     subject: "elections",
-    patches: [
-      leader("scheduler/scheduler-term.ts", "changes.set(noteOf(claimed), String(claimed.attempt));", "void noteOf;"),
-    ],
+    patches: [leader("scheduler/claims.ts", "changes.set(noteOf(claimed), String(claimed.attempt));", "void noteOf;")],
   },
   {
     protection: "register: the next attempt is written before it starts",
     without: "a later leader repeats the attempt",
     directed: "dead at work",
     subject: "elections",
-    patches: [leader("scheduler/scheduler-term.ts", "changes.set(noteOf(tick), String(attempt));", "void attempt;")],
+    patches: [leader("scheduler/claims.ts", "changes.set(noteOf(tick), String(attempt));", "void attempt;")],
   },
   {
     protection: "register: a quorum has a step before its ticks start",
@@ -405,11 +403,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "a mailbox that returns a trigger makes it run again",
     subject: "elections",
     patches: [
-      leader(
-        "scheduler/scheduler-term.ts",
-        "changes.set(field, triggerLine(trigger, true));",
-        `changes.set(field, "");`,
-      ),
+      leader("scheduler/triggers.ts", "changes.set(field, triggerLine(trigger, true));", `changes.set(field, "");`),
     ],
   },
   {
@@ -420,8 +414,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       leader(
         "scheduler/scheduler-term.ts",
-        "} else if (trigger === undefined) changes.set(field, line);",
-        "} else if (trigger === undefined) expired.push(field);",
+        "} else if (trigger === undefined) step.changes.set(field, line);",
+        "} else if (trigger === undefined) step.expired.push(field);",
       ),
     ],
   },
@@ -468,7 +462,7 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       leader(
         "scheduler/scheduler-term.ts",
-        "    this.#hearPauses();\n    for (const each of confirmed) each();",
+        "    this.#pauses.applyOrders();\n    for (const each of confirmed) each();",
         "    for (const each of confirmed) each();",
       ),
     ],
@@ -487,7 +481,7 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/scheduler-term.ts",
+        "scheduler/data-changes.ts",
         "for (const [field, line] of change.lines) changes.set(field, line);",
         "expired.push(...change.lines.keys());",
       ),
@@ -499,7 +493,7 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "defined without a leader",
     subject: "elections",
     patches: [
-      leader("scheduler/scheduler-term.ts", "stored?.accountedMs ?? sinceMs ?? nowMs", "stored?.accountedMs ?? nowMs"),
+      leader("scheduler/loading.ts", "stored?.accountedMs ?? sinceMs ?? nowMs", "stored?.accountedMs ?? nowMs"),
     ],
   },
   {
@@ -507,7 +501,7 @@ export const MUTATIONS: readonly Mutation[] = [
     without: "a change is applied at once",
     directed: "changed without a leader",
     subject: "elections",
-    patches: [leader("scheduler/scheduler-term.ts", "!this.#timetable.isSettledAt(change.heardMs)", "false")],
+    patches: [leader("scheduler/data-changes.ts", "!timetable.isSettledAt(change.heardMs)", "false")],
   },
   {
     protection: "schedules as data: after a change, the old times have no ticks",
@@ -515,12 +509,8 @@ export const MUTATIONS: readonly Mutation[] = [
     directed: "changed without a leader",
     subject: "elections",
     patches: [
-      leader("scheduler/scheduler-term.ts", "    this.#timetable.limit(change.untilMs);\n", ""),
-      leader(
-        "scheduler/scheduler-term.ts",
-        "track.untilMs = this.#change?.untilMs.get(name) ?? Number.POSITIVE_INFINITY;",
-        "",
-      ),
+      leader("scheduler/data-changes.ts", "    timetable.limit(change.untilMs);\n", ""),
+      leader("scheduler/loading.ts", "track.untilMs = untilMsOf(name) ?? Number.POSITIVE_INFINITY;", ""),
     ],
   },
   {
@@ -530,9 +520,9 @@ export const MUTATIONS: readonly Mutation[] = [
     subject: "elections",
     patches: [
       leader(
-        "scheduler/scheduler-term.ts",
-        "this.#timetable.advance(track, definition.sinceMs);",
-        "this.#timetable.advance(track, 0);",
+        "scheduler/data-changes.ts",
+        "timetable.advance(track, definition.sinceMs);",
+        "timetable.advance(track, 0);",
       ),
     ],
   },
