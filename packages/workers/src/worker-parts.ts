@@ -4,13 +4,13 @@ import { Check, InFlight, kindOf, onAbort } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import {
   checkScripts,
-  ensureDisconnectEnds,
   installedScripts,
   keepTracked,
   refuseBroken,
   replaceExtendLock,
   targetOf,
 } from "./bullmq/bullmq.ts";
+import { ensureDisconnectEnds } from "./bullmq/connections.ts";
 import { Job, type Worker } from "./bullmq/public.ts";
 import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
