@@ -39,6 +39,7 @@ export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewa
 export { MAX_RESOURCE_BYTES, resolveResources, resourceName } from "./rules/resources.ts";
 export { defineScript } from "./rules/script.ts";
 export { serverRefusal } from "./rules/server.ts";
+export { READ_ONLY_MS } from "./rules/silence.ts";
 export {
   DEFAULT_DRIFT_FACTOR,
   driftMs,
@@ -49,7 +50,7 @@ export {
   remainingMs,
   validityMs,
 } from "./rules/validity.ts";
-export { batchScript } from "./scripts/batch.lua.ts";
+export { batchScript, isReadOnly } from "./scripts/batch.lua.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
 export { runIdIn } from "./scripts/run-id.lua.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";

@@ -10,6 +10,7 @@
 import { systemClock } from "@x/redlock-core";
 import { withoutCommand } from "@x/redlock-core/protocol";
 import { checkScripts, installedScripts, queueTargetOf } from "./bullmq/bullmq.ts";
+import { leaveReplicas } from "./bullmq/connections.ts";
 import { Queue, type QueueOptions } from "./bullmq/public.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import type { WorkerFinding } from "./errors.ts";
@@ -76,9 +77,11 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     readNode(options.connection);
     const { scripts } = checkScripts(installedScripts(), FINGERPRINT.optional().of("acceptScripts", acceptScripts));
     super(name, options, ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []));
+    const target = queueTargetOf(this);
+    leaveReplicas(this, options.connection, systemClock);
     const parts = {
       queue: name,
-      target: queueTargetOf(this),
+      target,
       scripts,
       clock: systemClock,
       key: path === undefined ? undefined : keyOptions(path),

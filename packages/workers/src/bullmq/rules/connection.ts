@@ -43,7 +43,7 @@ function readConnection(given: unknown): object {
 }
 
 /** Reports whether the value is a client. Clients inherit their methods from a prototype, options have none. */
-function isClient(connection: object): boolean {
+export function isClient(connection: object): boolean {
   return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
 }
 

@@ -1,0 +1,113 @@
+/** What workers do while the queue's Redis is read-only or silent, although their connections to it stay open. */
+import { ManualClock, type RedisServer, startProxy, startRedis, until } from "@x/test-support";
+import { Redis } from "ioredis";
+import { describe, expect, it } from "vitest";
+import { reconnectOnReadOnly } from "../src/bullmq/connections.ts";
+import { gate, Lab } from "./support/lab.ts";
+
+const retryStrategy = (): number => 50;
+
+/** BullMQ waits 5 s after a stalled check that failed, even if the worker is closed meanwhile. */
+const tuned = { drainDelay: 1, skipStalledCheck: true };
+
+/** A server with a successor, and a connection whose address leads to the server until `failOver`. */
+async function startPair(lab: Lab): Promise<{
+  readonly connection: { readonly host: string; readonly port: number; readonly retryStrategy: () => number };
+  readonly promoted: RedisServer;
+  readonly failOver: () => Promise<void>;
+}> {
+  const promoted = await startRedis();
+  lab.defer(async () => await promoted.stop());
+  const proxy = await startProxy({ path: lab.server.path });
+  lab.defer(async () => await proxy.stop());
+  return {
+    connection: { host: proxy.host, port: proxy.port, retryStrategy },
+    promoted,
+    failOver: async () => {
+      await lab.server.call("REPLICAOF", "127.0.0.1", promoted.port);
+      proxy.redirect({ path: promoted.path });
+    },
+  };
+}
+
+describe("a primary that became a read-only replica and kept its connections", () => {
+  it("is left by an idle worker and by a queue", async () => {
+    await using lab = await Lab.start();
+    const { connection, failOver } = await startPair(lab);
+    lab.worker(undefined, { ...tuned, connection });
+    const queue = lab.queue("q", { connection });
+    await queue.add("job", { k: "a", i: 0 });
+    await lab.ended(1);
+    await failOver();
+    const isAdded = async (): Promise<boolean> =>
+      await queue.add("job", { k: "a", i: 1 }).then(
+        () => true,
+        () => false,
+      );
+    await until(isAdded);
+    await lab.ended(2);
+    expect(lab.errors.map(String)).toContainEqual(expect.stringContaining("READONLY"));
+  });
+
+  it("is left by a worker whose job ends on it", async () => {
+    await using lab = await Lab.start();
+    const { connection, promoted, failOver } = await startPair(lab);
+    const ended = gate();
+    lab.worker(async () => await ended.passed, { ...tuned, connection });
+    await lab.queue().add("job", { k: "a", i: 0 });
+    await until(() => lab.ran.length === 1);
+    await failOver();
+    ended.open();
+    await lab.queue("q", { connection: { path: promoted.path } }).add("job", { k: "b", i: 1 });
+    await lab.ended(2);
+  });
+
+  it("is not left by a client that the user has passed, unless its own settings say so", async () => {
+    await using lab = await Lab.start();
+    const client = new Redis({ path: lab.server.path, maxRetriesPerRequest: null });
+    lab.defer(async () => await client.quit());
+    const worker = lab.worker(undefined, { ...tuned, connection: client });
+    await Promise.all([worker.waitUntilReady(), lab.queue("q", { connection: client }).waitUntilReady()]);
+    expect(client.options.reconnectOnError).toBeNull();
+  });
+});
+
+describe("reconnectOnError", () => {
+  const readOnly = new Error("READONLY You can't write against a read only replica. script: 1, on @user_script:1.");
+  const inScript = new Error("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");
+
+  it.each([
+    ["at the next refusal after some seconds", [0, 60_000], [false, true]],
+    ["not at refusals that follow each other", [0, 1_000, 1_000], [false, false, false]],
+    ["at refusals in close succession", [0, 1_000, 1_000, 1_000], [false, false, false, true]],
+    ["only by refusals of the new connection afterwards", [0, 60_000, 0, 1_000], [false, true, false, false]],
+  ])("replaces the connection %s", async (_, pausesMs, expected) => {
+    const clock = new ManualClock();
+    const reconnects = reconnectOnReadOnly(null, clock);
+    const answers: unknown[] = [];
+    for (const [index, pauseMs] of pausesMs.entries()) {
+      await clock.advance(pauseMs);
+      answers.push(reconnects(index % 2 === 0 ? readOnly : inScript));
+    }
+    expect(answers).toEqual(expected);
+  });
+
+  it("calls the user's function first, and keeps its answer", async () => {
+    const clock = new ManualClock();
+    const asked: Error[] = [];
+    let answer: boolean | 1 | 2 = 2;
+    const reconnects = reconnectOnReadOnly((error) => {
+      asked.push(error);
+      return answer;
+    }, clock);
+    const other = new Error("ERR other");
+    expect([reconnects(readOnly), reconnects(other)]).toEqual([2, 2]);
+    answer = false;
+    await clock.advance(60_000);
+    // The connection is new since the user's function has replaced it.
+    expect([reconnects(readOnly), reconnects(other)]).toEqual([false, false]);
+    await clock.advance(60_000);
+    expect([reconnects(other), reconnects(readOnly)]).toEqual([false, true]);
+    expect(asked).toEqual([readOnly, other, readOnly, other, other, readOnly]);
+  });
+});
