@@ -63,6 +63,7 @@
  * - MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST: whether operators may change the number of slots, the length of the line,
  *   and the choice of the dropped job.
  * - INTERRUPTS: whether the job that has the key must stop for a newer one.
+ * - MOVES_PAUSED: whether the waiting jobs of a paused queue are in BullMQ's `paused`. True for BullMQ 5.
  * - bullPromote and bullMoveToActive.
  *
  * The code for contended keys is in lane/, one file for each subject. Each file uses the previous ones: limits, slots,

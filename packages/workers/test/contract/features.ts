@@ -137,6 +137,23 @@ export function testFeatures(key: Key): void {
       expect(lab.overlaps()).toEqual([]);
     });
 
+    it("keeps an urgent job whose turn comes while the queue is paused", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue();
+      const running = gate();
+      const body = async ({ data }: { readonly data: { readonly i: number } }): Promise<unknown> =>
+        data.i === 0 ? await running.passed : undefined;
+      lab.worker(body, { key, between: "rotate", concurrency: 2, recheckInterval: 3_600_000 });
+      await queue.addBulk(jobs(2, () => "a").map((job) => ({ ...job, opts: { priority: 1 } })));
+      await until(async () => (await queue.getDelayedCount()) === 1);
+      await queue.pause();
+      await queue.add("job", { k: "b", i: 2 });
+      running.open();
+      await until(async () => (await queue.getActiveCount()) === 0);
+      await queue.resume();
+      await finished(queue, 3);
+    });
+
     it("does not use the limiter's tokens for parking", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();

@@ -108,10 +108,11 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const shares = mayShare(rules);
   const limits = line === undefined || line.as === "backlog";
   const may = `local MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST = ${shares}, ${limits}, ${rules.merge === undefined}`;
+  const lists = `local MOVES_PAUSED = ${bull.promote.lua.includes("getTargetQueueList(")}`;
   const { rotate } = rules;
   const weight = rotate === undefined ? [] : [weightsTable(rotate.weights)];
   const rotation = rotate === undefined ? { ring: noRing, turns: "" } : { ring, turns };
-  const slowly = [numbers, drops, may, ...weight, asFunction("bullPromote", bull.promote.lua)];
+  const slowly = [numbers, drops, may, lists, ...weight, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"), rotation);
   const compose = (
     name: string,

@@ -48,9 +48,10 @@ export const line = (ring: string): string => /* lua */ `
     return true
   end
 
-  -- Moves a job from 'prioritized' to the front of 'wait'.
+  -- Moves a job from 'prioritized' to the front of the queue. BullMQ 5 would replace 'wait' when the queue is resumed.
   local function unprioritize(id)
-    call('RPUSH', P .. 'wait', id)
+    local isPaused = MOVES_PAUSED and call('HEXISTS', P .. 'meta', 'paused') == 1
+    call('RPUSH', P .. (isPaused and 'paused' or 'wait'), id)
     surely('ZREM', P .. 'prioritized', id)
   end
 
