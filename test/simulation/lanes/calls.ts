@@ -1,11 +1,11 @@
 /** One call for all that wait for a key (`whenBusy: "merge"`): which jobs it has, and what becomes of them. */
-import { Job } from "bullmq";
 import type { Outcome } from "../../../packages/workers/src/job-run/rules/batch.ts";
 import { type InLine, parseGather } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
 import { placesIn } from "./lines.ts";
 import type { MergedEnd, ModelJob } from "./model.ts";
 import { PREFIX } from "./names.ts";
+import { installed } from "./release.ts";
 import type { Joined, LaneRun, Taken } from "./run.ts";
 import type { LaneData } from "./setting.ts";
 
@@ -33,7 +33,7 @@ export async function gather(run: LaneRun): Promise<void> {
     isSettled: false,
     others: found.map(({ id: other, place, fields }) => ({
       model: model.job(other),
-      job: Job.fromJSON<LaneData>(run.world.queue, fields as never, other),
+      job: installed.Job.fromJSON<LaneData>(run.world.queue, fields as never, other),
       place,
     })),
   };

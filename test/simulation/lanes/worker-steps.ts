@@ -1,11 +1,12 @@
 /** What workers do with jobs, and what happens to them. */
-import { type Job, UnrecoverableError } from "bullmq";
+import type { Job } from "bullmq";
 import * as calls from "./calls.ts";
 import { checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
 import { checkNewest, drop, noteLeaving } from "./lines.ts";
 import { PREFIX } from "./names.ts";
 import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
+import { fetchAsLoop, installed } from "./release.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
 import { type LaneData, NEAR_MS } from "./setting.ts";
 import { takeSnapshot } from "./snapshot.ts";
@@ -17,7 +18,7 @@ const FETCH_NEXT_CHANCE = 0.6;
 export async function fetch(run: LaneRun): Promise<boolean> {
   const slot = run.newSlot();
   slot.member.worker.limitUntil = 0;
-  return await receive(run, await slot.member.worker.getNextJob(slot.token, { block: false }), slot);
+  return await receive(run, await fetchAsLoop(slot.member.worker, slot.token), slot);
 }
 
 export async function finish(run: LaneRun): Promise<void> {
@@ -153,7 +154,7 @@ export async function endLate(run: LaneRun): Promise<void> {
   const ways = {
     complete: () =>
       run.locks.releaseWith(ends, () => job.moveToCompleted("late", token, run.random.chance(FETCH_NEXT_CHANCE))),
-    fail: () => job.moveToFailed(new UnrecoverableError("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
+    fail: () => job.moveToFailed(new installed.UnrecoverableError("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
     retry: () => job.moveToFailed(new Error("late"), token, run.random.chance(FETCH_NEXT_CHANCE)),
     delay: () => job.moveToDelayed(run.time.nowMs + NEAR_MS, token),
   };
@@ -247,7 +248,7 @@ async function failWith(
   run: LaneRun,
   taken: Taken,
   forGood: boolean,
-  error: Error = forGood ? new UnrecoverableError("final") : new Error("a failure"),
+  error: Error = forGood ? new installed.UnrecoverableError("final") : new Error("a failure"),
 ): Promise<void> {
   const { job, token } = taken;
   const model = run.model.job(String(job.id));
@@ -272,8 +273,9 @@ async function failWith(
     run.model.postpone(model, "retry", run.time.nowMs + backoffMs, run.before);
     if (backoffMs === 0) run.model.retryAtOnce(model, job.opts.lifo);
   }
-  // BullMQ fetches no other job with an immediate retry.
-  if (fetchNext && (isFinal || backoffMs > 0)) await receiveNext(run, reply, taken);
+  // BullMQ fetches no other job with an immediate retry, and before 5.73.3 none with a delayed one.
+  const isFetching = isFinal || (backoffMs > 0 && run.world.isDelayFetching(run.code));
+  if (fetchNext && isFetching) await receiveNext(run, reply, taken);
 }
 
 /** As BullMQ's worker takes the job that came with the reply. */

@@ -1,20 +1,20 @@
 /** One real Redis with one queue, and the workers of it: BullMQ's own, whose commands go through the lane under test. */
 import { type RedisServer, startRedis } from "@x/test-support";
-import { Job, Queue, Worker } from "bullmq";
+import type { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import type { ComposedScript, LaneRules, LaneScripts } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import type { LaneCode } from "./load.ts";
 import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
 import { LOCK_PREFIX, PREFIX, QUEUE } from "./names.ts";
+import { type FetchingWorker, installed, isDelayFetching } from "./release.ts";
 import type { LaneData, LaneSetting } from "./setting.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 
 /** A worker without a loop: every command is a step of the schedule. Some of these are protected. */
-export interface StepWorker {
+export interface StepWorker extends FetchingWorker {
   /** Until then it asks for nothing: what it knows of the limiter. */
   limitUntil: number;
-  getNextJob(token: string, options: { readonly block: false }): Promise<Job<LaneData> | undefined>;
   nextJobFromJobData(data: object, id: string, token: string): Promise<Job<LaneData> | undefined>;
   moveStalledJobsToWait(): Promise<void>;
 }
@@ -54,9 +54,9 @@ export class LaneWorld implements AsyncDisposable {
     this.#isServerOwn = isServerOwn;
     this.redis = new Redis({ path: server.path, maxRetriesPerRequest: null });
     this.eyes = new Redis({ path: server.path, maxRetriesPerRequest: null });
-    this.queue = new Queue<LaneData>(QUEUE, { connection: this.redis });
+    this.queue = new installed.Queue<LaneData>(QUEUE, { connection: this.redis });
     this.#workers = Array.from({ length: MEMBERS }, () => {
-      const worker = new Worker<LaneData>(QUEUE, null, {
+      const worker = new installed.Worker<LaneData>(QUEUE, null, {
         connection: this.redis,
         autorun: false,
         lockDuration: LOCK_DURATION_MS,
@@ -65,6 +65,11 @@ export class LaneWorld implements AsyncDisposable {
       worker.on("error", () => undefined);
       return worker;
     });
+  }
+
+  /** Whether a job that fails and is delayed until its retry brings the worker's next job. */
+  isDelayFetching(code: LaneCode): boolean {
+    return isDelayFetching(code.bullmq.installedScripts());
   }
 
   /** An empty queue, and workers on it with the lane of this code. */
@@ -78,7 +83,7 @@ export class LaneWorld implements AsyncDisposable {
     const { time, locks, onParked } = parts;
     const scripts = scriptsOf(code, setting.rules);
     return this.#workers.map((worker) => {
-      const target = bullmq.targetOf(worker, new Job(worker, "sample", {}));
+      const target = bullmq.targetOf(worker, new installed.Job(worker, "sample", {}));
       shareTargets(worker, bullmq);
       // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
       for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
@@ -108,7 +113,7 @@ export class LaneWorld implements AsyncDisposable {
 /** The jobs of this worker send their commands through its lane, as those of an `ExclusiveWorker` do. */
 function shareTargets(worker: Worker, bullmq: LaneCode["bullmq"]): void {
   type Create = (...args: unknown[]) => Job;
-  const { prototype } = Worker as unknown as { readonly prototype: { readonly createJob: Create } };
+  const { prototype } = installed.Worker as unknown as { readonly prototype: { readonly createJob: Create } };
   const own = worker as unknown as { createJob: Create };
   own.createJob = (...args) => bullmq.shareTarget(worker, prototype.createJob.apply(worker, args));
 }
