@@ -30,7 +30,7 @@ interface Call {
   readonly limitMs: number;
 }
 
-/** Corrections of a ballot are made even when the time is over; each takes at most a node's timeout. */
+/** A client corrects a ballot even after its deadline. Each correction takes at most a node's timeout. */
 const FREE_ATTEMPTS = 6;
 
 export class Client implements Victim {
@@ -58,7 +58,7 @@ export class Client implements Victim {
     });
   }
 
-  /** Starts tasks that take and release locks until the world is quiet. */
+  /** Starts tasks that acquire and release locks until the world is quiet. */
   start(): void {
     for (let task = 0; task < this.#parts.setting.tasksPerMachine; task += 1) {
       this.machine.deliver("timer", () => void this.#task());
@@ -72,12 +72,12 @@ export class Client implements Victim {
     this.#parts.onKilled();
   }
 
-  /** Calls that should have been answered by now. */
+  /** Returns the calls that should have been answered by now. */
   overdue(): readonly string[] {
     return [...this.#calls].filter((call) => this.#isOverdue(call)).map(({ what }) => what);
   }
 
-  /** Acquires within `timeout` once faults have stopped; else the world did not recover. */
+  /** Acquires a lock within `timeout` after the faults have stopped. Otherwise the world did not recover. */
   async recover(resource: string, timeout: number): Promise<void> {
     try {
       const lock = await this.#answered(`acquire ${resource}`, timeout, () =>
@@ -96,7 +96,10 @@ export class Client implements Victim {
     }
   }
 
-  /** One attempt while a node answers too late, with all locks given back at once; who looks later must find no key. */
+  /**
+   * Makes one attempt while a node answers too late, and releases a granted lock immediately. A later check must find
+   * no key.
+   */
   async passBy(resource: string): Promise<void> {
     const lock = await this.redlock.tryAcquire(resource, { ttl: this.#parts.setting.maxTtl }).catch(() => null);
     await lock?.release();
@@ -139,7 +142,7 @@ export class Client implements Victim {
     }
   }
 
-  /** As an adversary would: comes just when the keys expire, if that is soon. */
+  /** Waits like an adversary until just before the keys expire, if they expire soon. */
   async #untilExpiry(resources: string | readonly string[]): Promise<void> {
     const { servers, setting, world } = this.#parts;
     const [resource = ""] = [resources].flat();
@@ -158,7 +161,7 @@ export class Client implements Victim {
     return hold;
   }
 
-  /** Works under the lock: writes, extends, and lets go, or forgets to. */
+  /** Works under the lock: writes, extends, and releases the lock or forgets to release it. */
   async #hold(hold: Hold): Promise<void> {
     const { world, setting, checker } = this.#parts;
     const { random } = world;
@@ -179,11 +182,11 @@ export class Client implements Victim {
     }
     await this.#untilOver(hold, signal);
     this.#write(hold);
-    // A wall clock that was set and set back ended it for a moment only.
+    // A wall clock that was set and set back ended the lock for a moment only.
     if (!signal.aborted) await lock.release();
   }
 
-  /** As an operator does. */
+  /** Releases a lock by force, as an operator does. */
   async #force(): Promise<void> {
     const { world, setting, checker } = this.#parts;
     const resource = world.random.pick(setting.resources);
@@ -207,7 +210,10 @@ export class Client implements Victim {
     if (wasForced) this.#parts.world.violate(INVARIANTS.force, `${this.machine.name} extended what was taken away`);
   }
 
-  /** Never looks at the lock: the signal must abort by itself, as far as a timer can; after a suspend within a second. */
+  /**
+   * Never asks the lock: the signal must abort by itself, as exactly as a timer can, and within a second after a
+   * suspend.
+   */
   async #untilOver(hold: Hold, signal: AbortSignal): Promise<void> {
     const { world, checker } = this.#parts;
     const { machine, lock } = hold;
@@ -227,7 +233,7 @@ export class Client implements Victim {
     );
   }
 
-  /** A write of the application: on its way for a while, and sent whether the lock is still held or not. */
+  /** Sends a write of the application, whether the lock is still held or not. The write takes some time to arrive. */
   #write(hold: Hold): void {
     const { world, checker } = this.#parts;
     const arrivesMs = world.nowMs + world.random.between(0, 30);

@@ -1,6 +1,7 @@
 /**
- * As directed.ts, for the scheduler's register: each story tells who leads in which term, also beside each other, and which messages and which
- * data are lost. No attempt of a tick may begin twice, no at-least-once tick may be left out, and what is paused may not run.
+ * Directed schedules, like directed.ts, for the scheduler's register. Each story says who leads in which term, even at
+ * the same time, and which messages and data are lost. No attempt of a tick may begin twice, no at-least-once tick may
+ * be skipped, and a paused schedule may not run.
  */
 import type { LeaderElection, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler, ScheduleOptions, Tick } from "@x/leader/scheduler";
@@ -16,15 +17,15 @@ const EXACT = new Drift(0, 1_000, 0);
 interface Replica {
   readonly links: readonly Link[];
   readonly scheduler: LeaderScheduler;
-  /** Its term is over, and it knows. */
+  /** Ends the replica's term, and the replica notices. */
   lose(): void;
-  /** The process dies. What it has sent on connections that are broken may still arrive. */
+  /** Kills the process. Messages that it has sent on broken connections may still arrive. */
   die(): void;
 }
 
 interface ReplicaOptions extends ScheduleOptions {
   readonly workMs?: number;
-  /** The replica has a handler for schedules as data, and no schedule of its own. */
+  /** Whether the replica has a handler for schedules as data, and no schedule of its own. */
   readonly isData?: boolean;
 }
 
@@ -61,7 +62,10 @@ class SchedulerStage {
     this.world.record("world", "fault", () => text);
   }
 
-  /** Has one schedule, with a tick each second; leads in `term`, or never. Its handler takes `workMs`. */
+  /**
+   * Starts a replica with one schedule, which has a tick each second. The replica leads in `term`, or never if `term`
+   * is undefined. Its handler takes `workMs`.
+   */
   replica(
     name: string,
     term: number | undefined,
@@ -87,7 +91,7 @@ class SchedulerStage {
     };
     const scheduler = new this.#engine.scheduler.LeaderScheduler({
       election: election as unknown as LeaderElection,
-      // No message of a story is one of these.
+      // Requests for the history would change the numbers of the messages that a story counts.
       history: 0,
     });
     scheduler.on("error", (error) => this.world.record(name, "call", () => String(error)));
@@ -109,7 +113,7 @@ class SchedulerStage {
     const state = { isCurrent: true };
     const over = new AbortController();
     const led = { election: ELECTION, term, fencingToken: term, isCurrent: () => state.isCurrent, signal: over.signal };
-    // Once it is connected.
+    // By this time the replica is connected.
     this.world.at(this.world.nowMs + 300, () => {
       if (term === undefined) return;
       this.termCount += 1;
@@ -138,7 +142,7 @@ class SchedulerStage {
       .then((outcome) => this.tell(`the schedule is ${outcome}`));
   }
 
-  /** Removes the schedule as data, alone or by an empty set. */
+  /** Removes the schedule as data, either alone or by writing an empty set. */
   remove({ scheduler }: Replica, how: "alone" | "by a set"): void {
     void (how === "alone" ? scheduler.remove("s") : scheduler.reconcile([])).then(() => {
       this.#removedMs = this.world.nowMs;
@@ -153,13 +157,13 @@ class SchedulerStage {
     });
   }
 
-  /** No tick of this time has run. */
+  /** Checks that no tick of this time has run. */
   checkNone(atMs: number): void {
     if (this.#ended.has(atMs))
       this.world.violate(ELECTION_INVARIANTS.removed, `the tick of ${atMs} ms is of old times`);
   }
 
-  /** Every tick from `firstMs` to `lastMs` has run to its end. */
+  /** Checks that every tick from `firstMs` to `lastMs` has run to its end. */
   checkTicks(lastMs: number, firstMs = PERIOD_MS): void {
     for (let atMs = firstMs; atMs <= lastMs; atMs += PERIOD_MS)
       if (!this.#ended.has(atMs))
@@ -177,7 +181,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "half of four": {
     nodeCount: 4,
     about:
-      "Two of four nodes have A's claim of an at-least-once tick when A dies. B reads one of these, and the others.",
+      "Two of four nodes have A's claim of an at-least-once tick when A dies. B reads one of these two nodes, and the other two.",
     async play(stage) {
       const a = stage.replica("A", 1, { delivery: "at-least-once" });
       await stage.until(1_900);
@@ -192,7 +196,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   },
   "dead at work": {
     nodeCount: 3,
-    about: "A dies while its handler is at work, so does B. Each that comes after them begins the next attempt.",
+    about: "A dies while its handler runs, and so does B. Each later leader begins the next attempt.",
     async play(stage) {
       const options = { delivery: "at-least-once", maxAttempts: 3 } as const;
       const a = stage.replica("A", 1, { ...options, workMs: 60_000 });
@@ -209,7 +213,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "missed step": {
     nodeCount: 3,
     about:
-      "Node 1 misses the step in which A begins a tick, and is there for the next. A dies at work, and B reads nodes 1 and 2.",
+      "Node 1 misses the step in which A begins a tick, and receives the next step. A dies while its handler runs, and B reads nodes 1 and 2.",
     async play(stage) {
       const options = { delivery: "at-least-once", overlap: "allowAll" } as const;
       const a = stage.replica("A", 1, { ...options, workMs: 60_000 });
@@ -247,7 +251,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   },
   "paused for the next": {
     nodeCount: 3,
-    about: "A hears of a pause, and dies.",
+    about: "A learns of a pause, and dies.",
     async play(stage) {
       const a = stage.replica("A", 1);
       const operator = stage.replica("operator", undefined);
@@ -262,7 +266,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "late step": {
     nodeCount: 3,
     about:
-      "A, frozen beyond its lease, has sent a step. It arrives after B has read the nodes, and before B's first step.",
+      "A is frozen beyond its lease and has sent a step. The step arrives after B has read the nodes, and before B's first step.",
     async play(stage) {
       const a = stage.replica("A", 1);
       await stage.until(1_700);
@@ -277,7 +281,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "late copy": {
     nodeCount: 3,
     about:
-      "Everything was sent to node 3, since it had missed a step, and is stuck in a connection that broke. It arrives when node 3 knows more and has lost that.",
+      "Node 3 had missed a step, so A sent a complete copy, which is stuck in a connection that broke. The copy arrives after node 3 has received later steps and lost them.",
     async play(stage) {
       const a = stage.replica("A", 1);
       await stage.until(1_990);
@@ -310,7 +314,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "copy after the end": {
     nodeCount: 3,
     about:
-      "A asks node 3 for orders, and its term ends. B's tick is on nodes 2 and 3 when node 3 forgets it, and says that it lacks A's state. C reads nodes 1 and 3.",
+      "A asks node 3 for orders, and A's term ends. Nodes 2 and 3 have B's tick when node 3 loses its data, and reports that it lacks A's state. C reads nodes 1 and 3.",
     async play(stage) {
       const a = stage.replica("A", 1);
       await stage.until(5_290);
@@ -332,7 +336,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   },
   "pause in the answer": {
     nodeCount: 3,
-    about: "The news of a pause comes late. A hears of it from the nodes that take its claim.",
+    about: "The message about a pause is late. A learns of the pause from the nodes that accept its claim.",
     async play(stage) {
       const a = stage.replica("A", 1);
       const operator = stage.replica("operator", undefined);
@@ -345,7 +349,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "order on its way": {
     nodeCount: 3,
     about:
-      "A pause is in the mailboxes of nodes 1 and 2. Only node 1 has A's step with it when A dies. B adopts that, and dies when only node 2 has heard of it. C reads nodes 2 and 3.",
+      "A pause is in the mailboxes of nodes 1 and 2. Only node 1 has A's step with the pause when A dies. B adopts the step, and dies when only node 2 has received it. C reads nodes 2 and 3.",
     async play(stage) {
       const a = stage.replica("A", 1);
       const operator = stage.replica("operator", undefined);
@@ -421,7 +425,8 @@ const STORIES: Readonly<Record<string, Story>> = {
   },
   "removed without a leader": {
     nodeCount: 3,
-    about: "A dies at 1.6 s. The schedule is removed at 4.2 s. B leads from 5.9 s on, and runs the ticks before that.",
+    about:
+      "A dies at 1.6 s. The schedule is removed at 4.2 s. B leads from 5.9 s on, and runs the ticks before the removal.",
     async play(stage) {
       const a = stage.replica("A", 1, { isData: true });
       const operator = stage.replica("operator", undefined, { isData: true });
@@ -439,7 +444,7 @@ const STORIES: Readonly<Record<string, Story>> = {
   "late definition": {
     nodeCount: 3,
     about:
-      "Node 3 keeps the order to add a schedule, which A has taken. The schedule is removed. B hears of the old order.",
+      "Node 3 keeps the order to add a schedule, which A has taken. The schedule is removed. B reads the old order.",
     play: (stage) => playLateDefinition(stage, "alone"),
   },
   "late definition after a set": {

@@ -1,5 +1,6 @@
 /**
- * Schedules that random search rarely hits: each tells one story, step by step, in which a protection is all that keeps an invariant.
+ * Schedules that random search rarely finds. Each tells one story, step by step, in which a single protection keeps an
+ * invariant.
  */
 import type { Lock, Redlock, RedlockOptions } from "@x/redlock-core";
 import {
@@ -78,7 +79,7 @@ class Stage {
     await this.world.run(ms, () => this.checker.check());
   }
 
-  /** The first node loses its data; connections stay. */
+  /** Lets the first node lose its data. Connections remain. */
   flush(): void {
     this.servers[0]?.flush();
     this.tell("FLUSHALL on node 1");
@@ -88,7 +89,7 @@ class Stage {
     this.world.record("world", "fault", () => text);
   }
 
-  /** Starts one attempt; the hold appears in the list when it is granted. */
+  /** Starts one attempt. The hold is added to the returned list when it is granted. */
   tryAcquire(actor: Actor): Hold[] {
     return this.#hold(actor, () => {
       if (!this.#isWritten) return actor.redlock.tryAcquire(RESOURCE);
@@ -96,7 +97,7 @@ class Stage {
     });
   }
 
-  /** Attempts again and again for half a second. */
+  /** Repeats attempts for half a second. */
   acquire(actor: Actor): Hold[] {
     return this.#hold(actor, () => {
       if (!this.#isWritten) return actor.redlock.acquire(RESOURCE, { timeout: 500 });
@@ -142,7 +143,7 @@ class Stage {
     });
   }
 
-  /** A routine makes two calls that join its lock, and waits for neither. Both work for a while. */
+  /** A routine makes two calls that join its lock, and waits for neither. Both calls work for a while. */
   useTwice({ machine, redlock }: Actor): void {
     let workers = 0;
     const work = async (lock: Lock): Promise<void> => {
@@ -163,7 +164,10 @@ class Stage {
     });
   }
 
-  /** A routine calls `using` for what it holds, and then one that joins, under which it releases the lock. */
+  /**
+   * A routine calls `using` for a lock that it holds, and then makes a call that joins, under which it releases the
+   * lock.
+   */
   useWithin({ machine, redlock }: Actor): void {
     machine.deliver("timer", () => {
       void redlock.using(RESOURCE, async (outer) => {
@@ -224,7 +228,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   "hidden gap": {
     nodeCount: 3,
     about:
-      "Node 1 loses its data twice; B's vote there is from in between. A's extension must not count the key that it puts back.",
+      "Node 1 loses its data twice, and votes for B in between. A's extension must not count the key that it sets again.",
     async play(stage) {
       const a = stage.actor("A", { nodeTimeout: 250, quarantine: false });
       const b = stage.actor("B", { nodeTimeout: 250, quarantine: false });
@@ -245,7 +249,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   },
   "slow clock": {
     nodeCount: 3,
-    about: "A's clock loses 0.9 % against the nodes'. B asks as soon as the keys have expired there.",
+    about: "A's clock loses 0.9 % against the clocks of the nodes. B asks as soon as the keys have expired.",
     async play(stage) {
       const a = stage.actor("A", { nodeTimeout: 20 }, { drift: new Drift(-0.009, 10_000, 0) });
       const b = stage.actor("B", { nodeTimeout: 20 });
@@ -288,8 +292,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   },
   "grants after the end": {
     nodeCount: 3,
-    about:
-      "A is frozen while the grants wait in its sockets, for longer than the lease. B has had its turn when A wakes.",
+    about: "A is frozen while the grants wait in its sockets, for longer than the lease. B asks before A resumes.",
     async play(stage) {
       const a = stage.actor("A", { nodeTimeout: 2_000 });
       const b = stage.actor("B", { nodeTimeout: 20 });
@@ -306,7 +309,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   "late release": {
     nodeCount: 1,
     about:
-      "A's first attempt and its release are stuck in a connection that breaks; they arrive after its second attempt was granted.",
+      "A's first attempt and its release are stuck in a connection that breaks. Both arrive after A's second attempt was granted.",
     async play(stage) {
       const a = stage.actor("A", { nodeTimeout: 20 });
       const b = stage.actor("B", { nodeTimeout: 20 });
@@ -324,7 +327,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   "quarantined extension": {
     nodeCount: 3,
     about:
-      "Node 1 votes for B, then loses its data. A's extension puts its key back there, and must not count the node in its second try.",
+      "Node 1 votes for B, then loses its data. A's extension sets its key again on node 1, and must not count the node in its second try.",
     async play(stage) {
       await stage.until(2_000);
       const a = stage.actor("A", { nodeTimeout: 20 });
@@ -348,7 +351,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   "suspended and set back": {
     nodeCount: 3,
     about:
-      "A's machine is suspended for longer than its lease, and its wall clock is set back by as much. B asks after it.",
+      "A's machine is suspended for longer than its lease, and its wall clock is set back by as much. B asks after the suspend.",
     async play(stage) {
       const a = stage.actor("A", { nodeTimeout: 20 });
       const b = stage.actor("B", { nodeTimeout: 20 });
@@ -366,7 +369,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   "late vote over a loss": {
     nodeCount: 3,
     about:
-      "B's clock is 500 ms behind. Node 1 forgets that it has voted for A, and votes for B when its quarantine is over. B reads that vote late, because it is frozen.",
+      "B's clock is 500 ms behind. Node 1 forgets that it has voted for A, and votes for B when its quarantine is over. B reads the vote late, because B is frozen.",
     async play(stage) {
       await askOverALoss(stage, { nodeTimeout: 250, isFrozen: true });
     },
@@ -388,7 +391,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   },
   "taken away": {
     nodeCount: 3,
-    about: "An operator takes A's lock away, and A asks for an extension.",
+    about: "An operator releases A's lock by force, and A asks for an extension.",
     async play(stage) {
       const a = stage.actor("A", {});
       const operator = stage.actor("operator", {});
@@ -404,7 +407,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
   "taken away from two": {
     nodeCount: 3,
     about:
-      "Node 3 has the key of B's failed attempt, the others have A's. The operator reaches nodes 1 and 3: a quorum. A must not put its key back on node 3.",
+      "Node 3 has the key of B's failed attempt, the others have A's. The operator reaches nodes 1 and 3: a quorum. A must not set its key again on node 3.",
     async play(stage) {
       const a = stage.actor("A", {});
       const b = stage.actor("B", { nodeTimeout: 20 });
@@ -442,7 +445,7 @@ const OF_LOCKS: Readonly<Record<string, Story>> = {
 
 /**
  * Nodes 1 and 2 grant A the lock, and A releases it. Node 1 loses its data, and C starts its quarantine. B's clock is
- * 500 ms behind; its request reaches node 1 after 955 ms, when the quarantine is over.
+ * 500 ms behind. Its request reaches node 1 after 955 ms, when the quarantine is over.
  */
 async function askOverALoss(
   stage: Stage,
@@ -512,7 +515,7 @@ const STORIES: Readonly<Record<string, Story>> = {
     nodeCount: 3,
     isWritten: true,
     about:
-      "B waits for A. Node 1 would let it in, and node 3 does not answer it. When A goes, node 2 calls B, and so must node 1.",
+      "B waits for A. Node 1 would let B in, and node 3 does not answer B. When A releases, node 2 calls B, and node 1 must call B as well.",
     async play(stage) {
       const a = stage.actor("A", { nodeTimeout: 50, quarantine: false });
       const b = stage.actor("B", { nodeTimeout: 50, quarantine: false });

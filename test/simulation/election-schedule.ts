@@ -1,8 +1,11 @@
 /**
- * One schedule with leader elections: the real LeaderElection, and LeaderScheduler in most of them, on the real Redlock, in the same world and
- * under the same faults as schedule.ts. At most one candidate may say `isCurrent()` at a time, terms increase, a task never overlaps itself,
- * a tick runs at most once or at least once as it was asked for, no attempt begins twice, an order does what it says, and once faults stop
- * somebody leads within a bound. The nodes that elect a leader know it from then on, and a bystander who observes is told of no other.
+ * One schedule with leader elections: the real LeaderElection, usually with a LeaderScheduler, on the real Redlock, in
+ * the same world and under the same faults as schedule.ts.
+ *
+ * At most one candidate may report `isCurrent()` at a time, terms increase, and a task never overlaps itself. A tick
+ * runs at most once or at least once, as its option says. No attempt begins twice, and orders take effect. After the
+ * faults stop, a candidate leads within a bound. From the election on, the nodes that elected a leader know the leader,
+ * and a bystander that observes is notified of no other leader.
  */
 import type { LeaderElection, LeaderInfo, LeaderTerm } from "@x/leader";
 import type { LeaderScheduler, ScheduleDefinition, Tick, TickHandler } from "@x/leader/scheduler";
@@ -36,19 +39,22 @@ const NOTE = `{leader:${NAME}}:note`;
 
 const TICK_MS = 150;
 const COOLDOWN_MS = 50;
-/** A change of leaders takes a lease or so: a few of them should fit. */
+/**
+ * The faults last this many times as long as in a schedule of locks, because a change of leaders takes about a lease
+ * and several changes should fit.
+ */
 const FAULTY_FACTOR = 3;
 const LOSES_DATA = ["crash", "failover", "flush"] as const;
 
-/** Of a handler: often one is under way when its leader dies. */
+/** Longest run of a handler, so that a leader often dies while its handler runs. */
 const LONGEST_RUN_MS = 100;
-/** More than clocks differ and a claim is under way. */
+/** Longer than the difference between clocks and the duration of a claim. */
 const PAUSE_TAKES_MS = 1_000;
 /** Time without faults after the last trigger, in which the world is observed in any case. */
 const LAST_MS = 3_000;
 /**
- * Longest time without faults until the last trigger and a new tick have run. A leader that catches up runs up to 100
- * ticks one after another first, which take up to `LONGEST_RUN_MS` each, while new ticks fall due.
+ * Longest time without faults until the last trigger and a new tick have run. A leader that catches up first runs up to
+ * 100 ticks one after another, which take up to `LONGEST_RUN_MS` each, while new ticks fall due.
  */
 const LONGEST_CATCHUP_MS = 60_000;
 
@@ -100,22 +106,22 @@ class ElectionSchedule {
   readonly #faults: Faults;
   readonly #offices: Office[] = [];
   readonly #ticks = new Map<number, number>();
-  /** What has begun: ticks with their attempts, and what was triggered. */
+  /** Ticks with their attempts, and triggered runs, that have begun. */
   readonly #begun = new Set<string>();
-  /** Only a minority of the nodes loses data, always the same, so that a majority knows all. */
+  /** Whether only the same minority of the nodes loses data, so that a majority knows everything. */
   readonly #isMinor: boolean;
-  /** A leader went on from nodes that may have forgotten, and said so. */
+  /** Whether a leader continued from nodes that may have forgotten, and reported this. */
   #isDoubtful = false;
   #isPaused = false;
-  /** Since when a pause is confirmed, with no order after it. */
+  /** When a pause was confirmed. Undefined if there is none, or if a later order was sent. */
   #pausedMs: number | undefined;
-  /** An order of unknown outcome may still be under way. */
+  /** Whether an order of unknown outcome may still arrive. */
   #isAmbiguous = false;
   #live: Office[] = [];
   #candidates: Candidate[] = [];
   #candidateCount = 0;
   #lastTerm = 0;
-  /** The nodes that have granted the lock for each term, as its note says. */
+  /** The nodes that have granted the lock for each term, according to the note next to the lock. */
   readonly #grantedBy = new Map<number, Set<Server>>();
   readonly #observer: Bystander;
 
@@ -241,7 +247,9 @@ class ElectionSchedule {
     return 2 * (this.#grantedBy.get(term)?.size ?? 0) > this.#servers.length;
   }
 
-  /** A candidate that dies before it hears of its grants was elected all the same. */
+  /**
+   * Called when the bystander is notified. A candidate that dies before it reads its grants was elected nevertheless.
+   */
   #observed(info: LeaderInfo | null): void {
     this.#world.record("bystander", "call", () => `sees ${info === null ? "nobody" : info.term}`);
     if (info === null || this.#hasQuorum(info.term)) return;
@@ -252,13 +260,13 @@ class ElectionSchedule {
     this.#isDoubtful = true;
   }
 
-  /** Claims of ticks promise nothing once a majority loses its data. */
+  /** Whether the nodes remember the claims of ticks. After a majority has lost its data, claims promise nothing. */
   get #remembers(): boolean {
     const losesData = LOSES_DATA.some((fault) => this.#setting.faults.has(fault));
     return !this.#isDoubtful && (this.#isMinor || !losesData);
   }
 
-  /** Pauses, resumes and triggers, from any candidate. */
+  /** Sends pauses, resumes and triggers from random candidates. */
   #operate(): void {
     const { random } = this.#world;
     this.#world.at(this.#world.nowMs + random.between(50, 1_500), () => {
@@ -270,7 +278,7 @@ class ElectionSchedule {
       if (this.#isAmbiguous) return this.#operate();
       this.#isPaused = !this.#isPaused;
       this.#pausedMs = undefined;
-      // Until it is answered nobody knows.
+      // The outcome is unknown until the order is answered.
       this.#isAmbiguous = true;
       const isPaused = this.#isPaused;
       this.#order(candidate, (scheduler) => (isPaused ? scheduler.pause("gated") : scheduler.resume("gated"))).then(
@@ -284,7 +292,10 @@ class ElectionSchedule {
     });
   }
 
-  /** Writes the set again, with or without another schedule, or changes the other one. The ticks of "tick" go on. */
+  /**
+   * Writes the set again, with or without another schedule, or changes the other schedule. The ticks of "tick"
+   * continue.
+   */
   async #define(scheduler: LeaderScheduler): Promise<void> {
     const { random } = this.#world;
     const tick = tickDefinition(this.#mode);
@@ -304,7 +315,7 @@ class ElectionSchedule {
     });
   }
 
-  /** Without faults ticks go on, and what is triggered runs. */
+  /** Checks that ticks continue without faults, and that a triggered schedule runs. */
   async #checkLast(): Promise<void> {
     const asked = (): number => [...this.#begun].filter((key) => key.startsWith("asked")).length;
     const [before, fromMs] = [asked(), this.#world.nowMs];
@@ -312,12 +323,12 @@ class ElectionSchedule {
     if (candidate === undefined) return;
     this.#order(candidate, (scheduler) => scheduler.trigger("asked")).catch(() => undefined);
     const hasTriggered = (): boolean => asked() > before;
-    // Nodes that lose their data lose schedules as data with it.
+    // Nodes that lose their data also lose schedules as data.
     const isLost = this.#isData && !this.#remembers;
     const hasTicked = (): boolean => isLost || Math.max(0, ...this.#ticks.keys()) - EPOCH_MS >= fromMs;
     await this.#pass(LAST_MS);
     const endMs = fromMs + LONGEST_CATCHUP_MS;
-    // A violation stops the world's time.
+    // A violation stops the time of the world.
     const isOver = (): boolean => this.#world.violation !== undefined || this.#world.nowMs >= endMs;
     while (!(hasTriggered() && hasTicked()) && !isOver()) await this.#pass(TICK_MS);
     if (!hasTriggered()) this.#world.violate(ELECTION_INVARIANTS.trigger, "what was triggered does not run");
@@ -328,7 +339,7 @@ class ElectionSchedule {
     await this.#world.run(this.#world.nowMs + ms, () => this.#check());
   }
 
-  /** The terms are asked only while two could be current: asking ends a term that is over. */
+  /** Asks the terms only while two terms could be current, because a question ends a term that is over. */
   #check(): void {
     if (this.#live.length < 2) return;
     const current = this.#live.filter((office) => this.#isCurrent(office));
@@ -403,7 +414,7 @@ class ElectionSchedule {
   }
 }
 
-/** Observes, and never stands. */
+/** A process that observes the election and is never a candidate. */
 class Bystander {
   readonly machine: Machine;
   last: LeaderInfo | null = null;
@@ -465,7 +476,7 @@ interface CandidateParts {
   readonly onKilled: (candidate: Candidate) => void;
 }
 
-/** The schedule whose ticks are counted, in code or as data. */
+/** Returns the schedule whose ticks are counted, in code or as data. */
 function tickDefinition(mode: Mode): ScheduleDefinition & { readonly every: number } {
   const delivery = mode === "task" ? undefined : mode;
   const catchup = { catchup: "all", catchupWindow: 3_600_000, maxCatchup: 1_000 } as const;
@@ -540,7 +551,7 @@ class Candidate implements Victim {
     });
   }
 
-  /** Writes the set until that succeeds, as a deployment does. */
+  /** Repeats the write of the set until it succeeds, as a deployment does. */
   async #define(scheduler: LeaderScheduler): Promise<void> {
     const isWritten = await scheduler.reconcile([tickDefinition(this.#parts.mode)]).then(
       () => true,
@@ -562,7 +573,7 @@ class Candidate implements Victim {
     await this.#redlock.close();
   }
 
-  /** Ends by itself after a while, fails, or goes on until its term is over. */
+  /** The task: ends by itself after a while, fails, or continues until its term is over. */
   async #lead(term: LeaderTerm): Promise<void> {
     const { world, setting } = this.#parts;
     this.#runningTasks += 1;

@@ -7,7 +7,7 @@ import { search } from "./search.ts";
 
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 
-/** Of these schedules, each takes a tenth of a second. */
+/** A schedule as data takes a tenth of a second. */
 const DATA_RUNS = 40;
 
 describe("simulation of elections and schedulers", () => {

@@ -1,4 +1,4 @@
-/** The packages under simulation: their real sources, as they are or mutated (sources.ts). */
+/** The packages under simulation: their real sources, unchanged or mutated (sources.ts). */
 import { loadSources, type SourcePatch } from "./sources.ts";
 
 export interface Engine {

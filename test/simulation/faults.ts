@@ -1,9 +1,9 @@
-/** Strikes with the faults of a setting: at random times, and right after something that makes the moment delicate. */
+/** Strikes with the faults of a setting, at random times and right after delicate events. */
 
 import type { Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
 import type { Setting } from "./setting.ts";
 
-/** A process that can be killed; another takes its place. */
+/** A process that can be killed and is then replaced by another process. */
 export interface Victim {
   readonly machine: Machine;
   readonly links: readonly Link[];
@@ -16,10 +16,10 @@ export class Faults {
   readonly #servers: readonly Server[];
   readonly #victims: () => readonly Victim[];
   readonly #forgetful: readonly Server[];
-  /** Called when a node is about to lose its data, or some of them. */
+  /** Called when a node is about to lose some or all of its data. */
   onLoss: () => void = () => undefined;
 
-  /** `forgetful`: those that may lose data. Default: all. */
+  /** `forgetful`: the servers that may lose data. Default: all servers. */
   constructor(
     world: World,
     setting: Setting,
@@ -45,7 +45,7 @@ export class Faults {
     if (this.#setting.faults.has("crash") || this.#setting.faults.has("failover")) this.#keepSnapshots();
   }
 
-  /** Something delicate has just happened at `server` or in `machine`. */
+  /** Possibly strikes, because a delicate event has just happened at `server` or in `machine`. */
   provoke(at: { readonly server?: Server; readonly machine?: Machine }): void {
     const { random } = this.#world;
     if (this.#world.isQuiet || this.#setting.faults.size === 0 || !random.chance(this.#setting.provoked)) return;
@@ -110,7 +110,7 @@ export class Faults {
         const amnesia = this.#forgetful.includes(server) ? drawn : "durable";
         const downMs = random.between(0, 150);
         const stepMs = random.chance(0.3) ? random.between(0, 250) : 0;
-        // What is kept ends too early by a clock that was set ahead meanwhile.
+        // If the clock was set forward in the meantime, kept keys also end too early.
         if ((amnesia !== "durable" || stepMs > 0) && server.isUp) this.onLoss();
         server.crash({ amnesia, downMs, stepMs });
         this.#tell(`${server.name} crashes and is back after ${downMs.toFixed(0)} ms (${amnesia})`);

@@ -1,4 +1,4 @@
-/** A lock that is released is with the next waiter long before a reservation ends, whatever is lost or late on the way. */
+/** The next waiter receives a released lock long before a reservation ends, even if messages are lost or late. */
 import type { Lock } from "@x/redlock-core";
 import { beforeAll, expect, it } from "vitest";
 import { Drift, Link, Machine, Server, World } from "../../packages/testing/src/world.ts";
@@ -7,7 +7,9 @@ import { type Engine, loadEngine } from "./engine.ts";
 const RESOURCE = "orders";
 const TTL_MS = 15_000;
 const EXACT = new Drift(0, 1_000, 0);
-/** A round trip, the wait for the other nodes' messages, and an attempt: a reservation lives ten times as long. */
+/**
+ * A round trip, the wait for the messages of the other nodes, and an attempt. A reservation lasts ten times as long.
+ */
 const MOST_MS = 100;
 
 let engine: Engine;
@@ -20,11 +22,11 @@ interface Loss {
   readonly nodeCount: number;
   /** Nodes whose message to the first waiter is lost. */
   readonly lost: number;
-  /** Nodes that get the release late. */
+  /** Nodes that receive the release late. */
   readonly late: number;
 }
 
-/** When the lock was granted after the release, and to the which waiter. */
+/** Returns the time from the release to the next grant, and the waiter that received the lock. */
 async function handOver(seed: string, { nodeCount, lost, late }: Loss): Promise<readonly [tookMs: number, to: number]> {
   const world = new World(seed, { record: false });
   const { random } = world;

@@ -1,13 +1,17 @@
 /**
- * For each mutation, a schedule that breaks without the protection. It is played before any search, so that a mutation costs one schedule;
- * where a change of the code has made it harmless, the search follows as before. `--record` writes the file anew.
+ * For each mutation, a recorded schedule that breaks without the protection. The tests play the schedule before any
+ * search, so that a mutation costs one schedule. If a change of the code has made the schedule harmless, the search
+ * follows. `--record` writes the file again.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 
-/** How many schedules of each kind the tests play with every protection in place: `ci/1`, `ci/2`, … The nightly run plays many more. */
+/**
+ * How many schedules of each kind the tests play with every protection in place: `ci/1`, `ci/2`, … The nightly run
+ * plays many more.
+ */
 export const PLAYED = { locks: 200, elections: 40, permits: 40, latches: 20, lanes: 40, focus: 3 } as const;
 
-/** The seed of the tests, and of the schedules that are known. */
+/** The seed of the tests and of the recorded schedules. */
 export const TEST_SEED = "ci";
 
 const file = new URL("known.json", import.meta.url);
@@ -16,13 +20,16 @@ const read = (): Readonly<Record<string, string>> => JSON.parse(readFileSync(fil
 
 const known = read();
 
-/** The schedule of a search of this seed that is known to break without the protection. */
+/** Returns the recorded schedule of this seed that breaks without the protection. Undefined if there is none. */
 export function knownSchedule(protection: string, seed: string): string | undefined {
   const schedule = known[protection];
   return schedule?.startsWith(`${seed}/`) === true ? schedule : undefined;
 }
 
-/** Collects the schedules that are harmless by now: they are searched for in every run, until they are recorded again. */
+/**
+ * Collects recorded schedules that have become harmless. Each of them costs a search in every run until it is recorded
+ * again.
+ */
 export class StaleSchedules {
   readonly #protections: string[] = [];
 
@@ -31,7 +38,7 @@ export class StaleSchedules {
     if (known !== undefined && brokenBy !== undefined && brokenBy !== known) this.#protections.push(protection);
   }
 
-  /** Prints what is slow for that reason, if anything is. */
+  /** Prints the commands that record the schedules again. */
   tell(): void {
     for (const protection of this.#protections) {
       process.stdout.write(
@@ -41,13 +48,13 @@ export class StaleSchedules {
   }
 }
 
-/** Do the tests play it with every protection in place? */
+/** Reports whether the tests play the schedule with every protection in place. */
 export function isPlayed(schedule: string, kind: keyof typeof PLAYED): boolean {
   const [seed, number] = schedule.split("/");
   return seed === TEST_SEED && Number(number) <= PLAYED[kind];
 }
 
-/** `schedules`: by protection. What is not among them stays. */
+/** Writes schedules, by protection. The schedules of other protections remain. */
 export function recordKnown(schedules: ReadonlyMap<string, string>): void {
   const all = { ...read(), ...Object.fromEntries(schedules) };
   const sorted = Object.entries(all).toSorted(([a], [b]) => (a < b ? -1 : 1));

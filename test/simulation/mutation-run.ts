@@ -1,4 +1,4 @@
-/** Takes one protection away and looks for the invariant that breaks. */
+/** Removes one protection and looks for the invariant that breaks. */
 import { runDirected } from "./directed.ts";
 import { type Engine, loadEngine } from "./engine.ts";
 import { isPlayed, knownSchedule } from "./known.ts";
@@ -7,19 +7,19 @@ import { runOf, search } from "./search.ts";
 
 export interface MutationResult {
   readonly mutation: { readonly protection: string };
-  /** Random schedules until the first violation; undefined: none in the budget. */
+  /** Number of random schedules until the first violation. Undefined if no schedule of the budget broke. */
   readonly random: { readonly runs: number; readonly invariant: string } | undefined;
-  /** What the directed schedule, or the schedules with a focus, found, if there are such. */
+  /** Result of the directed schedule, or of the schedules with a focus. Undefined if the mutation has neither. */
   readonly directed: { readonly name: string; readonly invariant: string | undefined } | undefined;
-  /** The seed of the schedule that broke, if it is not a directed one. */
+  /** Seed of the schedule that broke. Undefined for a directed schedule. */
   readonly brokenBy: string | undefined;
 }
 
 export interface MutationOptions {
   readonly seed: string;
-  /** Random schedules at most. */
+  /** The greatest number of random schedules. */
   readonly budget: number;
-  /** Takes what is known to find it, a directed schedule or a recorded one, before any search, and instead of it. */
+  /** Whether to play the directed or recorded schedule first, and to search only if it does not break. */
   readonly quick: boolean;
 }
 
@@ -40,7 +40,7 @@ export async function runMutation(mutation: Mutation, options: MutationOptions):
   ) {
     intact ??= loadEngine();
     const { violation } = await runOf[subject](await intact, known, { nodeCount });
-    if (violation !== undefined) throw new Error(`${known} breaks with every protection in place, too`);
+    if (violation !== undefined) throw new Error(`${known} breaks even with every protection in place`);
   }
   const isKnown = replayed?.violations.length === 1;
   const isSearched = !isKnown && !(options.quick && isFound);
@@ -55,7 +55,7 @@ export async function runMutation(mutation: Mutation, options: MutationOptions):
   };
 }
 
-/** Of a schedule among those of its search. */
+/** Returns the number of a schedule within its search. */
 export function numberOf(seed: string): number {
   return Number(seed.split("/").at(-1));
 }

@@ -1,6 +1,7 @@
 /**
- * Every protection of the protocol, and how to take it away: a piece of the real source is replaced while it is loaded (sources.ts). Without it
- * some invariant must break, by random search or in a directed schedule; otherwise it is untested, or not needed.
+ * The protections of the protocol, each with a patch that removes it: a piece of the real source is replaced when the
+ * source is loaded (sources.ts). Without the protection an invariant must break, in a random or a directed schedule.
+ * Otherwise the protection is untested, or not needed.
  */
 
 import type { Subject } from "./search.ts";
@@ -11,11 +12,11 @@ export interface Mutation {
   /** The behavior without the protection. */
   readonly without: string;
   readonly patches: readonly SourcePatch[];
-  /** Name of the schedule in directed.ts that shows it, where random search rarely gets there. */
+  /** Name of the schedule in directed.ts that breaks, if random schedules rarely break. */
   readonly directed?: string;
-  /** Which random schedules look for it. Default: locks. */
+  /** The kind of random schedules. Default: locks. */
   readonly subject?: Subject;
-  /** Nodes of every schedule. Default: drawn. */
+  /** Number of nodes of every schedule. Default: drawn. */
   readonly nodeCount?: number;
 }
 

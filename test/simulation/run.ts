@@ -1,4 +1,4 @@
-/** `npm run simulate`: see `--help`. */
+/** The command `npm run simulate`. See `--help`. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -21,7 +21,7 @@ import { runOf, type Subject, search } from "./search.ts";
 
 const LOCK_RUNS = 2_000;
 const LANE_RUNS = 300;
-/** Of both together: a schedule of an election takes longer. */
+/** Share of elections among locks and elections, because a schedule of an election takes longer. */
 const ELECTION_SHARE = 0.2;
 
 const HELP = `npm run simulate -- [options]
@@ -29,8 +29,8 @@ const HELP = `npm run simulate -- [options]
 Runs the real code of locks, leader elections and their schedulers in a seeded virtual world full of faults, and checks every invariant
 after every step.
 
-  --seed S       seeds are S/1, S/2, …; a seed with a slash replays that one schedule, with its timeline (default: drawn). The
-                 options that it was found with belong to it
+  --seed S       seeds are S/1, S/2, …; a seed with a slash replays this schedule, with its timeline (default: drawn). Pass
+                 the same options as when the schedule was found
   --runs N       schedules (default 2000, a fifth of them elections; lanes: 300)
   --nodes N      nodes of every schedule (default: 1 to 5, drawn)
   --locks        locks only
@@ -39,9 +39,9 @@ after every step.
   --latches      latches that are counted down only, on one node
   --lanes        the lanes of exclusive workers, on a real redis-server, instead
   --minutes M    simulated minutes of faults per schedule (default: a few leases)
-  --mutations    takes each protection away instead and shows which invariant breaks; with --lanes: only the lanes'
+  --mutations    removes each protection instead, and shows which invariant breaks; with --lanes: only those of the lanes
   --only TEXT    with --mutations: only protections whose name contains TEXT
-  --record       with --mutations: notes in known.json which schedules of the tests break
+  --record       with --mutations: records in known.json which schedules of the tests break
   --out FOLDER   where pictures of violations go (default: a temporary folder)
 `;
 

@@ -1,6 +1,7 @@
 /**
- * One schedule: everything that happens in a world with this seed. First faults strike while clients take and release locks; then the world is
- * quiet, and everybody must get a lock within a bound, give it back, and leave nothing behind.
+ * One schedule of locks: everything that happens in a world with this seed. First faults strike while clients acquire
+ * and release locks. Then the world is quiet: every client must acquire a lock within a bound and release it, and no
+ * key may remain.
  */
 import {
   type ClientReply,
@@ -23,7 +24,7 @@ export interface ScheduleOptions extends SettingOptions {
 
 export interface ScheduleResult {
   readonly seed: string;
-  /** What was drawn from the seed, in words. */
+  /** The setting that was drawn from the seed, in words. */
   readonly about: readonly string[];
   readonly violation: Violation | undefined;
   readonly grants: number;
@@ -62,7 +63,7 @@ class Schedule {
   readonly #setting: Setting;
   readonly #servers: readonly Server[];
   readonly #faults: Faults;
-  /** The highest fencing token that a lone node has given. */
+  /** The greatest fencing token of a single node. */
   #lastToken = 0;
   #clients: Client[] = [];
   #clientCount = 0;
@@ -82,7 +83,7 @@ class Schedule {
     });
     for (const server of this.#servers) server.onExecuted = (at, args, reply) => this.#executed(at, args, reply);
     this.#faults = new Faults(world, setting, this.#servers, () => this.#clients);
-    // One node has no quarantine by default: nothing keeps others from a lock that it has forgotten.
+    // A single node has no quarantine by default, so other clients can acquire a lock that it has forgotten.
     if (setting.nodeCount === 1) this.#faults.onLoss = () => this.checker.forgot(this.#lastToken);
   }
 
@@ -131,7 +132,7 @@ class Schedule {
     client.start();
   }
 
-  /** The faults stop: whatever is broken has been repaired a moment later. */
+  /** Stops the faults. Everything broken is repaired a moment later. */
   async #recover(): Promise<void> {
     const { maxTtl, nodeTimeout } = this.#setting;
     this.#world.becomeQuiet();
@@ -148,7 +149,7 @@ class Schedule {
     this.#checkAnswers();
   }
 
-  /** A node that answers late leaves no key of a lock that everybody has let go. */
+  /** Checks that a node that answers late keeps no key of a lock that every client has released. */
   async #leaveNothing(): Promise<void> {
     const { nodeTimeout, resources, maxTtl } = this.#setting;
     const [resource = ""] = resources;
@@ -194,7 +195,8 @@ class Schedule {
   }
 
   #executed(server: Server, args: readonly string[], reply: ClientReply): void {
-    // Of several operations, the time and the quarantine come first, and of those that were refused there is a list.
+    // The reply to several operations begins with the time and the quarantine, and refused operations have a list as
+    // their reply.
     for (const told of Array.isArray(reply) ? reply.slice(2) : [reply]) {
       this.#lastToken = Math.max(this.#lastToken, Number(told) || 0);
     }
@@ -224,7 +226,7 @@ class Schedule {
   }
 }
 
-/** The operations of a batch, tokens cut short. */
+/** Returns the operations of a batch as text, with shortened tokens. */
 function describeOperations(args: readonly string[]): string {
   return args
     .slice(1)

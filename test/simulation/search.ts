@@ -1,4 +1,4 @@
-/** Runs many schedules side by side, in the order of their seeds, until enough of them break an invariant. */
+/** Runs many schedules concurrently, in the order of their seeds, until enough schedules break an invariant. */
 
 import { runElectionSchedule } from "./election-schedule.ts";
 import type { Engine } from "./engine.ts";
@@ -7,12 +7,12 @@ import { runPermitSchedule } from "./permits/schedule.ts";
 import { runSchedule, type ScheduleOptions, type ScheduleResult } from "./schedule.ts";
 import type { SettingOptions } from "./setting.ts";
 
-/** Worlds that share a turn of the real event loop. */
+/** Number of worlds that share a turn of the real event loop. */
 const SIDE_BY_SIDE = 16;
 
 /**
- * `locks`: processes that take and release locks; `permits`: the same of a semaphore; `latches`: processes that count
- * down and wait; `elections`: candidates and their schedulers.
+ * The kind of schedules. `locks`: processes that acquire and release locks; `permits`: processes with a semaphore or a
+ * read-write lock; `latches`: processes that count down and wait; `elections`: candidates and their schedulers.
  */
 export type Subject = "locks" | "elections" | "permits" | "latches";
 
@@ -21,12 +21,12 @@ export const runOf: Readonly<
 > = { locks: runSchedule, elections: runElectionSchedule, permits: runPermitSchedule, latches: runLatchSchedule };
 
 export interface SearchOptions extends SettingOptions {
-  /** Seeds are `<seed>` followed by `/1`, `/2`, … */
+  /** Prefix of the seeds: the search plays `<seed>/1`, `<seed>/2`, … */
   readonly seed: string;
   readonly runs: number;
   /** Default: locks. */
   readonly subject?: Subject;
-  /** Ends the search early. Default: 1. */
+  /** Number of violations after which the search ends. Default: 1. */
   readonly violations?: number;
   readonly onResult?: (result: ScheduleResult, done: number) => void;
 }
@@ -36,7 +36,7 @@ export interface SearchResult {
   readonly events: number;
   readonly grants: number;
   readonly seconds: number;
-  /** The first ones, in the order of their seeds, with the number of the schedule. */
+  /** The first violations in the order of their seeds, with the number of the schedule. */
   readonly violations: readonly { readonly run: number; readonly result: ScheduleResult }[];
 }
 
@@ -67,7 +67,7 @@ export async function search(engine: Engine, options: SearchOptions): Promise<Se
   };
 }
 
-/** A full seed, with a slash, is taken as it is: it replays one schedule. */
+/** Returns the seed of a schedule. A full seed, with a slash, replays one schedule. */
 function seedOf(seed: string, run: number): string {
   return seed.includes("/") ? seed : `${seed}/${run}`;
 }

@@ -1,4 +1,7 @@
-/** What is drawn from the seed before a run: its size, its clocks, its network, and which classes of faults strike (a swarm: few at a time). */
+/**
+ * The setting of a run, drawn from the seed: its size, its clocks, its network, and the classes of faults (a swarm: few
+ * at a time).
+ */
 
 import {
   Drift,
@@ -32,21 +35,21 @@ export interface Setting {
   readonly machineCount: number;
   readonly tasksPerMachine: number;
   readonly resources: readonly string[];
-  /** How long faults strike, in ms. */
+  /** Duration of the faults in ms. */
   readonly faultyMs: number;
   readonly maxTtl: number;
   readonly nodeTimeout: number;
   readonly driftFactor: number;
   readonly retryJitter: number;
-  /** Chance that a task takes a lock away by force, as an operator does, before it asks for one. */
+  /** Chance that a task first releases a lock by force, as an operator does. */
   readonly forceChance: number;
-  /** How far a client's wall clock may be off, in ms. */
+  /** Greatest error of a client's wall clock in ms. */
   readonly skewMs: number;
   readonly network: NetworkOptions;
   readonly faults: ReadonlySet<FaultClass>;
-  /** Mean pause between two faults, in ms. */
+  /** Mean pause between two faults in ms. */
   readonly faultPauseMs: number;
-  /** Chance that something that just happened (a grant, a release) provokes a fault. */
+  /** Chance that an event such as a grant or a release provokes a fault. */
   readonly provoked: number;
 }
 
@@ -72,7 +75,8 @@ export function drawSetting(random: SeededRandom, options: SettingOptions): Sett
     driftFactor: random.pick([0.01, 0.05]),
     retryJitter: random.pick([0, 0, 10, 50]),
     forceChance: random.chance(0.15) ? 0.1 : 0,
-    // Tokens keep their order over a loss of data only while clocks agree better than maxTtl - nodeTimeout (promise 2 of redlock-core's README).
+    // Over a loss of data, tokens keep their order only while clocks agree better than maxTtl - nodeTimeout (promise 2
+    // of redlock-core's README).
     skewMs: losesData ? 40 : random.pick([0, 50, 2_000, 100_000]),
     network: {
       delayMs: random.between(0.1, 3),
@@ -98,13 +102,16 @@ export function describeSetting(setting: Setting): readonly string[] {
   ];
 }
 
-/** A clock as far from true as the setting's drift factor lets two clocks be from each other, for two of the longest leases at a time. */
+/**
+ * Draws the drift of a clock: as far from true time as `driftFactor` allows two clocks to differ, over two of the
+ * longest leases.
+ */
 export function drawDrift(random: SeededRandom, setting: Setting): Drift {
   const halfPeriodMs = 2 * setting.maxTtl;
   return new Drift(random.pick([0, 1, 1]) * 0.49 * setting.driftFactor, halfPeriodMs, random.pick([0, halfPeriodMs]));
 }
 
-/** The machine of a client process: how fast its clock runs, how far it is off, and whether its process is stalled. */
+/** Draws the machine of a client process: the rate and the error of its clock, and its stalls. */
 export function drawMachine(world: World, name: string, setting: Setting): Machine {
   const { random } = world;
   return new Machine(world, {

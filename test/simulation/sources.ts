@@ -1,7 +1,8 @@
 /**
- * Loads the packages' real sources; with a mutation, one exact piece of text is replaced in one file first. Production code has no hook
- * for this, and a mutation whose text is not there exactly once fails loudly. Each file is compiled once, and again where it is
- * mutated: a bundle for each mutation would cost ten times that.
+ * Loads the real sources of the packages. With a mutation, one exact piece of text in one file is replaced first.
+ * Production code contains no hook for mutations. A mutation whose text does not occur exactly once fails with an
+ * error. Each file is compiled once, and again if it is mutated, because a bundle for each mutation would cost ten
+ * times as much.
  */
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -12,7 +13,7 @@ import { transform } from "esbuild";
 import { chosenBullMQ } from "../support/bullmq-release.ts";
 
 export interface SourcePatch {
-  /** Below `packages/`. */
+  /** Path below `packages/`. */
   readonly file: string;
   readonly find: string;
   readonly replace: string;
@@ -20,17 +21,20 @@ export interface SourcePatch {
 
 interface Compiled {
   readonly code: string;
-  /** What it imports from the sources: the files, by the names that it uses. */
+  /** The files that the file imports from the sources, by the name in the import. */
   readonly files: ReadonlyMap<string, string>;
 }
 
 const packages = fileURLToPath(new URL("../../packages/", import.meta.url));
 const requireOf = createRequire(`${packages}redlock-core/src/index.ts`);
 
-/** By the text. */
+/** Compiled code by source text. */
 const compiled = new Map<string, Promise<string>>();
 
-/** `names`: what `@x/…` stands for, files below `packages/`. `contents`: a module, beside them, whose exports are returned. */
+/**
+ * Loads a module with the text `contents`, next to the packages, and returns its exports. `names` maps each name `@x/…`
+ * to a file below `packages/`.
+ */
 export async function loadSources<Exports>(
   source: { readonly contents: string; readonly names?: Readonly<Record<string, string>> },
   patches: readonly SourcePatch[],

@@ -1,4 +1,6 @@
-/** One call for all that wait for a key (`whenBusy: "merge"`): which jobs it has, and what becomes of them. */
+/**
+ * One call for all jobs that wait for a key (`whenBusy: "merge"`): the jobs that the call receives, and their outcomes.
+ */
 import type { Outcome } from "../../../packages/workers/src/job-run/rules/batch.ts";
 import { type InLine, parseGather } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
@@ -11,7 +13,7 @@ import type { LaneData } from "./setting.ts";
 
 const OWN_END_CHANCE = 0.4;
 
-/** The call of a job that runs is given those that wait: again, as after `perKey.batch.wait`. */
+/** Gives the waiting jobs to the call of a running job once more, as after `perKey.batch.wait`. */
 export async function gather(run: LaneRun): Promise<void> {
   const taken = pickCall(
     run,
@@ -39,13 +41,13 @@ export async function gather(run: LaneRun): Promise<void> {
   };
 }
 
-/** It returns: what it has made of the others is stored. */
+/** Ends a call, so that the outcomes of its other jobs are stored. */
 export async function settle(run: LaneRun): Promise<void> {
   const taken = pickCall(run, [...run.taken.values()]);
   if (taken !== undefined) await settleCall(run, taken);
 }
 
-/** A process that has lost its job goes on with its call. */
+/** Continues the call of a process that has lost its job. */
 export async function goOnLate(run: LaneRun): Promise<void> {
   const taken = pickCall(run, run.late);
   if (taken === undefined) return;
@@ -56,7 +58,7 @@ export async function goOnLate(run: LaneRun): Promise<void> {
   if (settled !== undefined) throw new LaneViolation("merge", `${id} is lost, and its call counts`);
 }
 
-/** Returns whether the call counts: its job is not to complete otherwise. */
+/** Returns whether the call counts. If the call does not count, its job must not complete. */
 export async function settleCall(run: LaneRun, taken: Taken): Promise<boolean> {
   const { call } = taken;
   if (call === undefined || call.isSettled || call.others.length === 0) return true;
@@ -64,7 +66,7 @@ export async function settleCall(run: LaneRun, taken: Taken): Promise<boolean> {
   const [key = ""] = run.model.job(id).keys;
   const gone = new Set<string>();
   for (const { model, place } of call.others) {
-    // Whoever has the id by now is another job. One whose line was lost waits still, and comes when it is due.
+    // If the ID is used again, it belongs to another job. A job of a lost line still waits, and comes when it is due.
     const own = await run.world.eyes.hget(PREFIX + model.id, "ls");
     const isThere = run.model.open.get(model.id) === model && Number(own ?? "x") === Number(place);
     if (!isThere) gone.add(model.id);
@@ -99,7 +101,7 @@ export async function settleCall(run: LaneRun, taken: Taken): Promise<boolean> {
   return true;
 }
 
-/** A job was handed out: is it told what a call has made of it, if and only if one has? */
+/** Checks that a job that was handed out reports an outcome if and only if a call has set one. */
 export function checkOutcome(run: LaneRun, { id, outcome }: ModelJob, told: string | undefined): void {
   const { parseOutcome } = run.code.batch;
   const given = told === undefined ? undefined : parseOutcome(told);
@@ -109,7 +111,7 @@ export function checkOutcome(run: LaneRun, { id, outcome }: ModelJob, told: stri
   if (given.by !== outcome.by) throw new LaneViolation("merge", `${id} was settled by ${outcome.by}, not ${given.by}`);
 }
 
-/** What is told of the end of a job that a call has settled: its value, or the error with which it fails. */
+/** Returns how a job ends that a call has settled: without an error, or with the error that the call has set. */
 export function endOf(run: LaneRun, { id, outcome }: ModelJob, told: string): { readonly error: Error | undefined } {
   const { parseOutcome, valueOf } = run.code.batch;
   let [value, error]: [unknown, Error | undefined] = [undefined, undefined];
@@ -123,7 +125,7 @@ export function endOf(run: LaneRun, { id, outcome }: ModelJob, told: string): { 
   return { error };
 }
 
-/** The job has ended, or goes back: nothing of what a call has made of it is left. */
+/** Checks that a job that has ended, or goes back, keeps nothing of the outcome that a call has set. */
 export async function checkTold(run: LaneRun, model: ModelJob): Promise<void> {
   model.outcome = undefined;
   if (run.setting.rules.merge === undefined) return;
@@ -136,7 +138,7 @@ async function ask({ job, token, member }: Taken, most: number): Promise<readonl
   return parseGather(await member.lane.operate("gather", String(job.id), token, most));
 }
 
-/** Returns the ids of those that have left, or undefined if the call does not count. */
+/** Returns the IDs of the jobs that have left the line, or undefined if the call does not count. */
 async function store(
   run: LaneRun,
   { job, token, member }: Taken,
@@ -151,7 +153,7 @@ async function store(
   return ((await member.lane.operate("settle", id, token, ...stored)) as readonly string[] | null) ?? undefined;
 }
 
-/** One that runs, or has run, with one key. */
+/** Picks a job with one key that runs or has run. */
 function pickCall({ random, setting }: LaneRun, jobs: readonly Taken[]): Taken | undefined {
   if (setting.rules.merge === undefined) return undefined;
   const calls = jobs.filter(({ job, outcome }) => {
@@ -165,12 +167,12 @@ function hasKey({ before }: LaneRun, id: string, key: string): boolean {
   return before.holders.get(key)?.has(id) === true;
 }
 
-/** Those that a call may have, as they stand in line. */
+/** Returns the jobs that a call may receive, in the order of their line. */
 async function standing(run: LaneRun, key: string, most: number): Promise<readonly ModelJob[]> {
   const found: ModelJob[] = [];
   for (const [id, place] of await placesIn(run, key)) {
     const job = run.model.open.get(id);
-    // "defa": BullMQ will have it failed.
+    // A job with "defa" will be failed by BullMQ.
     const [own, isOver] = await run.world.eyes.hmget(PREFIX + id, "ls", "defa");
     const isThere = job !== undefined && Number(own ?? "x") === place;
     if (!isThere) continue;
@@ -182,13 +184,13 @@ async function standing(run: LaneRun, key: string, most: number): Promise<readon
 }
 
 /**
- * The next job of the queue, which nobody has looked at, does not wait for this key. One that stands in line was looked
- * at: its timer has brought it back, and the call may not have it.
+ * Checks that the next job of the queue, which the lane has not looked at, does not wait for this key. The lane has
+ * looked at each job in line: if a timer has brought such a job back, the call may not receive it.
  */
 async function checkNoneWaits(run: LaneRun, key: string): Promise<void> {
   const { world, model, setting } = run;
   const { path } = setting.rules;
-  // Its key may have to be computed first, or its line be full.
+  // The key of the job may have to be computed first, or its line may be full.
   if (path === undefined || model.lineOf(key) !== undefined) return;
   const id = await world.eyes.lindex(`${PREFIX}wait`, -1);
   const job = id === null ? undefined : model.open.get(id);

@@ -1,46 +1,48 @@
-/** The invariants of the lanes. Each throws when it does not hold. */
+/** The invariants of the lanes. Each function throws a `LaneViolation` if its invariant does not hold. */
 import type { LaneModel, ModelJob, ModelKey } from "./model.ts";
 import type { Place, Snapshot } from "./snapshot.ts";
 
 export type Invariant =
-  /** More jobs of a key at once than it has slots, or two in one slot. */
+  /** More jobs of a key run at a time than the key has slots, or two jobs are in one slot. */
   | "exclusion"
-  /** A key whose job has stalled, or waits for its retry (block, halt) or its lock, was given to another. */
+  /**
+   * A key was given to another job, although its job has stalled, or waits for its retry (`block`, `halt`) or its lock.
+   */
   | "kept key"
   | "order"
-  /** More jobs stand in line than may, or one did not run that might have stood there. */
+  /** A line is longer than its limit, or a job was refused although its line had room. */
   | "line"
-  /** A job was in two calls, or came to another end than the call that had it has said. */
+  /** A job was in two calls, or ended with another outcome than its call has set. */
   | "merge"
   /** More jobs of a key started in a window than its rate allows. */
   | "key rate"
-  /** While a key waited for its turn, another one started more jobs than its weight. */
+  /** While a key waited for its turn, another key started more jobs than its weight. */
   | "rotation"
-  /** A job started on a key that is paused, or stopped by a failure (halt). */
+  /** A job started on a key that is paused, or stopped by a failure (`halt`). */
   | "stopped key"
-  /** A job came twice, or before its time. */
+  /** A job was handed out twice, or before it was due. */
   | "handed out once"
   /** A job that could run was not handed out. */
   | "nothing stuck"
-  /** A job that was given its key, or has stalled, came after others that wait. */
+  /** A job that was given its key, or has stalled, was handed out after other waiting jobs. */
   | "next in front"
-  /** A job is nowhere, in two places, or where it should not be. */
+  /** A job is nowhere, in two places, or in a wrong place. */
   | "nothing lost"
-  /** A job that waits for its retry or its time has another delay than it was given. */
+  /** The delay of a job that waits for its retry or its time has changed. */
   | "delay kept"
-  /** Parking and yielding count as an attempt. */
+  /** Parking or yielding counted as an attempt. */
   | "counting"
-  /** What the lane tells of the job is not what it should be. */
+  /** The lane reports a wrong fact about the job. */
   | "facts"
-  /** A process that has lost its job could still end it. */
+  /** A process that had lost its job could still end the job. */
   | "late end"
-  /** Keys of the lane stay for ever. */
+  /** Keys of the lane stay forever. */
   | "nothing left behind"
-  /** More jobs started, or ran at once, than BullMQ lets the queue; or it counted otherwise. */
+  /** More jobs started, or ran at a time, than BullMQ's limits allow, or BullMQ counted wrongly. */
   | "queue limits"
-  /** A lock was taken or released that was not to be, or not where it was. */
+  /** A lock was acquired or released although it should not have been, or not on the expected key. */
   | "lock"
-  /** A grant's fencing token is not above that of the one before. */
+  /** The fencing token of a grant is not above the token of the previous grant. */
   | "fencing"
   /** A command failed. */
   | "no error";
@@ -59,7 +61,7 @@ export interface HandOut {
   readonly keys: readonly string[];
   readonly lockPlace: number | undefined;
   readonly attemptsStarted: number;
-  /** The number of its slot of each key. */
+  /** The job's slot number for each key. */
   readonly slots: readonly number[];
 }
 
@@ -76,7 +78,7 @@ export function checkHandOut(model: LaneModel, handOut: HandOut, before: Snapsho
   }
 }
 
-/** What holds for a job that does not run, too. */
+/** Checks a hand-out, even of a job that does not run. */
 export function checkOnce(model: LaneModel, handOut: HandOut, nowMs: number): ModelJob {
   const { id } = handOut;
   const job = model.open.get(id);
@@ -102,14 +104,15 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
   }
   if (isStopped(stop, nowMs))
     throw new LaneViolation("stopped key", `${job.id} was handed out, but ${name} is stopped`);
-  // One that a call has settled does not start.
+  // A job that a call has settled does not start.
   const untilMs = job.outcome === undefined ? model.limitedUntilMs(name) : nowMs;
   if (untilMs > nowMs) throw new LaneViolation("key rate", `${job.id} of ${name} came ${untilMs - nowMs} ms too early`);
   for (const other of model.open.values()) {
     if (!other.keys.includes(name) || other.starts > 0 || !isOrdered(other, job, name)) continue;
-    // It was handed out before, and waits for its lock, which plain code holds: in its slot, or in front of the line, if
-    // it has given that up because the key was closed. Whoever was handed out behind it goes on meanwhile, also if it
-    // had to wait for its lock, too, and whoever had been given a slot by then.
+    // The other job was handed out before and waits for its lock, which plain code holds. The job waits in its slot,
+    // or, if it gave up the slot because the key was closed, in front of the line. Meanwhile two kinds of jobs
+    // continue: a job that was handed out behind it, even after a wait for its own lock, and a job that had received a
+    // slot by then.
     const mayPass = owners.has(job.id) || job.lockPlace !== undefined || other.passedBy.has(job.id);
     if (owners.has(other.id) || (other.lockPlace !== undefined && mayPass)) continue;
     const isPassed = job.starts === 0 ? other.number < job.number : job.behind.includes(other);
@@ -117,7 +120,7 @@ function checkKey(model: LaneModel, job: ModelJob, name: string, nowMs: number):
   }
 }
 
-/** Each slot has a lock of its own: nobody else is in it, and a job that keeps its key stays in it. */
+/** Checks that the slot, which has a lock of its own, is free, and that a job that keeps its key stays in its slot. */
 function checkSlot(model: LaneModel, job: ModelJob, name: string, slot: number | undefined): void {
   const { owners, mostSlots } = model.key(name);
   const refuse = (why: string): never => {
@@ -132,7 +135,10 @@ function checkSlot(model: LaneModel, job: ModelJob, name: string, slot: number |
   }
 }
 
-/** Does this key keep them in order? Jobs of different priority, or with one and several keys then, may come in any. */
+/**
+ * Reports whether this key keeps the two jobs in order. Jobs of different priority, and a job with one key and a job
+ * with several keys of such a priority, may begin in any order.
+ */
 export function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
   if (a.displaced.has(key) || b.displaced.has(key)) return false;
   const isAlike = a.keys.length > 1 === b.keys.length > 1;
@@ -140,9 +146,10 @@ export function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
 }
 
 /**
- * Of those that wait in the queue itself, whoever has its keys, was put in front and may run comes first. Only jobs that
- * are put in front later come before it. One of these is a job that stands in line, and is given its key and handed out
- * in this very step. Its timer may have brought it back to `wait`, further back, from where the lane puts it in front.
+ * Of the jobs that wait in the queue itself, a job comes first if it has its keys, was put in front and may run. Only
+ * jobs that are put in front later come before it. Such a later job may be a job in line that is given its key and
+ * handed out in this very step: its timer may have brought it back to `wait`, further back, from where the lane puts it
+ * in front.
  */
 function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot, nowMs: number): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key)?.has(id));
@@ -159,7 +166,7 @@ function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapsh
   if (passed !== undefined) throw new LaneViolation("next in front", `${job.id} came before ${passed}`);
 }
 
-/** Nothing was handed out: then nothing can have been ready. */
+/** Nothing was handed out, so no job can have been ready. */
 export function checkIdle(model: LaneModel, nowMs: number): void {
   const ready = [...model.open.values()].filter(
     (job) => job.phase === "ready" || (job.phase === "delayed" && job.dueMs <= nowMs),
@@ -167,9 +174,10 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
   const isFree = (job: ModelJob): boolean =>
     job.keys.every((name) => {
       const key = model.key(name);
-      // One that a call has settled does not start. If others were lost, its line may be due when one may.
+      // A job that a call has settled does not start. If other jobs were lost, its line may be due only when a job may
+      // start.
       const untilMs = job.outcome !== undefined && key.isExact ? 0 : model.limitedUntilMs(name);
-      // The lane's timers are a millisecond later.
+      // The lane's timers fire a millisecond later.
       if (key.stop !== undefined || untilMs >= nowMs) return false;
       const slots = model.slotsOf(name);
       const isOpen = key.owners.size < slots && model.dueMs(name, untilMs) < nowMs;
@@ -182,7 +190,7 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
   }
   for (const group of groupsOf(ready)) {
     if (!group.every(isFree)) continue;
-    // A job that comes back to a lost line may stand before jobs with several keys, which then need its timer.
+    // A job that returns to a lost line may be in front of jobs with several keys, which then need its timer.
     if (group.some(({ displaced }) => displaced.size > 0) && group.some(({ keys }) => keys.length > 1)) continue;
     throw new LaneViolation(
       "nothing stuck",
@@ -191,7 +199,7 @@ export function checkIdle(model: LaneModel, nowMs: number): void {
   }
 }
 
-/** Is it certain that `job`, which has not begun, comes before `other` on every key that they share? */
+/** Reports whether `job`, which has not begun, certainly comes before `other` on every key that they share. */
 function isPassedBy(other: ModelJob, job: ModelJob): boolean {
   const shared = job.keys.filter((name) => other.keys.includes(name));
   return shared.every(
@@ -205,7 +213,7 @@ function isPassedBy(other: ModelJob, job: ModelJob): boolean {
   );
 }
 
-/** Jobs that may wait for each other, through the keys that they share. */
+/** Groups jobs that may wait for each other, because they share keys. */
 function groupsOf(jobs: readonly ModelJob[]): ModelJob[][] {
   const groups: ModelJob[][] = [];
   for (const job of jobs) {

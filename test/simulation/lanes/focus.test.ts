@@ -1,4 +1,4 @@
-/** The lane as it is in the schedules that catch its mutations: few steps and few keys, where it is hard. */
+/** The unchanged lane in the schedules that catch its mutations, with few steps and few keys. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { PLAYED, TEST_SEED } from "../known.ts";
 import { loadLanes } from "./load.ts";

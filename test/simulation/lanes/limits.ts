@@ -1,11 +1,11 @@
-/** What BullMQ itself limits: how many jobs of the queue start in a time, and how many run at once. */
+/** BullMQ's own limits: how many jobs of the queue start in a period, and how many run at a time. */
 import type { Queue } from "bullmq";
 import type { Redis } from "ioredis";
 import { LaneViolation } from "./checks.ts";
 import { PREFIX } from "./names.ts";
 import type { LaneSetting } from "./setting.ts";
 
-/** Longer than any schedule takes: a new period begins when the schedule says so. */
+/** Period of the limiter, longer than any schedule takes. A new period begins when the schedule begins one. */
 const PERIOD_MS = 600_000;
 
 export class QueueLimits {
@@ -47,12 +47,15 @@ export class QueueLimits {
     return Math.min(this.#starts, this.#running) < Number.POSITIVE_INFINITY;
   }
 
-  /** May no further job start? `running`: how many run. */
+  /** Reports whether no further job may start while `running` jobs run. */
   isReached(running: number): boolean {
     return running >= this.#running || this.#counted >= this.#starts;
   }
 
-  /** A job was handed out. `isFree`: BullMQ does not count it, because it ends it without running it. */
+  /**
+   * Checks a job that was handed out. `isFree`: whether BullMQ does not count the job, because BullMQ ends it without
+   * running it.
+   */
   checkStart(id: string, running: number, isFree: boolean): void {
     if (this.isReached(running))
       throw new LaneViolation("queue limits", `${id} was handed out beyond what the queue allows`);

@@ -1,4 +1,4 @@
-/** The rule for how many jobs may stand in line: which jobs do not run by it, and when they may not. */
+/** The limit of a line: which jobs do not run because of the limit, and when a job must not be refused. */
 import type { Pin } from "../../../packages/workers/src/rules/entity-key.ts";
 import { checkOnce, type HandOut, isOrdered, LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
@@ -8,19 +8,22 @@ import { type LaneWorld } from "./world.ts";
 
 type Dropped = Pin & { readonly kind: "dropped" };
 
-/** What else becomes of a job that does not run. */
+/** How a job that does not run ends if its worker dies or if it fails. */
 interface Ends {
   readonly die: () => Promise<void>;
   readonly fail: () => Promise<void>;
 }
 
-/** Before what is said of a job that does not run; not of one whose key is not known. */
+/** Prefix of the reason why a job does not run, unless the job's key is unknown. */
 const BAD = "\u001e";
 
-/** A worker dies before it has ended a job that does not run. */
+/** Chance that a worker dies before it has ended a job that does not run. */
 const DIES_CHANCE = 0.15;
 
-/** Jobs that have left their line for a newer one, and wait to be told: their order does not count any more. */
+/**
+ * Notes the jobs that have left their line for a newer job, and whose end has not been reported. Their order no longer
+ * counts.
+ */
 export async function noteLeaving(run: LaneRun): Promise<void> {
   const { setting, world, model, time } = run;
   const { line } = setting.rules;
@@ -28,7 +31,7 @@ export async function noteLeaving(run: LaneRun): Promise<void> {
   const supersede = async (job: ModelJob): Promise<void> => {
     model.supersede(job, time.nowMs);
     if (job.phase === "running") return;
-    // It had backed off, and stands in no line any more: others may run before it is told.
+    // The job had backed off, and is no longer in a line. Other jobs may run before its end is reported.
     for (const name of job.keys) {
       const key = model.key(name);
       const holder = key.owners.has(job.id) ? await world.redis.hget(`${PREFIX}lane:holders`, name) : job.id;
@@ -53,24 +56,24 @@ export async function noteLeaving(run: LaneRun): Promise<void> {
   }
 }
 
-/** The first in line, whose place `newer` needs: it is to fail when it is taken. */
+/** Marks the first job in line, whose place `newer` needs. The job fails when it is fetched. */
 function leave(model: LaneRun["model"], job: ModelJob, newer: ModelJob | undefined): void {
   if (newer !== undefined) checkPlacesOf(job, newer);
   job.isLeaving = true;
   for (const name of job.keys) {
     job.displaced.add(name);
-    // It may have backed off, and have had the key until then.
+    // The job may have backed off, and have kept the key until now.
     model.key(name).owners.delete(job.id);
   }
 }
 
-/** Nobody runs that has left its line, or that a newer one has superseded. */
+/** Throws if a job runs that has left its line, or that a newer job has superseded. */
 export function checkNewest({ id, isSuperseded, isLeaving }: ModelJob): void {
   if (isLeaving) throw new LaneViolation("line", `${id} runs after it has left its line for a newer one`);
   if (isSuperseded) throw new LaneViolation("line", `${id} runs after a newer one has superseded it`);
 }
 
-/** Ends a job that came and does not run. */
+/** Ends a job that was handed out and does not run. */
 export async function drop(
   run: LaneRun,
   taken: Taken,
@@ -79,22 +82,22 @@ export async function drop(
 ): Promise<void> {
   const line = run.model.lineOf(key);
   const wasSuperseded = run.model.open.get(handOut.id)?.isSuperseded === true;
-  // One that waits for its retry, or its lock, may be superseded, brought back and taken in one step. One that was
-  // superseded before is brought back by the next newer one, too, or by its own failure.
+  // A job that waits for its retry or its lock may be superseded, brought back and fetched in one step. A job that was
+  // superseded before is also brought back by the next newer job, or by its own failure.
   const waiting = line?.interrupts === true ? run.model.open.get(handOut.id) : undefined;
   if (waiting?.phase === "delayed") {
     if (waiting.isSuperseded) run.model.hurry(waiting, run.time.nowMs, true);
     else if (run.model.owns(waiting)) run.model.supersede(waiting, run.time.nowMs);
   }
   const job = checkOnce(run.model, handOut, run.time.nowMs);
-  // If it comes back, it waits for its locks behind all others.
+  // If the job returns, it waits for its locks behind all other jobs.
   job.lockPlace = undefined;
-  // Its end may bring another one that was told in the same step.
+  // The end of the job may bring back another job that left its line in the same step.
   if (as === "backlog") await noteLeaving(run);
   run.note(`${job.id} does not run: ${as} on ${key}, by ${by}`);
   run.turns.dropped(job);
   const newer = run.model.open.get(by);
-  // It has left its line in a step before: since then, operators may have said something else of the key.
+  // The job left its line in an earlier step. Since then an operator may have changed the policy of the key.
   const wasTold = job.isLeaving;
   job.isLeaving = false;
   const isAs = as === (wasTold ? "backlog" : line?.as);
@@ -108,7 +111,8 @@ export async function drop(
     job.isLeaving = false;
   }
   const { rules, severalChance } = run.setting;
-  // With rotation the lane looks ahead in the same step, by which a job of this key may leave the full line of another.
+  // With rotation the lane also looks at the next jobs in the same step. A job of this key may thereby leave the full
+  // line of another key.
   const mayShrink = rules.rotate !== undefined && run.model.dropsOldest && severalChance > 0;
   if (dropped === "newest" && !mayShrink && (await placesIn(run, key)).size < (line?.max ?? 0)) {
     throw new LaneViolation("line", `${job.id} does not run, but the line of ${key} is not full`);
@@ -122,7 +126,7 @@ export async function drop(
     await die();
     return;
   }
-  // Which is an ordinary failure: it may be retried.
+  // The end is an ordinary failure, so the job may be retried.
   if (as === "backlog" || taken.job.deferredFailure !== undefined) {
     job.starts += 1;
     run.model.front.delete(job.id);
@@ -133,19 +137,19 @@ export async function drop(
   run.model.complete(job);
 }
 
-/** Whoever gives way has the very same keys and is older, also if it comes back for its retry. */
+/** Checks that a superseded job has the same keys as the newer job and is older, even when it returns for its retry. */
 function checkNewer({ model }: LaneRun, job: ModelJob, newer: ModelJob): void {
   if (newer.keys.toSorted().join() !== job.keys.toSorted().join()) {
     throw new LaneViolation("line", `${job.id} gave way to ${newer.id}, which has other keys`);
   }
   const isKnown = [job, newer].every(({ isAnew, displaced }) => !isAnew && displaced.size === 0);
-  // Of two that ran beside each other, the one that failed last is the newer one.
+  // If both jobs ran at the same time, the job that failed last is the newer one.
   const areRetries = model.slots > 1 && job.starts > 0 && newer.starts > 0;
   if (!isKnown || areRetries || newer.priority !== job.priority || newer.number > job.number) return;
   throw new LaneViolation("line", `${job.id} gave way to ${newer.id}, which is older`);
 }
 
-/** Whoever leaves a full line came before the one that needs the place. */
+/** Checks that a job that leaves a full line is older than the job that needs the place. */
 function checkPlacesOf(job: ModelJob, newer: ModelJob): void {
   const isKnown = [job, newer].every(({ isAnew, starts }) => !isAnew && starts === 0);
   const isOlder = job.keys.some((key) => newer.keys.includes(key) && isOrdered(job, newer, key));
@@ -154,11 +158,11 @@ function checkPlacesOf(job: ModelJob, newer: ModelJob): void {
   }
 }
 
-/** Are there no more than may? Whoever had its key already, and goes first, is not counted. */
+/** Checks that no line is longer than its limit. A job that already had the key, and goes first, does not count. */
 export async function checkLines(run: LaneRun): Promise<void> {
   const { line: rules } = run.setting.rules;
   await noteLeaving(run);
-  // A job of other keys is not superseded.
+  // A job with other keys is not superseded.
   if (!run.model.limitsLines || (rules?.as === "superseded" && run.setting.severalChance > 0)) return;
   for (const key of run.setting.keys.filter((name) => !run.model.key(name).wasLost)) {
     const standing: string[] = [];
@@ -169,20 +173,20 @@ export async function checkLines(run: LaneRun): Promise<void> {
       "ls",
     );
     for (const [index, [id, place]] of places.entries()) {
-      // A job that was removed by hand stands there until its turn, also if its id is used again.
+      // A job that was removed by hand stays in the line until its turn, even if its ID is used again.
       if (Number(stored[index]) === place) standing.push(id);
     }
     const line = run.model.lineOf(key);
     if (line?.interrupts === true) checkInterrupted(run, key, standing);
     const known = run.model.key(key);
-    // Where operators have said that fewer may, those that stand there stay.
+    // If an operator has lowered the limit, jobs that are already in line stay.
     const most = Math.max(line?.max ?? Number.POSITIVE_INFINITY, known.standing);
     known.standing = standing.length;
     if (standing.length > most) throw new LaneViolation("line", `${standing.join(", ")} stand in line for ${key}`);
   }
 }
 
-/** Whoever has the key is to stop for the newer ones that stand in line for it. */
+/** Checks that the job that has the key was asked to stop for the newer jobs in line. */
 function checkInterrupted({ model }: LaneRun, key: string, standing: readonly string[]): void {
   const [id = ""] = model.key(key).owners;
   const owner = model.open.get(id);
@@ -205,7 +209,7 @@ const FIELDS = `
   for i = 2, #ARGV do fields[i - 1] = redis.call('HGET', ARGV[i], ARGV[1]) end
   return fields`;
 
-/** One field of each job; null: it has none. */
+/** Returns one field of each job. Null if a job does not have the field. */
 async function fieldsOf({ eyes }: LaneWorld, ids: readonly string[], field: string): Promise<unknown[]> {
   if (ids.length === 0) return [];
   return (await eyes.eval(FIELDS, 0, field, ...ids.map((id) => PREFIX + id))) as unknown[];

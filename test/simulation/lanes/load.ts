@@ -1,4 +1,4 @@
-/** The lane of `@x/workers` from its real sources, as they are or mutated (sources.ts). */
+/** Loads the lane of `@x/workers` from its real sources, unchanged or mutated (sources.ts). */
 import { loadSources, type SourcePatch } from "../sources.ts";
 
 export interface LaneCode {

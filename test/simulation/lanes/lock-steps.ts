@@ -1,4 +1,4 @@
-/** What happens to the locks of keys beside the jobs. */
+/** Steps that change the locks of keys without a job. */
 import type { LaneRun } from "./run.ts";
 
 export async function lock(run: LaneRun): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * The locks of keys that the lane's scripts take with jobs and release with their ends, against a model of who has which: jobs,
- * plain code, and waiters.
+ * Compares the locks of keys, which the lane's scripts acquire with jobs and release with their ends, with a model of
+ * the holders: jobs, plain code, and waiters.
  */
 import type { Redis } from "ioredis";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
@@ -9,16 +9,16 @@ import type { LockInstruction, TakenJob } from "../../../packages/workers/src/la
 import { type HandOut, LaneViolation } from "./checks.ts";
 import { LOCK_PREFIX } from "./names.ts";
 
-/** Between a key and the number of its slot, in the name of a lock; not there for the first one. */
+/** Separates the key from the slot number in the name of a lock. The first slot has neither. */
 const SEPARATOR = "\u001f";
-/** Longer than any schedule takes. */
+/** TTL of locks, longer than any schedule takes. */
 export const LOCK_TTL_MS = 600_000;
 const TOKEN_DIGITS = 40;
 const PLAIN = "plain code";
-/** The node's clock may have been set back, by so many µs. */
+/** How far in µs the node's clock may have been set back. */
 const AHEAD_US = 5_000_000;
 
-/** The names of the locks of keys: each slot has its own. */
+/** Returns the names of the locks of keys. Each slot has a lock of its own. */
 export function lockNames(keys: readonly string[], slots: number): string[] {
   const further = Array.from({ length: slots - 1 }, (_, index) => SEPARATOR + (index + 1));
   return keys.flatMap((key) => ["", ...further].map((slot) => key + slot));
@@ -26,7 +26,7 @@ export function lockNames(keys: readonly string[], slots: number): string[] {
 
 interface Holder {
   readonly token: string;
-  /** The job that it came with; undefined for plain code. */
+  /** The job with which the lock was acquired. Undefined for plain code. */
   readonly id: string | undefined;
 }
 
@@ -35,7 +35,7 @@ export class StepLocks implements LaneLocks {
   readonly #isOn: boolean;
   readonly #holders = new Map<string, Holder>();
   readonly #waited = new Set<string>();
-  /** Of whatever key. */
+  /** The greatest fencing token of any key. */
   #lastNumber = 0;
   #tokens = 0;
   #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
@@ -58,8 +58,8 @@ export class StepLocks implements LaneLocks {
   }
 
   /**
-   * Runs `end`, which ends the job, so that it releases the job's lock. `isLate`: the job is not the caller's any more. `hasSlots`: the
-   * lane knows its slots.
+   * Runs `end`, which ends the job, and checks whether the end releases the job's lock. `isLate`: whether the caller
+   * has lost the job. `hasSlots`: whether the lane knows the job's slots.
    */
   async releaseWith<Result>(
     {
@@ -81,7 +81,7 @@ export class StepLocks implements LaneLocks {
     const isExpected = !isLate && key !== undefined && !this.#waited.has(key) && isNamed;
     const ending = { id, token, isReleased: undefined as boolean | undefined };
     this.#ending = ending;
-    // The next job may get the lock in the same step.
+    // The next job may acquire the lock in the same step.
     if (isExpected) this.#holders.delete(key);
     const [ended] = await Promise.allSettled([end()]);
     this.#ending = undefined;
@@ -93,7 +93,7 @@ export class StepLocks implements LaneLocks {
     return ended.value;
   }
 
-  /** Checks that the lock of the job's key came with the job if and only if the lock was free. Returns its token. */
+  /** Checks that the job came with the lock of its key if and only if the lock was free. Returns the lock's token. */
   checkGrant({ id, keys, lockPlace, slots }: HandOut, taken: TakenJob | undefined): string | undefined {
     const token = taken?.claimLock() ?? "";
     const granted = token === "" ? undefined : { token, fencingToken: taken?.fencingToken ?? 0 };
@@ -114,7 +114,7 @@ export class StepLocks implements LaneLocks {
     return granted.token;
   }
 
-  /** Plain code takes a free lock, or stands in line for it. */
+  /** Plain code acquires a free lock, or waits in line for it. */
   async lockByPlainCode(key: string): Promise<void> {
     if (this.#holders.has(key)) {
       this.#waited.add(key);
@@ -127,28 +127,28 @@ export class StepLocks implements LaneLocks {
     await this.#redis.mset({ [LOCK_PREFIX + key]: PLAIN, [NODE_KEYS.lastNumber]: String(this.#lastNumber) });
   }
 
-  /** Nobody waits any more, and plain code does not hold the lock. */
+  /** Removes the waiters, and releases a lock that plain code holds. */
   async unlockByPlainCode(key: string): Promise<void> {
     this.#waited.delete(key);
     await this.#redis.del(`{${LOCK_PREFIX}${key}}:waiters`);
     if (this.#holders.get(key)?.token === PLAIN) await this.#drop(key);
   }
 
-  /** A job's lock lapses while it runs. */
+  /** The lock of a running job expires. */
   async lapse(key: string): Promise<void> {
     for (const [name, { id }] of this.#holders) {
       if (name.split(SEPARATOR)[0] === key && id !== undefined) await this.#drop(name);
     }
   }
 
-  /** What jobs hold that do not run any more is released apart. */
+  /** Releases the locks that belong to jobs that no longer run. */
   async releaseOthers(isRunning: (id: string, token: string) => boolean): Promise<void> {
     for (const [key, { id, token }] of this.#holders) {
       if (id !== undefined && !isRunning(id, token)) await this.#drop(key);
     }
   }
 
-  /** `locks`: the tokens in them, by their names. */
+  /** Compares the tokens in `locks`, by lock name, with the model. */
   check(locks: ReadonlyMap<string, string | null>): void {
     for (const [name, token] of locks) {
       const expected = this.#holders.get(name)?.token ?? null;

@@ -1,82 +1,109 @@
-/** What should be true of every job and every key, told step by step; what it means for the next hand-out is in checks.ts. */
+/**
+ * The expected state of every job and every key, updated step by step. checks.ts derives from the state which job may
+ * be handed out next.
+ */
 import type { LaneRules } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { NEAR_MS } from "./setting.ts";
 import type { Holders, Snapshot } from "./snapshot.ts";
 
-/** What the call of `by` has made of the job, as it is to be told when that ends. */
+/**
+ * The outcome that the call of the job `by` has set for another job, which reports the outcome when its own turn ends.
+ */
 export interface MergedEnd {
   readonly by: string;
   readonly value: unknown;
-  /** The message of the error with which it fails; undefined if it completes. */
+  /** Message of the error with which the job fails. Undefined if the job completes. */
   readonly failure: string | undefined;
 }
 
 export interface ModelJob {
   readonly id: string;
   readonly keys: readonly string[];
-  /** Jobs are numbered as they are added. */
+  /** Position in the order in which the jobs were added. */
   readonly number: number;
   priority: number;
   readonly attempts: number;
   readonly parent: string | undefined;
   phase: "ready" | "running" | "delayed" | "waiting for children";
-  /** Of a delayed job. */
+  /** When the job is due, if it is delayed. */
   dueMs: number;
   starts: number;
-  /** The number of its slot of each key, while it has them. */
+  /** The job's slot number for each of its keys, while the job has the keys. */
   slots: readonly number[];
-  /** Its place in line for its locks, to be told when it comes back. */
+  /** The job's place in line for its locks, which its next fetch must report. */
   lockPlace: number | undefined;
-  /** It gave its keys up for a while: these jobs, which stood in line then, come first. */
+  /** Jobs that were in line when this job gave up its keys for a while, and therefore begin before it. */
   behind: readonly ModelJob[];
-  /** The jobs that had a slot of a closed key when this job gave up its own slot: they may begin before it. */
+  /** Jobs that had a slot of a closed key when this job gave up its own slot. They may begin before this job. */
   readonly passedBy: Set<string>;
-  /** Keys in whose line its place is not known: it was lost or chosen by hand, or is that of a delayed or LIFO job. */
+  /**
+   * Keys in whose line the job's place is unknown: the place was lost or chosen by hand, or the job is delayed or LIFO.
+   */
   readonly displaced: Set<string>;
-  /** A newer one of its keys waits: it is not to run, or not again. */
+  /** Whether a newer job with the same keys waits, so that this job must not run (again). */
   isSuperseded: boolean;
-  /** It has left its line for one that came later (`drop: "oldest"`), and waits to be told. */
+  /** Whether the job has left its line for a later job (`drop: "oldest"`), and this end has not been reported yet. */
   isLeaving: boolean;
-  /** It has come into a line since it last began: the lane has put it into `delayed`, and puts it in front in its turn. */
+  /**
+   * Whether the job has joined a line since it last began. The lane has put the job into `delayed`, and puts it in
+   * front at its turn.
+   */
   isParked: boolean;
-  /** It counts as one that has come anew: by hand, from its children, or when its processor has chosen. */
+  /**
+   * Whether the job counts as a new arrival: retried by hand, released by its children, or delayed by its processor.
+   */
   isAnew: boolean;
-  /** Jobs with a higher number came after it: of one that has come anew, those that were added after it began. */
+  /**
+   * Jobs with a higher number arrived after this job. If the job arrived anew, these are the jobs that were added after
+   * it began.
+   */
   newestBefore: number;
-  /** What the call of another job has made of it: it does not run, and ends so. */
+  /** The outcome that another job's call has set for this job. The job does not run, and ends with this outcome. */
   outcome: MergedEnd | undefined;
 }
 
 export interface ModelKey {
-  /** The jobs that were handed out and have not given the key up: they run, have stalled, or wait for their retry or lock. */
+  /** Jobs that were handed out and still have the key: they run, have stalled, or wait for their retry or lock. */
   readonly owners: Set<string>;
-  /** Nothing starts. `failed`: the job that stopped it goes first, if it is retried by hand. `isVague`: the mark of it was lost by hand. */
+  /**
+   * The stop during which no job of the key starts. `failed`: the job that stopped the key, which goes first if it is
+   * retried by hand. `isVague`: whether the mark of this job was deleted by hand.
+   */
   stop: { failed: string | undefined; isVague: boolean; untilMs: number } | undefined;
-  /** Until then it may need the timers of its jobs to move on. */
+  /** Until this time the key may depend on the timers of its jobs. */
   healsAtMs: number;
-  /** Until then the first in a line that was lost may wait: the end of the pause or limit that there was then. */
+  /** Until this time the first job of a lost line may wait: the end of the pause or limit at the time of the loss. */
   timedUntilMs: number;
-  /** What operators have said of it. */
+  /** The policy that operators have set for the key. */
   policy: KeyPolicy | undefined;
-  /** How many stood in its line after the step before. */
+  /** Number of jobs in the key's line after the previous step. */
   standing: number;
-  /** As many slots as it has had at a time. */
+  /** The greatest number of slots that the key has had. */
   mostSlots: number;
-  /** It has had more slots before: a job that comes when more have it than may gives its slot up. */
+  /**
+   * Whether the key had more slots before. A job that arrives while more jobs than allowed have the key may give its
+   * slot up.
+   */
   wasLowered: boolean;
-  /** Which jobs began last, and when, the last one last. */
+  /** The latest starts of jobs, the newest last. */
   readonly starts: { readonly id: string; readonly atMs: number }[];
-  /** No job that stood in its line was lost: the first in line is due when a pause ends, or the rate allows it. */
+  /**
+   * Whether no job was lost from the key's line. The first job in line is then due exactly when a pause ends, or the
+   * rate allows it.
+   */
   isExact: boolean;
-  /** Whether its line was deleted by hand: those that stood there come back to it, however many. */
+  /** Whether the line was deleted by hand. The jobs of the lost line return to it, even beyond its limit. */
   wasLost: boolean;
-  /** Its jobs have this key alone, and no place in its line was lost, paused or removed: the first in line comes within one interval. */
+  /**
+   * Whether its jobs have no other key, and no place in its line was lost, paused or removed. The first job in line
+   * then starts within one interval.
+   */
   isRegular: boolean;
 }
 
 export class LaneModel {
-  /** Jobs that are neither completed, failed for good, nor removed. */
+  /** Jobs that have neither completed, nor failed for good, nor been removed. */
   readonly open = new Map<string, ModelJob>();
   readonly keys: ReadonlyMap<string, ModelKey>;
   /** Jobs that were put in front of the queue. */
@@ -85,9 +112,9 @@ export class LaneModel {
   readonly #rate: LaneRules["rate"];
   readonly #line: LaneRules["line"];
   readonly #isMerging: boolean;
-  /** How many jobs of a key may run at a time, if operators say nothing. */
+  /** How many jobs of a key may run at a time, unless an operator has set a policy. */
   readonly slots: number;
-  /** Whether a line could be full until now, and a job leave it for one that came later. */
+  /** Whether any line has had a limit so far. `dropsOldest`: whether a job could leave a line for a later job. */
   limitsLines: boolean;
   dropsOldest: boolean;
   #added = 0;
@@ -138,7 +165,7 @@ export class LaneModel {
     return [...this.keys.keys()].some((name) => this.#rateOf(name) !== undefined);
   }
 
-  /** Does a job that stood in a lost line wait for the end of a pause or limit? */
+  /** Reports whether a job of a lost line waits for the end of a pause or limit. */
   isTimed(nowMs: number): boolean {
     return [...this.keys.values()].some(({ timedUntilMs }) => timedUntilMs > nowMs);
   }
@@ -147,7 +174,7 @@ export class LaneModel {
     return this.key(name).policy?.rate ?? this.#rate;
   }
 
-  /** How many may stand in line for the key, and which one does not run otherwise. */
+  /** Returns how many jobs may be in line for the key, and which job does not run if the line is full. */
   lineOf(name: string): LaneRules["line"] {
     const said =
       this.#line === undefined || this.#line.as === "backlog" ? this.key(name).policy?.maxWaiting : undefined;
@@ -181,7 +208,7 @@ export class LaneModel {
     return [...this.open.values()].filter((job) => phases.includes(job.phase));
   }
 
-  /** A job that takes the id of a removed one inherits nothing of it. */
+  /** Adds a job. A job with the ID of a removed job inherits nothing from it. */
   add(facts: Pick<ModelJob, "id" | "keys" | "priority" | "attempts" | "parent">): void {
     this.#added += 1;
     const state = {
@@ -206,7 +233,10 @@ export class LaneModel {
     }
   }
 
-  /** It was added with a delay: its place among the jobs of its keys is that of the moment when it is due. */
+  /**
+   * Delays a job that is being added. Its place among the jobs of its keys is determined at the moment when the job is
+   * due.
+   */
   delay(id: string, dueMs: number): void {
     const job = this.job(id);
     job.phase = "delayed";
@@ -214,7 +244,10 @@ export class LaneModel {
     for (const name of job.keys) job.displaced.add(name);
   }
 
-  /** Its place among the jobs of its keys is that of the moment when it is taken. */
+  /**
+   * Changes the priority of a job. Its place among the jobs of its keys is determined at the moment when the job is
+   * fetched.
+   */
   reprioritize(job: ModelJob, priority: number, toFront: boolean): void {
     job.priority = priority;
     for (const name of job.keys) job.displaced.add(name);
@@ -222,7 +255,7 @@ export class LaneModel {
     else this.front.delete(job.id);
   }
 
-  /** `atMs`: undefined for a job that ends without running. */
+  /** `atMs` is undefined for a job that ends without running. */
   begin(job: ModelJob, atMs: number | undefined, slots: readonly number[]): void {
     job.phase = "running";
     job.slots = slots;
@@ -242,19 +275,21 @@ export class LaneModel {
     }
   }
 
-  /** Until when no job of the key may begin, because of its rate. */
+  /** Returns the time until which the key's rate lets no job begin. */
   limitedUntilMs(name: string): number {
     const { max, duration } = this.#rateOf(name) ?? { max: 1, duration: Number.NEGATIVE_INFINITY };
     return (this.key(name).starts.at(-max)?.atMs ?? Number.NEGATIVE_INFINITY) + duration;
   }
 
-  /** Until when it may stand still after that: it needs the timers of its jobs. */
+  /**
+   * Returns the time until which the key may stand still after `untilMs`, because it depends on the timers of its jobs.
+   */
   dueMs(name: string, untilMs: number = this.limitedUntilMs(name)): number {
     const key = this.key(name);
     return Math.max(key.healsAtMs, key.isExact ? untilMs : untilMs + this.#intervals(key) * NEAR_MS);
   }
 
-  /** Completed. */
+  /** Completes a job. */
   complete(job: ModelJob): void {
     this.#giveUp(job);
     this.#end(job);
@@ -268,7 +303,7 @@ export class LaneModel {
     this.complete(job);
   }
 
-  /** The job goes on later: after its backoff, or at a time that its processor has chosen. */
+  /** Postpones a job: until the end of its backoff, or until a time that its processor has chosen. */
   postpone(job: ModelJob, why: "retry" | "delay", dueMs: number, { places }: Snapshot): void {
     if (why === "delay" || this.#onFailure === "skip") {
       this.#giveUp(job);
@@ -279,7 +314,7 @@ export class LaneModel {
     if (why === "delay") this.#comesAnew(job);
   }
 
-  /** Back to `delayed` with its keys, until its lock is free: nothing is counted. */
+  /** Moves a job back to `delayed` with its keys until its lock is free. The start does not count. */
   yieldTo(job: ModelJob, place: number, dueMs: number): void {
     job.phase = "delayed";
     job.dueMs = dueMs;
@@ -292,17 +327,17 @@ export class LaneModel {
     }
   }
 
-  /** Back to the head of its lines: nothing of the keys that it has starts until then, and nothing is counted. */
+  /** Moves a job back to the head of its lines. Until `untilMs` no job of its keys starts. The start does not count. */
   backOff(job: ModelJob, untilMs: number, holders: Holders): void {
     job.phase = "ready";
     job.starts -= 1;
     for (const name of job.keys) {
       const has = holders.get(name);
       if (has?.has(job.id) === true) this.stop(name, untilMs);
-      // Its key was lost, and others were given it: it goes in front of those of them that have backed off, too.
+      // The job's key was lost and other jobs received it. The job goes in front of them, even if they have backed off.
       else for (const { id } of this.inPhase("ready")) if (has?.has(id) !== true) this.key(name).owners.delete(id);
     }
-    // The next one may have a slot already.
+    // The next job may already have a slot.
     for (const name of job.keys) if (this.key(name).mostSlots > 1) job.displaced.add(name);
   }
 
@@ -312,24 +347,24 @@ export class LaneModel {
     job.phase = "waiting for children";
   }
 
-  /** Runs nowhere any more, and keeps its keys. */
+  /** Marks that no worker runs the job any more. The job keeps its keys. */
   stalled(job: ModelJob): void {
     job.phase = "ready";
     this.front.add(job.id);
   }
 
-  /** Brought back before its time; `toFront`: by the lane, which puts it in front. */
+  /** Brings a delayed job back before its time. `toFront`: whether the lane does so, and puts the job in front. */
   hurry(job: ModelJob, nowMs: number, toFront: boolean): void {
     job.dueMs = Math.min(job.dueMs, nowMs);
     if (toFront) this.front.add(job.id);
   }
 
-  /** BullMQ puts a LIFO job in front again when it is retried at once. */
+  /** BullMQ puts a LIFO job in front again if the job is retried immediately. */
   retryAtOnce(job: ModelJob, lifo: boolean | undefined): void {
     if (lifo === true && job.priority === 0) this.front.add(job.id);
   }
 
-  /** An ended job is to run again. */
+  /** Lets a job that has ended run again. */
   reopen(job: ModelJob): void {
     job.phase = "ready";
     job.isSuperseded = false;
@@ -346,7 +381,7 @@ export class LaneModel {
     job.newestBefore = Number.POSITIVE_INFINITY;
   }
 
-  /** A newer one of its keys waits: it is not to run again. */
+  /** Marks that a newer job with the same keys waits, so that this job does not run again. */
   supersede(job: ModelJob, nowMs: number): void {
     if (job.isSuperseded) return;
     job.isSuperseded = true;
@@ -354,7 +389,7 @@ export class LaneModel {
     for (const name of job.keys) job.displaced.add(name);
   }
 
-  /** Without a word to the lane: removed by hand, or finished by somebody who knows no keys. */
+  /** Removes a job without notice to the lane: an operator removes it, or a client without keys finishes it. */
   vanish(job: ModelJob, nowMs: number, holders: Holders): void {
     for (const name of job.keys) {
       const key = this.key(name);
@@ -382,10 +417,10 @@ export class LaneModel {
     else key.stop.untilMs = Math.max(key.stop.untilMs, untilMs);
   }
 
-  /** Pauses that are over by now. */
+  /** Ends the pauses that are over at `nowMs`. */
   endPauses(nowMs: number): void {
     for (const [name, key] of this.keys) {
-      // A lost mark is lost with its end, and the lane's timers are a millisecond later.
+      // If the mark was lost, its end is lost as well. The lane's timers fire a millisecond later.
       if (key.stop === undefined || key.stop.isVague || key.stop.untilMs >= nowMs) continue;
       if (!key.isExact) this.heal(name, key.stop.untilMs);
       key.stop = undefined;
@@ -405,21 +440,25 @@ export class LaneModel {
     for (const job of this.open.values()) if (job.keys.includes(name)) job.displaced.add(name);
   }
 
-  /** Its line was deleted by hand, and with it the claim of a job that stood there because the key is stopped. */
+  /**
+   * The key's line was deleted by hand, together with the claim of the job that kept its place because the key is
+   * stopped.
+   */
   loseLine(name: string, nowMs: number, holders: Holders): void {
     const key = this.key(name);
     key.isRegular = key.isExact = false;
     key.wasLost = true;
     if (key.stop !== undefined) key.stop.isVague = true;
     for (const id of key.owners) if (!holders.get(name)?.has(id)) key.owners.delete(id);
-    // The first in line has its timer at the end of these, also if they are lifted before: it stands in no line now.
+    // The first job in line has its timer at the latest of these ends, even if a pause or limit is lifted earlier,
+    // because the line that the lift would look at is gone.
     const ends = [this.limitedUntilMs(name), key.stop?.untilMs ?? 0].filter(Number.isFinite);
     key.timedUntilMs = Math.max(key.timedUntilMs, ...ends);
     this.heal(name, Math.max(nowMs, key.timedUntilMs));
     this.#displace(name);
   }
 
-  /** Who has which key was deleted by hand: whoever runs has no claim any more. */
+  /** The holders of all keys were deleted by hand, so running jobs have no claim any more. */
   loseHolders(nowMs: number): void {
     for (const [name, key] of this.keys) {
       this.loseLine(name, nowMs, new Map());
@@ -428,9 +467,12 @@ export class LaneModel {
     }
   }
 
-  /** Finds the jobs that were parked, or given their keys, just now: of these, those in `delayed` go to the front of the queue. */
+  /**
+   * Finds the jobs that were parked, or were given their keys, in this step. Jobs that were in `delayed` go to the
+   * front of the queue.
+   */
   observe(before: Snapshot, after: Snapshot, nowMs: number): void {
-    // Only the lane puts a job into `delayed` for longer than it was given.
+    // Only the lane puts a job into `delayed` for longer than its own delay.
     for (const [id, dueMs] of after.dues) {
       const job = this.open.get(id);
       if (job !== undefined && dueMs > job.dueMs) job.isParked = true;
@@ -443,7 +485,7 @@ export class LaneModel {
     if (this.mostSlots > 1) this.observeGivenUp(after, nowMs);
   }
 
-  /** Of several that have stalled while a key of theirs is closed, any may come first when it opens. */
+  /** If several jobs have stalled while one of their keys is closed, any of them may be first when the key opens. */
   observeGivenUp({ holders }: Snapshot, nowMs: number): void {
     const isClosed = (name: string): boolean => this.key(name).stop !== undefined || this.limitedUntilMs(name) > nowMs;
     const mayBeGivenUp = (name: string): boolean => isClosed(name) || this.key(name).wasLowered;
@@ -453,10 +495,10 @@ export class LaneModel {
       for (const name of job.keys) {
         const { owners, wasLowered } = this.key(name);
         if (holders.get(name)?.has(job.id) === true) continue;
-        // Of several that wait for their lock, any may go on when fewer may.
+        // If several jobs wait for their lock and the slots were lowered, any of them may continue.
         if (wasLowered && owners.size > this.slotsOf(name)) job.displaced.add(name);
         const gaveUp = owners.delete(job.id);
-        // Of more jobs than may have the key, the one that was chosen last gives way.
+        // If more jobs than allowed have the key, the job that was chosen last gives way.
         if (gaveUp && isClosed(name)) for (const id of holders.get(name) ?? []) job.passedBy.add(id);
       }
     }

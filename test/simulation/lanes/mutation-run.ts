@@ -1,4 +1,4 @@
-/** Takes one protection of the lane away and looks for the invariant that breaks. */
+/** Removes one protection of the lane and looks for the invariant that breaks. */
 import { type RedisServer, startRedis } from "@x/test-support";
 import { isPlayed, knownSchedule } from "../known.ts";
 import type { MutationOptions, MutationResult } from "../mutation-run.ts";
@@ -9,9 +9,9 @@ import { type LaneSearch, searchLanes } from "./search.ts";
 import type { Focus } from "./setting.ts";
 import { LaneWorld } from "./world.ts";
 
-/** The servers of many mutations: to start one costs as much as to play a schedule. */
+/** The servers of many mutations, because starting a server costs as much as a schedule. */
 export class MutationServers implements AsyncDisposable {
-  /** Its Redis keeps the scripts of the lane as it is. */
+  /** A world whose Redis keeps the scripts of the unchanged lane. */
   readonly intact: LaneWorld;
   readonly #server: RedisServer;
 
@@ -34,7 +34,10 @@ export class MutationServers implements AsyncDisposable {
   }
 }
 
-/** As that of locks; a focus is what finds it, and is left out only where a schedule is known. */
+/**
+ * Runs a mutation, like `runMutation` for locks. A mutation with a focus is searched with the focus; with `quick`, the
+ * recorded schedule is played first.
+ */
 export async function runLaneMutation(
   mutation: LaneMutation,
   options: MutationOptions,
@@ -70,11 +73,11 @@ export async function runLaneMutation(
 
 let intact: Promise<LaneCode> | undefined;
 
-/** A schedule that breaks with every protection in place shows nothing. */
+/** Throws if the schedule breaks with every protection in place, because such a schedule shows nothing. */
 async function checkWithAll(schedule: string, focus: Focus | undefined, world: LaneWorld): Promise<void> {
   if (isPlayed(schedule, focus === undefined ? "lanes" : "focus")) return;
   const options = { seed: schedule, runs: 1, world, ...(focus === undefined ? {} : { focus }) };
   intact ??= loadLanes();
   const { violation } = await searchLanes(await intact, options);
-  if (violation !== undefined) throw new Error(`${schedule} breaks with every protection in place, too`);
+  if (violation !== undefined) throw new Error(`${schedule} breaks even with every protection in place`);
 }

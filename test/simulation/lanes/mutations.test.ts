@@ -1,4 +1,4 @@
-/** Each protection of the lane is needed: without it, schedules break an invariant. */
+/** Each protection of the lane is needed: without it, a schedule breaks an invariant. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { StaleSchedules, TEST_SEED } from "../known.ts";
 import { isCaught } from "../mutation-run.ts";

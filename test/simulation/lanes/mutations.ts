@@ -1,20 +1,20 @@
 /**
- * Every protection of the lane, and how to take it away, as ../mutations.ts does it for locks. What is switched off here is in the
- * scripts of `@x/workers`; BullMQ's own stay as they are.
+ * The protections of the lane, each with a patch that removes it, like ../mutations.ts for locks. The patches change
+ * scripts of `@x/workers`. BullMQ's own scripts remain unchanged.
  */
 import type { SourcePatch } from "../sources.ts";
 import type { Focus } from "./setting.ts";
 
 export interface LaneMutation {
   readonly protection: string;
-  /** What is done instead. */
+  /** The behavior without the protection. */
   readonly without: string;
   readonly patches: readonly SourcePatch[];
-  /** Schedules that get there soon, where others rarely do. */
+  /** A focus with which schedules break soon, if random schedules rarely break. */
   readonly focus?: Focus;
 }
 
-/** Whoever has a key is removed while it waits, and its id is used again. */
+/** A waiting job that has a key is removed, and its ID is used again. */
 const holderAgain: Focus = {
   name: "holder again",
   steps: { "remove holder": 4, fail: 3, "pause key": 1, "resume key": 1.5 },
@@ -79,7 +79,7 @@ const pausedKeys: Focus = {
   severalChance: 0,
 };
 
-/** Nothing else needs its timers here: what comes late, comes late through a pause. */
+/** No other job needs the timers of a key here, so a job that is late is late because of a pause. */
 const timedPauses: Focus = {
   name: "pauses with an end",
   steps: { "pause for": 2, "back off": 2, "pause key": 0.5, "resume key": 1, "fail more": 1, kill: 1, add: 3 },
@@ -129,7 +129,9 @@ const limitedKeys: Focus = {
   rate: 2,
 };
 
-/** Whoever finds the line full, and loses its worker then, is failed by BullMQ, and may stand in line until its turn. */
+/**
+ * A job that finds the line full and then loses its worker is failed by BullMQ, and may wait in line until its turn.
+ */
 const limitedFull: Focus = {
   name: "limited keys, full lines",
   steps: { add: 12, fetch: 12, "window passes": 5 },
@@ -139,7 +141,7 @@ const limitedFull: Focus = {
   line: { max: 1, drop: "newest", as: "backlog" },
 };
 
-/** Operators say what holds for a key, and take it back. */
+/** Operators set and remove the policy of a key. */
 const policies: Focus = {
   name: "policies of keys",
   onFailure: "skip",
@@ -159,7 +161,7 @@ const severalSlots: Focus = {
   hasLocks: true,
 };
 
-/** Jobs that have a slot and do not run go back when the key is paused, also the one that was just given one. */
+/** When a key is paused, the jobs that have a slot and do not run go back, even the job that was just given a slot. */
 const yieldedSlots: Focus = {
   name: "several slots, locks, pauses",
   steps: { yield: 3, wake: 2, "pause key": 2, "resume key": 3, remove: 1 },
@@ -195,7 +197,7 @@ const limitedSlots: Focus = {
   slots: 2,
 };
 
-/** Few keys with many jobs each, and more than run at once. */
+/** Few keys with many jobs each, and with more jobs than run at a time. */
 const rotating: Focus = {
   name: "rotation",
   steps: { add: 9, fetch: 7, finish: 8, "fail more": 1 },
@@ -212,14 +214,14 @@ const rotatingFronts: Focus = {
   steps: { ...rotating.steps, "add to front": 4 },
 };
 
-/** The job whose turn it was is gone, and what is left of its key, too. */
+/** The job whose turn it was is gone, together with the rest of its key. */
 const rotatingLoss: Focus = {
   ...rotating,
   name: "rotation, removed jobs",
   steps: { ...rotating.steps, "remove holder": 2, remove: 2, kill: 1 },
 };
 
-/** Operators say how many may wait for a key. */
+/** Operators set how many jobs may wait for a key. */
 const SAYING = { "set policy": 3, "remove policy": 1 } as const;
 
 const saidLines: Focus = {
@@ -237,7 +239,7 @@ const saidLinesOfLatest: Focus = {
   says: ["maxWaiting"],
 };
 
-/** Who leaves a full line by what operators say of one key leaves those of its other keys, too. */
+/** A job that leaves a full line because of one key's policy also leaves the lines of its other keys. */
 const rotatingFull: Focus = {
   ...rotating,
   name: "rotation, several keys, full lines",
@@ -248,7 +250,7 @@ const rotatingFull: Focus = {
   says: ["maxWaiting"],
 };
 
-/** Whom a call has settled takes no turn: its key goes on before others. */
+/** A job that a call has settled takes no turn: its key continues before other keys. */
 const rotatingCalls: Focus = { ...rotating, name: "rotation, merged calls", keys: ["a", "b", "c"], merge: 5 };
 
 const saidWeights: Focus = {
@@ -336,7 +338,7 @@ const lostWhileFailing: Focus = {
   keys: ["a", "b"],
 };
 
-/** One call for all that wait. */
+/** One call for all waiting jobs. */
 const MERGED = { keys: ["a"], severalChance: 0, merge: 5 } as const;
 
 const merged: Focus = {
@@ -346,7 +348,7 @@ const merged: Focus = {
   sameIdChance: 0.9,
 };
 
-/** More than the lane looks at in one go. */
+/** More jobs than the lane looks at in one round. */
 const mergedMany: Focus = { ...MERGED, name: "merged calls, many", merge: 100, burst: 60, steps: {} };
 
 const mergedAgain: Focus = {
@@ -356,7 +358,7 @@ const mergedAgain: Focus = {
   sameIdChance: 1,
 };
 
-/** Each is brought back until BullMQ will have it failed. */
+/** Each job is brought back until BullMQ fails it. */
 const mergedStalls: Focus = {
   ...MERGED,
   name: "merged calls, stalled jobs",
@@ -1852,7 +1854,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   },
 ];
 
-/** By their names. */
+/** By the name of the focus. */
 export const FOCUSES: ReadonlyMap<string, Focus> = new Map(
   LANE_MUTATIONS.flatMap(({ focus }) => (focus === undefined ? [] : [[focus.name, focus] as const])),
 );

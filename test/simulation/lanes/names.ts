@@ -1,5 +1,5 @@
-/** What stands before the names of the queue's keys, and of the keys of locks. */
+/** Names of the queue, and prefixes of its keys and of the locks of keys. */
 export const QUEUE = "lanes";
 export const PREFIX = `bull:${QUEUE}:`;
-/** Stands before the key in the name of its lock. */
+/** Prefix of a lock's name, in front of the key. */
 export const LOCK_PREFIX = "lock:";

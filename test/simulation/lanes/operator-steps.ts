@@ -1,4 +1,4 @@
-/** What people and other programs do to the queue, and to the lane's own keys. */
+/** Steps of operators and other programs: changes of the queue, and of the lane's own keys. */
 import { parseList } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
@@ -9,7 +9,7 @@ import { NEAR_MS } from "./setting.ts";
 const CLEANED = 2;
 export const PAUSES_MS = [NEAR_MS / 5, 3 * NEAR_MS, 40 * NEAR_MS];
 
-/** A job that failed for good is to run again. */
+/** An operator retries a job that failed for good. */
 export async function retry(run: LaneRun): Promise<void> {
   if (run.failed.size === 0) return;
   const model = run.random.pick([...run.failed]);
@@ -26,7 +26,7 @@ export async function remove(run: LaneRun): Promise<void> {
   await removeOne(run, run.model.inPhase("ready", "delayed"));
 }
 
-/** One that has its keys, and waits for its turn, its retry or its lock. */
+/** Removes a job that has its keys, and waits for its turn, its retry or its lock. */
 export async function removeHolder(run: LaneRun): Promise<void> {
   const holders = new Set([...run.before.holders.values()].flatMap((ids) => [...ids]));
   await removeOne(
@@ -52,14 +52,14 @@ export async function clean(run: LaneRun): Promise<void> {
   await forgetParents(run);
 }
 
-/** Everything that does not run is removed. */
+/** Removes all jobs that do not run. */
 export async function drain(run: LaneRun): Promise<void> {
   await run.world.queue.drain(true);
   for (const model of run.model.inPhase("ready", "delayed")) run.vanish(model, "drained");
   await forgetParents(run);
 }
 
-/** Everything is removed, also what runs. */
+/** Removes all jobs, even running jobs. */
 export async function obliterate(run: LaneRun): Promise<void> {
   await run.world.queue.obliterate({ force: true });
   run.late.push(...run.taken.values());
@@ -70,7 +70,7 @@ export async function obliterate(run: LaneRun): Promise<void> {
   await run.limits.apply();
 }
 
-/** By hand, out of `delayed`. */
+/** An operator promotes a delayed job. */
 export async function promote(run: LaneRun): Promise<void> {
   const delayed = [...run.before.dues.keys()];
   if (delayed.length === 0) return;
@@ -80,7 +80,7 @@ export async function promote(run: LaneRun): Promise<void> {
   run.model.hurry(run.model.job(id), run.time.nowMs, false);
 }
 
-/** To another place among those that wait, whatever it was. */
+/** Changes the priority of a waiting job, possibly to the same priority. */
 export async function changePriority(run: LaneRun): Promise<void> {
   const jobs = run.model.inPhase("ready", "delayed");
   if (jobs.length === 0) return;
@@ -91,13 +91,13 @@ export async function changePriority(run: LaneRun): Promise<void> {
   run.model.reprioritize(model, priority, lifo);
 }
 
-/** Of the limiter. */
+/** Begins the next period of the limiter. */
 export async function nextPeriod(run: LaneRun): Promise<void> {
   run.note("next period");
   await run.limits.nextPeriod();
 }
 
-/** Which passes on whatever was kept by a job that is gone. */
+/** Lists the keys, which also passes on keys that a removed job still holds. */
 export async function listKeys(run: LaneRun): Promise<void> {
   run.note("list the keys");
   const { keys } = parseList(await run.random.pick(run.members).lane.operate("list", "0", 1_000));
@@ -109,7 +109,7 @@ export async function listKeys(run: LaneRun): Promise<void> {
   }
 }
 
-/** The key function of another worker throws, for a job whose key is known. */
+/** The key function of another worker throws for a job whose key is known. */
 export async function failKey(run: LaneRun): Promise<void> {
   const jobs = run.model.inPhase("ready", "delayed");
   if (jobs.length === 0) return;
@@ -126,7 +126,7 @@ export async function pauseKey(run: LaneRun): Promise<void> {
   run.model.stop(key, Number.POSITIVE_INFINITY);
 }
 
-/** It ends by itself. */
+/** Pauses a key for a limited time. */
 export async function pauseKeyFor(run: LaneRun): Promise<void> {
   const key = run.random.pick(run.setting.keys);
   const ms = run.random.pick(PAUSES_MS);
@@ -163,7 +163,8 @@ export async function loseLine(run: LaneRun): Promise<void> {
 export async function loseHolders(run: LaneRun): Promise<void> {
   run.note("lose the holders of all keys");
   await run.world.redis.del(`${PREFIX}lane:holders`, ...run.setting.keys.map((key) => `${PREFIX}lane:slots=${key}`));
-  // What operators have said goes with it, and nobody looks for a job that was given a further slot then.
+  // Loses the policies as well. With several slots per key `lane:chosen` is kept, because nobody would look for a job that
+  // was just given a further slot.
   if (run.model.slots === 1) await run.world.redis.del(`${PREFIX}lane:chosen`);
   run.model.loseHolders(run.time.nowMs);
 }
@@ -174,7 +175,7 @@ export async function loseCounter(run: LaneRun): Promise<void> {
   run.model.loseCounter();
 }
 
-/** Where BullMQ removes the last child of a job of the same queue in this way, the parent goes, too. */
+/** If BullMQ removes the last child of a job of the same queue in this way, BullMQ also removes the parent. */
 async function forgetParents(run: LaneRun): Promise<void> {
   for (const parent of [...run.model.open.values()].filter(({ phase }) => phase !== "running")) {
     if ((await run.world.redis.exists(PREFIX + parent.id)) === 0) run.vanish(parent, "removed with its last child");

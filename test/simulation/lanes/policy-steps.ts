@@ -1,4 +1,4 @@
-/** What operators say of single keys, instead of the workers' options. */
+/** Steps of operators that set and remove policies of single keys. */
 import { mayShare } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { LaneViolation } from "./checks.ts";
@@ -25,7 +25,7 @@ export async function removePolicy(run: LaneRun, key: string = run.random.pick(r
 }
 
 function drawPolicy({ random, policies, setting }: LaneRun): KeyPolicy {
-  // 0: not said.
+  // 0 stands for a policy without a concurrency.
   const concurrency = random.pick(mayShare(setting.rules) ? [0, 1, 2, 4] : [0, 1]);
   const max = random.pick([0, 0, 1, 3, 6]);
   const mostWaiting = setting.said.has("maxWaiting") ? policies.pick([0, 1, 2, 3]) : 0;

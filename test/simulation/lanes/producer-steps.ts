@@ -1,4 +1,4 @@
-/** Jobs that are added. */
+/** Steps of producers, which add jobs. */
 
 import { PREFIX } from "./names.ts";
 import type { LaneRun } from "./run.ts";
@@ -8,7 +8,7 @@ export const ATTEMPTS = [1, 2, 4];
 const DELAYS_MS = [NEAR_MS, 40 * NEAR_MS];
 export const BACKOFFS_MS = [0, 30, 3_000];
 
-/** `parent`: the id of the job that waits for it. Without `keys`, these are drawn. */
+/** Adds a job. `parent` is the ID of the job that waits for it. Default of `keys`: drawn. */
 export async function addJob(
   run: LaneRun,
   options: {
@@ -58,7 +58,7 @@ export async function addToFront(run: LaneRun): Promise<void> {
   await addJob(run, { lifo: true });
 }
 
-/** Many jobs of one key at once. */
+/** Adds many jobs of one key together. */
 export async function addBurst(run: LaneRun): Promise<void> {
   const { burst, keys } = run.setting;
   const key = keys[0] ?? "";

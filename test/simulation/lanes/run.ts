@@ -1,4 +1,4 @@
-/** One schedule under way: what the steps share. */
+/** The state of a schedule that its steps share. */
 
 import type { Job } from "bullmq";
 import type { SeededRandom } from "../../../packages/testing/src/world.ts";
@@ -12,13 +12,13 @@ import { Turns } from "./turns.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 import type { LaneWorld, Member } from "./world.ts";
 
-/** A worker's slot: it keeps its token from job to job. */
+/** A worker's slot, which keeps its token from job to job. */
 export interface Slot {
   readonly member: Member;
   readonly token: string;
 }
 
-/** A job of a call that is not the one that runs. */
+/** A job of a call, other than the running job. */
 export interface Joined {
   readonly model: ModelJob;
   readonly job: Job<LaneData>;
@@ -27,17 +27,17 @@ export interface Joined {
 
 export interface Taken extends Slot {
   readonly job: Job<LaneData>;
-  /** Token of the lock that the script acquired with the job. Undefined if it acquired none. */
+  /** Token of the lock that the script acquired with the job. Undefined if the script acquired no lock. */
   readonly lockToken: string | undefined;
-  /** What the call of another job has made of it, as it was told. */
+  /** The outcome that another job's call has set for this job, as the lane reports it. */
   readonly outcome?: string | undefined;
-  /** The others of its call, once it was given them. */
+  /** The other jobs of this job's call. Undefined until the call has received them. */
   call?: { readonly others: readonly Joined[]; isSettled: boolean };
 }
 
 export class LaneRun {
   readonly random: SeededRandom;
-  /** Draws what was added later, so that a seed stays what it is without. */
+  /** Draws settings that were added later, so that older seeds keep their schedules. */
   readonly policies: SeededRandom;
   readonly world: LaneWorld;
   readonly code: LaneCode;
@@ -49,16 +49,16 @@ export class LaneRun {
   readonly limits: QueueLimits;
   readonly turns: Turns;
   readonly log: string[] = [];
-  /** Jobs that run, by id. */
+  /** Running jobs, by job ID. */
   readonly taken = new Map<string, Taken>();
-  /** What processes that have lost their job still hold for theirs. */
+  /** Jobs that processes have lost and still run. */
   readonly late: Taken[] = [];
-  /** Jobs that failed for good, and can be retried by hand. */
+  /** Jobs that failed for good, which an operator can retry. */
   readonly failed = new Set<ModelJob>();
-  /** Ids of jobs that were removed: they may be used again. */
+  /** IDs of removed jobs, which may be used again. */
   readonly freeIds: string[] = [];
   isPaused = false;
-  /** Before the step. */
+  /** The state of the queue before the step. */
   before: Snapshot;
   handedOut = 0;
   #tokens = 0;
@@ -109,7 +109,7 @@ export class LaneRun {
     return several.length === 0 ? [random.pick(keys)] : random.chance(0.5) ? several : several.toReversed();
   }
 
-  /** A job that runs, to be left. */
+  /** Picks a running job, which its worker is about to leave. */
   pickTaken(): Taken | undefined {
     if (this.taken.size === 0) return undefined;
     const taken = this.random.pick([...this.taken.values()]);
@@ -117,7 +117,7 @@ export class LaneRun {
     return taken;
   }
 
-  /** Removed by hand, or ended by somebody who knows no keys. */
+  /** Notes that a job was removed by hand, or ended by a client without keys. */
   vanish(job: ModelJob, how: string): void {
     this.note(`${job.id} is ${how}`);
     this.model.vanish(job, this.time.nowMs, this.before.holders);

@@ -1,6 +1,6 @@
 /**
- * The lanes of `@x/workers`, step by step: BullMQ's scripts with ours in them, on one real Redis, driven in seeded random order. One
- * step is one command; after each, what was handed out and where the queue has its jobs is compared with a model.
+ * Runs the lanes of `@x/workers` step by step: BullMQ's scripts with ours, on one real Redis, in seeded random order.
+ * One step is one command. After each step, the hand-outs and the places of all jobs are compared with a model.
  */
 import { SeededRandom } from "../../../packages/testing/src/world.ts";
 import * as calls from "./calls.ts";
@@ -34,11 +34,11 @@ export interface LaneResult {
 
 const STEPS = 120;
 const WAITS_MS = [1, NEAR_MS / 5, NEAR_MS, NEAR_MS, 5 * NEAR_MS, 50 * NEAR_MS];
-/** How often a lock outlives its run for a step more. */
+/** Chance that a lock outlives its run for another step. */
 const ZOMBIE_CHANCE = 0.3;
 const LONGEST_BACKOFF_MS = Math.max(...BACKOFFS_MS);
 const MOST_RETRIES = Math.max(...ATTEMPTS) - 1;
-/** No delay is longer. */
+/** The longest delay of a job. */
 const LONGEST_DELAY_MS = 50 * NEAR_MS;
 
 const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
@@ -145,7 +145,10 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   return result;
 }
 
-/** Everything that is still open must come, in bounded time; and when the last job of a key has ended, nothing of it is left. */
+/**
+ * Checks that every open job is handed out within a bounded time, and that the lane's keys are gone when the last job
+ * has ended.
+ */
 async function settle(run: LaneRun): Promise<void> {
   run.note("settle");
   await checked(run, operators.resume);
@@ -164,7 +167,7 @@ async function settle(run: LaneRun): Promise<void> {
 }
 
 async function finishAll(run: LaneRun): Promise<void> {
-  // What a call fails, and what finds a line full, is retried.
+  // Jobs that a call fails, and jobs that find a full line, are retried.
   const { merge } = run.setting.rules;
   const mayFail = [...run.model.open.values()].some(({ isLeaving }) => isLeaving);
   const isLimited = mayFail || run.setting.keys.some((key) => run.model.lineOf(key)?.as === "backlog");

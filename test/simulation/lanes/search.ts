@@ -1,4 +1,4 @@
-/** Runs schedules one after the other until one breaks an invariant. */
+/** Runs schedules one after the other until a schedule breaks an invariant. */
 import type { LaneCode } from "./load.ts";
 import { type LaneResult, runLaneSchedule } from "./schedule.ts";
 import type { Focus } from "./setting.ts";
@@ -12,7 +12,7 @@ export interface LaneSearch {
   readonly violation: LaneResult | undefined;
 }
 
-/** Seeds are `<seed>` followed by `/1`, `/2`, … A full seed, with a slash, is one schedule. */
+/** Searches the seeds `<seed>/1`, `<seed>/2`, … A seed with a slash is a single schedule. */
 export async function searchLanes(
   code: LaneCode,
   options: {
@@ -20,7 +20,7 @@ export async function searchLanes(
     readonly runs: number;
     readonly focus?: Focus;
     readonly onResult?: (result: LaneResult, done: number) => void;
-    /** One that is there: its Redis knows the scripts of the schedules before. Default: a new one. */
+    /** A world to reuse, whose Redis knows the scripts of the previous schedules. Default: a new world. */
     readonly world?: LaneWorld;
   },
 ): Promise<LaneSearch> {

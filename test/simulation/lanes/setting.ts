@@ -1,4 +1,4 @@
-/** What a schedule is like: the lane's rules, the keys, and which steps it takes how often. All drawn from its seed. */
+/** The setting of a schedule, drawn from its seed: the rules of the lane, the keys, and the weight of each step. */
 
 import type { SeededRandom } from "../../../packages/testing/src/world.ts";
 import type { LaneRules, LineRules, OnFailure } from "../../../packages/workers/src/bullmq/rules/compose.ts";
@@ -10,9 +10,12 @@ export interface LaneData {
   readonly k: string | readonly string[];
 }
 
-/** Every schedule has these, so often. */
+/** Weights of the steps that every schedule takes. */
 const ALWAYS = { add: 6, fetch: 8, finish: 6, fail: 1, wait: 2 } as const;
-/** A schedule has few of these, often, or many, now and then: what is rare together would otherwise always be disturbed by something else. */
+/**
+ * Groups of steps. A schedule draws a few groups, with great weights, or many groups, with small weights: a rare
+ * combination of two faults would otherwise always be disturbed by a third.
+ */
 const SOMETIMES = [
   { "fail more": 3, retry: 1 },
   { "add delayed": 1.5 },
@@ -43,13 +46,13 @@ const SOMETIMES = [
   { "lose holders": 0.4 },
   { "lose counter": 0.2 },
 ] as const;
-/** Some schedules have these beside. */
+/** Steps that some schedules take in addition. */
 const POLICIES = { "set policy": 1.5, "remove policy": 0.7 } as const;
 
-/** Only where calls are for all that wait. */
+/** Steps of schedules with calls for all waiting jobs. */
 const MERGING = { gather: 4, settle: 2, "late call": 1 } as const;
 
-/** Only where a focus has it. */
+/** Steps that only a focus contains. */
 type Focused = "key fails";
 
 type KeyOf<Group> = Group extends unknown ? keyof Group : never;
@@ -67,40 +70,42 @@ const GROUP_COUNTS = [2, 3, 5, 10];
 const FEWEST_GROUPS = 2;
 const POLICIES_CHANCE = 0.4;
 
-/** When the first in line is judged again, in virtual ms. */
+/** When the first job in line is examined again, in virtual ms. */
 export const NEAR_MS = 100;
 const FAR_MS = 3_600_000;
 const BURST = 60;
-/** Of the rate of a key. Redis's own expiry of what it counts is real, so it is longer than any schedule. */
+/** Window of a key's rate. The counter of starts expires in real time, so the window is longer than any schedule. */
 export const WINDOW_MS = 600_000;
 
 export interface LaneSetting {
   readonly rules: LaneRules;
-  /** Undefined: Lua finds the keys. */
+  /** Finds the keys of a job for the lane. */
   readonly keyOf: KeyFunction;
   readonly keys: readonly string[];
-  /** Do the scripts take the locks of keys? */
+  /** Whether the scripts acquire the locks of keys. */
   readonly hasLocks: boolean;
-  /** How many jobs have several keys. */
+  /** Chance that a job has several keys. */
   readonly severalChance: number;
   readonly priorities: number;
-  /** How many jobs the queue lets start in a period, and run at once; Infinity: any number. */
+  /**
+   * How many jobs of the queue may start in a period (`starts`) and run at a time (`running`). Infinity for any number.
+   */
   readonly starts: number;
   readonly running: number;
-  /** How many jobs get the id of a removed one. */
+  /** Chance that a job gets the ID of a removed job. */
   readonly sameIdChance: number;
-  /** Jobs of one key that are there from the start. */
+  /** Number of jobs of one key that are added at the start. */
   readonly burst: number;
   readonly weights: ReadonlyMap<Step, number>;
-  /** What operators say of keys. */
+  /** What the policies of keys may contain. */
   readonly said: ReadonlySet<keyof KeyPolicy>;
 }
 
-/** Fixes a part of what is drawn, for what is rare otherwise. */
+/** Fixes a part of the setting, to meet situations that are otherwise rare. */
 export interface Focus {
   readonly name: string;
   readonly onFailure?: OnFailure;
-  /** Instead of the steps that only some schedules take. */
+  /** Replaces the steps that only some schedules take. */
   readonly steps: Partial<Readonly<Record<Step, number>>>;
   readonly keys?: readonly string[];
   readonly severalChance?: number;
@@ -113,11 +118,11 @@ export interface Focus {
   readonly line?: LineRules;
   /** How many jobs of a key may run at a time. */
   readonly slots?: number;
-  /** The most for one call. */
+  /** The greatest number of jobs in one call. */
   readonly merge?: number;
   /** Whether keys take turns, and how many starts the turn of a key has. */
   readonly rotate?: LaneRules["rotate"];
-  /** What operators say of keys. Default: how many may run, and start. */
+  /** What the policies of keys may contain. Default: concurrency and rate. */
   readonly says?: readonly (keyof KeyPolicy)[];
 }
 
@@ -131,7 +136,7 @@ const LINES: readonly LineRules[] = [
 
 const ROTATIONS: readonly LaneRules["rotate"][] = [undefined, undefined, { weights: {} }, { weights: { a: 3, c: 2 } }];
 
-/** `policies` draws what was added later, so that a seed stays what it is without. */
+/** Draws a setting. `policies` draws settings that were added later, so that older seeds keep their schedules. */
 export function drawSetting(
   { random, policies }: { readonly random: SeededRandom; readonly policies: SeededRandom },
   focus?: Focus,
@@ -172,7 +177,7 @@ export function drawSetting(
     says: ["concurrency", "rate", "maxWaiting", "weight"] as const,
   };
   const drawnRotation = focus === undefined ? ROTATIONS[policies.integer(0, 3)] : focus.rotate;
-  // By a line of none, no job waits for its turn.
+  // With a line of length 0, no job waits for its turn.
   const rotate = line?.max === 0 ? undefined : drawnRotation;
   const {
     steps,

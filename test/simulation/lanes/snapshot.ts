@@ -1,4 +1,7 @@
-/** Where the queue says its jobs are, and who the lane says has which key. A step is followed by one look, in one command. */
+/**
+ * The state of the queue after a step: the places of the jobs, and the holders of the keys. One command reads
+ * everything.
+ */
 import type { Redis } from "ioredis";
 import { LOCK_PREFIX, PREFIX } from "./names.ts";
 
@@ -7,28 +10,31 @@ export type Place = (typeof LISTS)[number] | (typeof SETS)[number] | "delayed";
 const LISTS = ["wait", "active"] as const;
 const SETS = ["prioritized", "waiting-children"] as const;
 
-/** BullMQ's scores in `delayed`. */
+/** Factor of BullMQ's scores in `delayed`. */
 const SCORE_PER_MS = 4_096;
 
 export interface Snapshot {
   readonly places: ReadonlyMap<string, Place>;
   /** Jobs that are in two places. */
   readonly doubles: readonly string[];
-  /** When the jobs in `delayed` leave it by themselves. */
+  /** When each job in `delayed` is due. */
   readonly dues: ReadonlyMap<string, number>;
   readonly holders: Holders;
-  /** The tokens in the locks that were asked for. */
+  /** The tokens in the requested locks, by lock name. */
   readonly locks: ReadonlyMap<string, string | null>;
   /** Starts that BullMQ's limiter has counted. */
   readonly counted: number;
-  /** The keys that take turns. */
+  /** The keys that wait for a turn. */
   readonly ring: readonly string[];
 }
 
-/** The jobs that have a slot of each key, and the marks that stand in its first one. */
+/** For each key, the jobs that have a slot, and the mark in its first slot. */
 export type Holders = ReadonlyMap<string, ReadonlySet<string>>;
 
-/** A pipeline of a dozen commands costs the client ten times that. ARGV: the prefixes, how many keys, the keys, the locks. */
+/**
+ * One script, because a pipeline of a dozen commands costs the client ten times as much. ARGV: the two prefixes, the
+ * number of keys, the keys, the locks.
+ */
 const LOOK = `
   local prefix, count, call = ARGV[1], tonumber(ARGV[3]), redis.call
   local slots, names = {}, { prefix .. 'limiter' }
@@ -42,7 +48,7 @@ const LOOK = `
     call('HGETALL', prefix .. 'lane:holders'), slots, call('ZRANGE', prefix .. 'lane:ring', 0, -1)
   }`;
 
-/** `locks`: the names of the locks of keys. */
+/** Reads the state. `locks` are names of locks of keys. */
 export async function takeSnapshot(
   redis: Redis,
   keys: readonly string[],
@@ -78,7 +84,7 @@ export async function takeSnapshot(
   return { places, doubles, dues, holders, locks: held, counted: Number(counted), ring };
 }
 
-/** The lane's own keys that are left, but for its counter, and for the starts of keys, which expire. */
+/** Returns the lane's remaining keys, except its counter, and the starts of keys, which expire. */
 export async function laneKeys(redis: Redis): Promise<string[]> {
   const keys = await redis.keys(`${PREFIX}lane:*`);
   return keys.filter((key) => !/lane:(seq$|starts=)/.test(key)).toSorted();

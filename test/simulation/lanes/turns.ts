@@ -1,8 +1,9 @@
 /**
  * Rotation: while a key waits for its turn, no other key starts more jobs than its weight.
  *
- * A key waits as soon as the lane has looked at a job of it, and while it has a free slot. It is told by the model; only
- * of one that was closed meanwhile does the lane's own ring say when it has looked again.
+ * A key waits from the moment when the lane has looked at a job of the key, while the key has a free slot. The model
+ * knows this moment. If the key was closed in the meantime, only the lane's own ring shows that the lane has looked
+ * again.
  */
 import { LaneViolation } from "./checks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
@@ -12,11 +13,11 @@ import type { Snapshot } from "./snapshot.ts";
 export class Turns {
   readonly #setting: LaneSetting;
   readonly #model: LaneModel;
-  /** Of each key that waits for its turn: the starts of the others meanwhile. */
+  /** For each key that waits for its turn: the number of starts of every other key in the meantime. */
   readonly #waiting = new Map<string, Map<string, number>>();
-  /** Starts that the turn of a key may still have, if it began before operators said something else of the key. */
+  /** Starts that remain of a key's turn that began before an operator changed its policy. */
   readonly #former = new Map<string, number>();
-  /** Keys that were paused or limited since the lane looked at them. */
+  /** Keys that were paused or limited since the lane last looked at them. */
   readonly #closed = new Set<string>();
 
   constructor(setting: LaneSetting, model: LaneModel) {
@@ -24,7 +25,7 @@ export class Turns {
     this.#model = model;
   }
 
-  /** A job starts that had not its key yet. A job of several keys uses the turn of one of them. */
+  /** Notes the start of a job that did not have its key yet. A job with several keys uses the turn of one key. */
   began(job: ModelJob): void {
     const [name = ""] = job.keys;
     this.#waiting.delete(name);
@@ -41,18 +42,18 @@ export class Turns {
     }
   }
 
-  /** Operators say something else of the key: its next turn has as many starts as that says. */
+  /** Notes a change of a key's policy. The key's next turn has as many starts as the new policy allows. */
   changes(name: string): void {
     this.#former.set(name, Math.max(this.#former.get(name) ?? 0, this.#weightOf(name)));
     for (const starts of this.#waiting.values()) starts.delete(name);
   }
 
-  /** A job does not run: if it was its turn, that is used up. */
+  /** Notes that a job does not run. If it was its key's turn, the turn is used up. */
   dropped(job: ModelJob): void {
     for (const name of job.keys) this.#waiting.delete(name);
   }
 
-  /** After each step. */
+  /** Called after each step. */
   observe(snapshot: Snapshot, nowMs: number): void {
     const { rules, severalChance } = this.#setting;
     if (rules.rotate === undefined || severalChance > 0) return;
@@ -68,7 +69,7 @@ export class Turns {
     return this.#model.key(name).policy?.weight ?? this.#setting.rules.rotate?.weights[name] ?? 1;
   }
 
-  /** Could a job of the key start, but for the others? */
+  /** Reports whether a job of the key could start if no other key had jobs. */
   #isOpen(name: string, nowMs: number): boolean {
     const { owners, isExact, isRegular, healsAtMs } = this.#model.key(name);
     const hasJobs = this.#model.inPhase("ready").some(({ keys }) => keys.includes(name));

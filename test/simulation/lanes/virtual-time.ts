@@ -1,6 +1,7 @@
 /**
- * The time of a schedule. BullMQ asks `Date.now()` and hands it to its scripts, the lane asks its clock: with both set by hand, delays cost
- * nothing and a seed replays exactly. Redis's own expiries (BullMQ's locks of jobs) stay real, and are longer than any schedule.
+ * The time of a schedule. BullMQ reads `Date.now()` and passes the time to its scripts, and the lane reads its clock.
+ * Both are set by hand, so delays cost nothing and a seed replays exactly. The expiries of Redis (BullMQ's locks of
+ * jobs) are real, and longer than any schedule.
  */
 import type { Clock } from "@x/redlock-core";
 

@@ -1,4 +1,4 @@
-/** What workers do with jobs, and what happens to them. */
+/** Steps of workers: what they do with jobs, and how they die or stall. */
 import type { Job } from "bullmq";
 import * as calls from "./calls.ts";
 import { checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
@@ -11,7 +11,7 @@ import type { LaneRun, Slot, Taken } from "./run.ts";
 import { type LaneData, NEAR_MS } from "./setting.ts";
 import { takeSnapshot } from "./snapshot.ts";
 
-/** The first marks the jobs that run, the second brings back those without a lock. */
+/** The first round marks the running jobs. The second round brings back the jobs without a lock. */
 const STALLED_ROUNDS = 2;
 const FETCH_NEXT_CHANCE = 0.6;
 
@@ -26,7 +26,10 @@ export async function finish(run: LaneRun): Promise<void> {
   if (taken !== undefined) await (mustFail(taken) ? failWith(run, taken, true) : complete(run, taken));
 }
 
-/** A call has settled this job, or BullMQ has it failed: it ends so, and no processor is called. */
+/**
+ * Ends a job that a call has settled, or that BullMQ fails, without calling a processor. Returns whether the job was
+ * such a job.
+ */
 async function endUnrun(run: LaneRun, taken: Taken): Promise<boolean> {
   if (mustFail(taken)) await failWith(run, taken, true);
   else if (taken.outcome === undefined) return false;
@@ -40,7 +43,7 @@ export async function fail(run: LaneRun): Promise<void> {
   else if (taken !== undefined) await failWith(run, taken, mustFail(taken) || run.random.chance(0.2));
 }
 
-/** By somebody who knows no keys. */
+/** Finishes a job through a client that knows no keys. */
 export async function finishElsewhere(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -49,7 +52,7 @@ export async function finishElsewhere(run: LaneRun): Promise<void> {
   run.vanish(run.model.job(id), "finished elsewhere");
 }
 
-/** The processor asks to come back later. */
+/** The processor delays its job. */
 export async function delay(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -61,7 +64,7 @@ export async function delay(run: LaneRun): Promise<void> {
   run.model.postpone(run.model.job(id), "delay", dueMs, run.before);
 }
 
-/** The processor sends it back to wait, with its keys: as a limit of its own does. */
+/** The processor sends its job back to wait, with the job's keys, as for a rate limit of its own. */
 export async function sendBack(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -72,7 +75,7 @@ export async function sendBack(run: LaneRun): Promise<void> {
   run.model.stalled(run.model.job(id));
 }
 
-/** The lock of its keys is held by plain code: back to `delayed`, with its keys. */
+/** Plain code holds the lock of the job's keys, so the job goes back to `delayed` with its keys. */
 export async function yieldKeys(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -86,7 +89,7 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
   run.model.yieldTo(run.model.job(id), place, dueMs);
 }
 
-/** The processor leaves its keys alone for a while: back to the head of their lines. */
+/** The processor leaves its keys alone for a while, so the job goes back to the head of their lines. */
 export async function backOff(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -104,7 +107,10 @@ export async function backOff(run: LaneRun): Promise<void> {
   run.model.backOff(run.model.job(id), nowMs + ms, run.before.holders);
 }
 
-/** The lock is free: whoever waits for it is run next, unless its keys are gone; who waits for its retry now, is not. */
+/**
+ * Wakes a delayed job because a lock is free. A job that waits for the lock runs next, unless its keys are gone. A job
+ * that waits for its retry is not woken.
+ */
 export async function wake(run: LaneRun): Promise<void> {
   const delayed = run.model.inPhase("delayed");
   if (delayed.length === 0) return;
@@ -112,14 +118,15 @@ export async function wake(run: LaneRun): Promise<void> {
   run.note(`wake ${job.id}`);
   const isWoken = (await run.random.pick(run.members).lane.operate("wake", job.id)) === 1;
   const hasKeys = job.keys.every((key) => run.before.holders.get(key)?.has(job.id) === true);
-  // One that has lost its key, or given its slot up because a key of it was closed, may have been given it again.
+  // If the job lost its key, or gave its slot up because one of its keys was closed, it may have received the key or
+  // slot again.
   if (isWoken !== (job.lockPlace !== undefined && hasKeys)) {
     throw new LaneViolation("nothing stuck", `${job.id} was ${isWoken ? "" : "not "}woken`);
   }
   if (isWoken) run.model.hurry(job, run.time.nowMs, true);
 }
 
-/** The processor adds a child, and waits for it without its keys. */
+/** The processor adds a child, and waits for the child without the job's keys. */
 export async function spawnChild(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -131,13 +138,13 @@ export async function spawnChild(run: LaneRun): Promise<void> {
   run.model.waitForChildren(run.model.job(id));
 }
 
-/** The process is gone: the lock of its job ends, and the check for stalled jobs brings the job back. */
+/** The process dies: the lock of its job ends, and the check for stalled jobs brings the job back. */
 export async function kill(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken !== undefined) await bringBack(run, taken, "killed");
 }
 
-/** As kill, but the process is only slow: it will try to end the job. */
+/** Like `kill`, but the process is only slow, and tries to end the job later. */
 export async function stall(run: LaneRun): Promise<void> {
   const taken = run.pickTaken();
   if (taken === undefined) return;
@@ -163,14 +170,14 @@ export async function endLate(run: LaneRun): Promise<void> {
   try {
     await ways[way]();
   } catch (error) {
-    // BullMQ's refusals have a negative code.
+    // Refusals of BullMQ have a negative code.
     if (Number((error as { readonly code?: unknown }).code) < 0) return;
     throw error;
   }
   throw new LaneViolation("late end", `${id} was ended by a process that had lost it`);
 }
 
-/** What a worker was handed out, or nothing. */
+/** Checks and records the job that a worker was handed out. Resolves with false if the worker was handed out no job. */
 async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot): Promise<boolean> {
   if (job === undefined) {
     if (!run.isPaused && !run.limits.isReached(run.taken.size)) checkIdle(run.model, run.time.nowMs);
@@ -192,7 +199,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
     await drop(run, dropped, handOut, { pin: arrival.pin, die, fail });
     return true;
   }
-  // With rotation the lane looks ahead in the step that hands a job out, by which that one may be superseded.
+  // With rotation, the lane also looks at the next jobs in the step that hands a job out, which may supersede that job.
   const handedOut = run.setting.rules.rotate === undefined ? undefined : run.model.open.get(id);
   if (handedOut !== undefined) checkNewest(handedOut);
   await noteLeaving(run);
@@ -203,7 +210,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   calls.checkOutcome(run, run.model.job(id), arrival?.outcome);
   const isRun = job.deferredFailure === undefined && arrival?.outcome === undefined;
   if (isRun && !run.model.owns(run.model.job(id))) run.turns.began(run.model.job(id));
-  // One that BullMQ has failed uses up its turn, and does not run. One that a call has settled has none.
+  // A job that BullMQ has failed uses up its turn, and does not run. A job that a call has settled has no turn.
   if (job.deferredFailure !== undefined) run.turns.dropped(run.model.job(id));
   run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
   const lockToken = run.locks.checkGrant(handOut, arrival);
@@ -212,19 +219,21 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   return true;
 }
 
-/** Jobs that have come, and gone to the front of their line because more had their key than may. */
+/**
+ * Notes the jobs that have returned, and moved to the front of their line because more jobs than allowed had their key.
+ */
 async function noteGivenUp({ world, setting, model, time }: LaneRun): Promise<void> {
   if (setting.keys.some((key) => model.key(key).wasLowered)) {
     model.observeGivenUp(await takeSnapshot(world.redis, setting.keys), time.nowMs);
   }
 }
 
-/** BullMQ has marked a job that stalled too often: its worker fails it. */
+/** Reports whether BullMQ has marked the job because it stalled too often. In this case its worker fails the job. */
 function mustFail({ job }: Taken): boolean {
   return job.deferredFailure !== undefined;
 }
 
-/** Does the lane still know that it has its keys? */
+/** Reports whether the lane still knows that the job has its keys. */
 function hasSlots({ model, before }: LaneRun, id: string): boolean {
   return model.job(id).keys.every((key) => before.holders.get(key)?.has(id));
 }
@@ -257,7 +266,8 @@ async function failWith(
   const backoffMs = typeof backoff === "object" ? (backoff.delay ?? 0) : 0;
   const fetchNext = run.random.chance(FETCH_NEXT_CHANCE);
   run.note(`fail ${model.id}${isFinal ? " for good" : ""}${fetchNext ? ", and fetch" : ""}`);
-  // BullMQ ends a job that stalled too often without running it, and the worker one that a call has settled.
+  // BullMQ ends a job that stalled too often without running it. The worker does the same for a job that a call has
+  // settled.
   const ends = {
     id: model.id,
     token: mustFail(taken) || (taken.outcome !== undefined && isFinal) ? taken.lockToken : undefined,
@@ -273,12 +283,12 @@ async function failWith(
     run.model.postpone(model, "retry", run.time.nowMs + backoffMs, run.before);
     if (backoffMs === 0) run.model.retryAtOnce(model, job.opts.lifo);
   }
-  // BullMQ fetches no other job with an immediate retry, and before 5.73.3 none with a delayed one.
+  // BullMQ fetches no other job together with an immediate retry, and before 5.73.3 none with a delayed retry.
   const isFetching = isFinal || (backoffMs > 0 && run.world.isDelayFetching(run.code));
   if (fetchNext && isFetching) await receiveNext(run, reply, taken);
 }
 
-/** As BullMQ's worker takes the job that came with the reply. */
+/** Receives the job in a reply, as BullMQ's worker does. */
 async function receiveNext(run: LaneRun, reply: unknown, { member, token }: Slot): Promise<void> {
   const [data, id] = Array.isArray(reply) ? (reply as [object | undefined, string]) : [];
   const next =

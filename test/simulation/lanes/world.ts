@@ -1,4 +1,7 @@
-/** One real Redis with one queue, and the workers of it: BullMQ's own, whose commands go through the lane under test. */
+/**
+ * One real Redis with one queue and its workers. The workers are BullMQ's own, and send their commands through the lane
+ * under test.
+ */
 import { type RedisServer, startRedis } from "@x/test-support";
 import type { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
@@ -11,9 +14,9 @@ import { type FetchingWorker, installed, isDelayFetching } from "./release.ts";
 import type { LaneData, LaneSetting } from "./setting.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 
-/** A worker without a loop: every command is a step of the schedule. Some of these are protected. */
+/** A worker without a loop: every command is a step of the schedule. Some of these methods are protected in BullMQ. */
 export interface StepWorker extends FetchingWorker {
-  /** Until then it asks for nothing: what it knows of the limiter. */
+  /** Until this time the worker fetches nothing, because it knows that the limiter has no room. */
   limitUntil: number;
   nextJobFromJobData(data: object, id: string, token: string): Promise<Job<LaneData> | undefined>;
   moveStalledJobsToWait(): Promise<void>;
@@ -25,13 +28,13 @@ export interface Member {
 }
 
 const MEMBERS = 2;
-/** Longer than any schedule takes: locks end when the schedule says so. */
+/** Duration of job locks, longer than any schedule takes. The schedule itself ends locks. */
 const LOCK_DURATION_MS = 600_000;
 const REDIS_TIME = /(local function redisMs\(\))[^]*?\n {2}end/;
 
 export class LaneWorld implements AsyncDisposable {
   readonly redis: Redis;
-  /** Looks after each step. */
+  /** Reads the state after each step. */
   readonly eyes: Redis;
   readonly queue: Queue<LaneData>;
   readonly #server: RedisServer;
@@ -43,7 +46,10 @@ export class LaneWorld implements AsyncDisposable {
     return new LaneWorld(server, true);
   }
 
-  /** A world on a server of somebody else, which forgets the scripts that it knows: those of a mutation are not run again. */
+  /**
+   * Creates a world on the server of a caller. The server first forgets its scripts, because the scripts of a mutation
+   * are not used again.
+   */
   static async on(server: RedisServer): Promise<LaneWorld> {
     await server.call("SCRIPT", "FLUSH");
     return new LaneWorld(server, false);
@@ -67,12 +73,12 @@ export class LaneWorld implements AsyncDisposable {
     });
   }
 
-  /** Whether a job that fails and is delayed until its retry brings the worker's next job. */
+  /** Reports whether the script that delays a failed job until its retry also fetches the worker's next job. */
   isDelayFetching(code: LaneCode): boolean {
     return isDelayFetching(code.bullmq.installedScripts());
   }
 
-  /** An empty queue, and workers on it with the lane of this code. */
+  /** Empties the queue, and attaches the lane of this code to the workers. */
   async reset(
     code: LaneCode,
     setting: LaneSetting,
@@ -85,7 +91,7 @@ export class LaneWorld implements AsyncDisposable {
     return this.#workers.map((worker) => {
       const target = bullmq.targetOf(worker, new installed.Job(worker, "sample", {}));
       shareTargets(worker, bullmq);
-      // Takes the lane of the schedule before off again: what is left are the methods of BullMQ's class.
+      // Detaches the lane of the previous schedule, so that only the methods of BullMQ's class remain.
       for (const name of ["execCommand", "moveToFinishedArgs"]) Reflect.deleteProperty(target, name);
       const events = { onParked, onFault, onLimited: (): void => undefined };
       const own = new lane.Lane({
@@ -110,7 +116,9 @@ export class LaneWorld implements AsyncDisposable {
   }
 }
 
-/** The jobs of this worker send their commands through its lane, as those of an `ExclusiveWorker` do. */
+/**
+ * Lets the jobs of this worker send their commands through the worker's lane, as the jobs of an `ExclusiveWorker` do.
+ */
 function shareTargets(worker: Worker, bullmq: LaneCode["bullmq"]): void {
   type Create = (...args: unknown[]) => Job;
   const { prototype } = installed.Worker as unknown as { readonly prototype: { readonly createJob: Create } };
@@ -118,7 +126,9 @@ function shareTargets(worker: Worker, bullmq: LaneCode["bullmq"]): void {
   own.createJob = (...args) => bullmq.shareTarget(worker, prototype.createJob.apply(worker, args));
 }
 
-/** By the rules: many schedules have the same, and composing costs as much as a tenth of a schedule. */
+/**
+ * Composed scripts by rules. Many schedules have the same rules, and composing costs as much as a tenth of a schedule.
+ */
 const composed = new WeakMap<LaneCode, Map<string, LaneScripts>>();
 
 function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
@@ -134,7 +144,7 @@ function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
   return scripts;
 }
 
-/** The time of Redis is that of the schedule, too. */
+/** Replaces the time of Redis in the scripts with the time of the schedule. */
 function onVirtualTime({ commands, operate }: LaneScripts): LaneScripts {
   const entries = Object.entries(commands).map(([name, script]) => [name, virtual(script)]);
   return { commands: Object.fromEntries(entries) as LaneScripts["commands"], operate: virtual(operate) };

@@ -1,9 +1,9 @@
 /**
  * The invariants of permits, checked against true time after every turn of every client, and against each node's data
- * after every script. It knows nothing of the script but where it keeps holders and waiters.
+ * after every script. The checker knows nothing of the script except where it stores holders and waiters.
  *
- * Several nodes promise less of tokens (see pool.ts of the package), and no order of service that one could check node
- * by node.
+ * Several nodes promise less about tokens (see pool.ts of the package), and no order of service that a check of single
+ * nodes could see.
  */
 import type { Lock } from "@x/redlock-core";
 import type { Instant } from "@x/redlock-core/kit";
@@ -54,10 +54,16 @@ interface Facts {
   readonly isAlone: boolean;
   readonly maxTtl: number;
   readonly keys: PermitKeys;
-  /** False where the node may lose its data without a quarantine: then there may be more, and only the rest holds. */
+  /**
+   * Whether permits are counted. False if the node may lose its data without a quarantine: then more permits than
+   * allowed may be held, and only the other invariants apply.
+   */
   readonly isCounted: boolean;
   readonly nodeTimeUs: () => number;
-  /** How often the node has lost data. After the second time in a lease it cannot know of grants between the two. */
+  /**
+   * Returns how often the node has lost data. After the second loss within a lease, the node cannot know of the grants
+   * between the two losses.
+   */
   readonly losses: () => number;
 }
 
@@ -67,7 +73,7 @@ export interface TokensSoFar {
   readonly exclusive: number;
 }
 
-/** Clients that are ahead by half a second, each of the one before, may together lead tokens a little further. */
+/** Several clients, each half a second ahead of the previous client, may together lead tokens further ahead. */
 const FAR_AHEAD_MS = 5_000;
 
 type Pairs = readonly (readonly [string, string | number])[];
@@ -76,10 +82,12 @@ export class PermitChecker {
   readonly #facts: Facts;
   readonly #holds = new Set<Hold>();
   readonly #all: Hold[] = [];
-  /** The first place in line of each waiter, which it must keep. */
+  /** The first place in line of each waiter, which the waiter must keep. */
   readonly #tickets = new Map<string, number>();
   #tokens: TokensSoFar = { any: 0, exclusive: 0 };
-  /** How often the node had lost data when it gave the grant with this token, whose answer may come after the next. */
+  /**
+   * How often the node had lost data before each grant, by token. The answer of a grant may arrive after the next loss.
+   */
   readonly #lossesAt = new Map<number, number>();
   grantCount = 0;
 
@@ -87,7 +95,7 @@ export class PermitChecker {
     this.#facts = facts;
   }
 
-  /** What a call that begins now must be granted more than. */
+  /** The tokens that the grant of a call that begins now must exceed. */
   get tokensSoFar(): TokensSoFar {
     return this.#tokens;
   }
@@ -120,7 +128,10 @@ export class PermitChecker {
     return hold;
   }
 
-  /** Whether the grant must have a greater token than all before; readers on several nodes need only follow writers. */
+  /**
+   * Whether the grant must have a greater token than all earlier grants. Readers on several nodes need only follow
+   * writers.
+   */
   #mustFollowAll(permits: number): boolean {
     return this.#facts.isAlone || permits === this.#facts.capacity;
   }
@@ -133,7 +144,7 @@ export class PermitChecker {
     for (const hold of this.#holds) if (hold.machine === machine) this.#holds.delete(hold);
   }
 
-  /** After each turn. */
+  /** Called after each turn. */
   check(): void {
     for (const hold of this.#holds) this.#refresh(hold);
     const { world, capacity, isCounted } = this.#facts;
@@ -144,7 +155,7 @@ export class PermitChecker {
     world.violate(PERMIT_INVARIANTS.count, `${held} of ${capacity} are held: ${who.join(", ")}`);
   }
 
-  /** After each script on the node. */
+  /** Called after each script on the node. */
   executed(server: Server, args: readonly string[], reply: ClientReply): void {
     const [operation, , , , holder = "", , waiter = "", ticket = ""] = args;
     if (!["acquire", "extend", "release"].includes(operation ?? "")) return;

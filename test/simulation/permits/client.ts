@@ -1,4 +1,6 @@
-/** A client process: a real `Redlock` and its semaphore or read-write lock on simulated nodes, used by several tasks. */
+/**
+ * A client process: a real `Redlock` with its semaphore or read-write lock on simulated nodes. Several tasks use them.
+ */
 import type { Lock, Redlock } from "@x/redlock-core";
 import { Link, type Machine, type Server, type World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
@@ -8,7 +10,10 @@ import { type Hold, PERMIT_INVARIANTS, type PermitChecker } from "./checker.ts";
 
 export const NAME = "pool";
 
-/** What is drawn beside the setting: a semaphore of so many permits, or a read-write lock, which may have several nodes. */
+/**
+ * Settings in addition to the general setting: the number of permits of a semaphore, or a read-write lock, which may
+ * have several nodes.
+ */
 export interface PoolSetting {
   readonly nodeCount: number;
   readonly kind: "semaphore" | "readwrite";
@@ -78,14 +83,14 @@ export class PermitClient implements Victim {
     this.#parts.onKilled();
   }
 
-  /** Some or all of the permits, as this kind of pool gives them. */
+  /** Draws how many permits to acquire: some or all, as the kind of pool allows. */
   drawPermits(): number {
     const { world, pool } = this.#parts;
     if (pool.kind === "readwrite") return world.random.chance(0.6) ? 1 : pool.capacity;
     return world.random.chance(0.7) ? 1 : world.random.integer(1, pool.capacity);
   }
 
-  /** Acquires and keeps what `then` says. */
+  /** Acquires permits, and runs `then` while they are held. */
   async take(permits: number, timeout: number, then: (hold: Hold) => Promise<void>): Promise<boolean> {
     const { checker, engine, setting } = this.#parts;
     const wish = { ttl: setting.maxTtl, timeout, autoExtend: true };
@@ -105,7 +110,7 @@ export class PermitClient implements Victim {
     await hold.lock.release();
   }
 
-  /** Takes and gives back once the world is quiet; else it did not recover. */
+  /** Acquires and releases permits after the world has become quiet. Otherwise the world did not recover. */
   async recover(timeout: number): Promise<void> {
     const isDone = await this.take(this.drawPermits(), timeout, (hold) => this.release(hold));
     if (isDone || !this.machine.isAlive) return;
@@ -134,7 +139,7 @@ export class PermitClient implements Victim {
     }
   }
 
-  /** Works, extends, and lets go, or forgets to. */
+  /** Works, extends, and releases the permits or forgets to release them. */
   async #hold(hold: Hold): Promise<void> {
     const { world, setting, faults } = this.#parts;
     const { random } = world;

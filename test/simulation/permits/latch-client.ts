@@ -1,4 +1,4 @@
-/** A client process of the simulation that counts latches down and waits at them, and what is true of a latch. */
+/** A client process of the simulation that counts latches down and waits for them, and the facts about a latch. */
 import type { Redlock } from "@x/redlock-core";
 import type { CountDownLatch } from "@x/semaphore";
 import {
@@ -15,29 +15,29 @@ import { drawMachine, type Setting } from "../setting.ts";
 
 export const DAY_MS = 86_400_000;
 
-/** From one setting of a latch to the next. */
+/** The time from one setting of a latch to the next. */
 export interface Round {
-  /** What may count: all that was called, and what earlier calls without an answer may still do. */
+  /** Count-downs that may count: all calls of the round, and earlier calls without an answer that may still arrive. */
   readonly called: Set<string>;
-  /** What counts. */
+  /** Count-downs that certainly count. */
   readonly answered: Set<string>;
 }
 
-/** The facts about a latch, whatever its node says. */
+/** The facts about a latch, regardless of the answers of its node. */
 export class Facts {
   readonly name: string;
   readonly count: number;
   readonly keepFor: number;
-  /** Whether each count-down has an id; else every call counts. */
+  /** Whether each count-down has an ID. Without IDs, every call counts. */
   readonly hasIds: boolean;
-  /** Whether it stays for the whole schedule. */
+  /** Whether the latch exists until the schedule ends. */
   readonly isLasting: boolean;
   round: Round = { called: new Set(), answered: new Set() };
-  /** `asked`: it is being set, or whether it was set is not known. */
+  /** `asked`: the latch is being set, or the outcome of a set is unknown. */
   setting: "none" | "asked" | "asked anew" | "set" = "none";
-  /** When the latest call began that was answered, and so prolonged it. */
+  /** When the latest call began that was answered, and therefore prolonged the latch. */
   prolongedMs = Number.NEGATIVE_INFINITY;
-  /** Calls that were not told what is left, and what each counts down. */
+  /** Calls without an answer, with the ID that each call counts down. */
   readonly unanswered = new Map<number, string>();
   calls = 0;
 
@@ -54,7 +54,7 @@ export class Facts {
   }
 }
 
-/** What a client is told of a latch. */
+/** The facts that a client knows about a latch. */
 export type Latch = Pick<Facts, "name" | "count" | "keepFor">;
 
 export interface LatchClientParts {
@@ -103,7 +103,7 @@ export class LatchClient implements Victim {
     this.#onKilled();
   }
 
-  /** Runs `work` in this process; an error of the package ends it. */
+  /** Runs `work` in this process. An error of the package ends the work. */
   do(work: (client: LatchClient) => Promise<unknown>): void {
     this.machine.deliver("timer", () => void this.#try(() => work(this)));
   }
@@ -120,7 +120,7 @@ export class LatchClient implements Victim {
     return await this.#try(() => this.latch(facts).count());
   }
 
-  /** Resolves with what is left, or with undefined where the node did not answer. */
+  /** Resolves with the remaining count, or with undefined if the node did not answer. */
   async countDown(facts: Latch, id?: string): Promise<number | "not set" | undefined> {
     return await this.#try(async () => {
       try {

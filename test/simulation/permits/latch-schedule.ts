@@ -1,8 +1,8 @@
 /**
- * One schedule of latches. First faults strike while clients set latches, count down and wait; what was counted down is
- * counted down again, often by another client, and a latch that has opened is set anew. Then the world is quiet:
- * whoever waits at an open latch is let through, and those that are still closed are counted down, and let all through
- * soon. At last, a request of an earlier round arrives late.
+ * One schedule of latches. First faults strike while clients set latches, count down and wait. Count-downs are
+ * repeated, often by another client, and a latch that has opened is set again. Then the world is quiet: each waiter of
+ * an open latch is let through, and closed latches are counted down, and soon let all waiters through. Finally a
+ * request of an earlier round arrives late.
  */
 import { type Machine, Server, World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
@@ -19,19 +19,19 @@ export const LATCH_INVARIANTS = {
   expiry: "every latch expires",
 } as const;
 
-/** By looking again alone a waiter may wait for 2 s. */
+/** Shorter than the 2 s for which a waiter may wait if it only polls. */
 const WAKE_MS = 900;
 
-/** Looking again, beside a connection that comes back. */
+/** Time for polling, including a connection that reconnects. */
 const LOOK_MS = 6_000;
 
-/** A client that asks again then is connected again. */
+/** A client that repeats its request after this time has reconnected. */
 const RETRY_MS = 200;
 
-/** So late is a request that was sent on a connection that broke. */
+/** Delay of a request that was sent on a connection that broke. */
 const LATE_MS = 1_000;
 
-/** More than clocks differ by. */
+/** Greater than the difference between clocks. */
 const DRIFT_SHARE = 0.1;
 
 interface Waiter {
@@ -63,7 +63,7 @@ export async function runLatchSchedule(
 
 class LatchSchedule {
   readonly latches: readonly Facts[];
-  /** How many waits were let through. */
+  /** Number of waits that were let through. */
   passed = 0;
   readonly #engine: Engine;
   readonly #world: World;
@@ -110,7 +110,10 @@ class LatchSchedule {
     await this.#pass(20 * nodeTimeout + 1_000);
   }
 
-  /** Whoever waits at an open latch has been let through; whoever waits at another one is, once it is counted down. */
+  /**
+   * Checks that each waiter of an open latch has been let through, and counts the other latches down until their
+   * waiters are let through.
+   */
   async #openAll(): Promise<void> {
     const client = this.#addClient();
     await this.#pass(300);
@@ -139,7 +142,7 @@ class LatchSchedule {
     }
   }
 
-  /** A request that was sent again arrives once more when the latch has been set anew, and changes nothing. */
+  /** A repeated request arrives once more after the latch has been set again, and must change nothing. */
   async #arriveLate(): Promise<void> {
     const latch = { name: "latch of two rounds", count: 1, keepFor: DAY_MS };
     const [late, other] = [this.#addClient(RETRY_MS), this.#addClient()];
@@ -225,7 +228,7 @@ class LatchSchedule {
       waiter.isThrough = true;
       this.passed += 1;
       this.#world.record(client.machine.name, "grant", () => `passes ${name}`);
-      // What was open when it was set anew may have let it through.
+      // The latch may have been open until it was set again, and have let the waiter through.
       if (facts.round !== round || round.called.size >= count) return;
       this.#world.violate(
         LATCH_INVARIANTS.early,
@@ -248,8 +251,8 @@ class LatchSchedule {
   }
 
   /**
-   * Sets a latch for the first time, or anew. Until it is answered nobody knows whether it is set, and nobody sets it
-   * again while the node keeps it: whoever sets an open latch closes it.
+   * Sets a latch for the first time, or again. Until the set is answered, its outcome is unknown. No client sets the
+   * latch again while the node keeps it, because a set closes an open latch.
    */
   async #set(client: LatchClient, facts: Facts): Promise<void> {
     const { name, isLasting, round, setting, unanswered } = facts;
@@ -268,7 +271,7 @@ class LatchSchedule {
     this.#world.violate(LATCH_INVARIANTS.once, `${who} alone set ${name}, and was told that somebody else had`);
   }
 
-  /** `id`: what is counted down. A latch without ids is not told, and counts every call. */
+  /** Counts `id` down. A latch without IDs counts every call, without an ID. */
   async #countDown(client: LatchClient, facts: Facts, id: string): Promise<void> {
     const { count, round, hasIds, unanswered, prolongedMs } = facts;
     facts.calls += 1;
@@ -296,14 +299,14 @@ class LatchSchedule {
     }
   }
 
-  /** The node has no such latch. `prolongedMs`: when it was prolonged last, before the node was asked. */
+  /** Called if the node has no such latch. `prolongedMs`: when the latch was last prolonged, before the request. */
   #checkGone({ name, keepFor }: Facts, prolongedMs: number): void {
     const keptMs = this.#world.nowMs - prolongedMs;
     if (losesData(this.#setting) || keptMs >= (1 - DRIFT_SHARE) * keepFor) return;
     this.#world.violate(LATCH_INVARIANTS.kept, `${name} is gone after ${keptMs.toFixed(0)} of ${keepFor} ms`);
   }
 
-  /** `answered`: how many count-downs had been answered before it was asked. */
+  /** `answered`: how many count-downs had been answered before the request. */
   #checkLeft({ name, count, isLasting }: Facts, left: number, answered: number): void {
     if (!isLasting || left <= Math.max(0, count - answered)) return;
     this.#world.violate(LATCH_INVARIANTS.kept, `${left} are left of ${count} of ${name}, though ${answered} count`);

@@ -1,8 +1,8 @@
 /**
- * One schedule of permits. First faults strike while clients take and release permits of one semaphore, or of one
- * read-write lock, which may have several nodes. Then the world is quiet: everybody must get permits within a bound,
- * waiters are woken though one of them has died, readers that keep coming do not starve a writer, and nothing is left
- * behind.
+ * One schedule of permits. First faults strike while clients acquire and release permits of one semaphore, or of one
+ * read-write lock, which may have several nodes. Then the world is quiet: every client must get permits within a bound,
+ * waiters are woken even if one of them has died, readers that keep arriving do not starve a writer, and nothing is
+ * left behind.
  */
 import { type SeededRandom, Server, World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";
@@ -12,19 +12,19 @@ import { describeSetting, drawDrift, drawSetting, losesData, type Setting } from
 import { type Hold, PERMIT_INVARIANTS, PermitChecker } from "./checker.ts";
 import { NAME, PermitClient, type PoolSetting } from "./client.ts";
 
-/** All permits of a read-write lock, as options.ts of the package has it. */
+/** All permits of a read-write lock, as in options.ts of the package. */
 const ALL = 1_000_000;
 
-/** By polling alone a waiter may wait for 2 s. */
+/** Shorter than the 2 s for which a waiter may wait if it only polls. */
 const WAKE_MS = 900;
 
-/** How long permits are kept for a called waiter, as permits.lua.ts of the package has it. */
+/** How long permits are kept for a called waiter, as in permits.lua.ts of the package. */
 const TURN_MS = 1_000;
 
 /** Longer than a waiter keeps its place in line without asking. */
 const FROZEN_MS = 12_000;
 
-/** So many calls of one process wait. */
+/** Number of calls of one process that wait. */
 const CALLS = 5;
 
 export async function runPermitSchedule(
@@ -54,14 +54,14 @@ export async function runPermitSchedule(
   };
 }
 
-/** There is one node unless more are asked for: then it is a read-write lock, with the quarantine that several have. */
+/** Draws the pool. Default: one node. With several nodes the pool is a read-write lock with a quarantine. */
 function drawPool(random: SeededRandom, setting: Setting, nodeCount = 1): PoolSetting {
   const kind = nodeCount > 1 ? "readwrite" : random.pick(["semaphore", "semaphore", "readwrite"] as const);
   const capacity = kind === "semaphore" ? random.integer(1, 3) : ALL;
   return { kind, capacity, nodeCount, quarantine: losesData(setting) && (nodeCount > 1 || random.chance(0.7)) };
 }
 
-/** Counts how often it may have forgotten something. */
+/** A server that counts how often it may have forgotten data. */
 class ForgetfulServer extends Server {
   losses = 0;
 
@@ -123,7 +123,7 @@ class PermitSchedule {
     this.#faults = new Faults(world, setting, this.#servers, () => this.#clients);
   }
 
-  /** False where the node may lose its data without a quarantine. */
+  /** False if the node may lose its data without a quarantine. */
   get #isCounted(): boolean {
     return this.#pool.quarantine || !losesData(this.#setting);
   }
@@ -179,16 +179,16 @@ class PermitSchedule {
     this.#world.record("world", "fault", () => "no faults from here on");
     for (const client of this.#clients) for (const link of client.links) link.heal();
     await this.#pass(1.4 * maxTtl + 250);
-    // A quarantine, a lease, and the turns of those who died.
+    // A quarantine, a lease, and the turns of waiters that died.
     const boundMs = Math.ceil(2.1 * maxTtl + 20 * nodeTimeout + 12_000);
     for (const client of this.#clients) client.machine.deliver("timer", () => void client.recover(boundMs));
     await this.#pass(1.05 * boundMs + 1_000);
   }
 
   /**
-   * One has all; the others stand in line, and the first of them dies. Then all others are granted soon, and writers in
-   * their order. That one node serves others in order is checked as it grants: the replies to those let in together may
-   * overtake each other.
+   * One client holds all permits, the other clients wait in line, and the first waiter dies. All other waiters must
+   * then be granted soon, and writers in their order. The order on one node is checked at each grant, because the
+   * replies to waiters that are let in together may overtake each other.
    */
   async #wakeAll(): Promise<void> {
     const [first = this.#addClient()] = this.#clients;
@@ -206,7 +206,7 @@ class PermitSchedule {
     });
     await this.#pass(300);
     const granted: number[] = [];
-    // All readers hold it together until the last has it.
+    // All readers hold the lock together until the last reader has it.
     const isWritten = kind === "readwrite" && this.#world.random.chance(0.5);
     const together = kind === "readwrite" && !isWritten;
     let letAllGo: () => void = () => undefined;
@@ -233,7 +233,9 @@ class PermitSchedule {
     this.#world.violate(PERMIT_INVARIANTS.wake, `of waiters 1, 2, 3 so far ${told} got a permit`);
   }
 
-  /** While somebody reads and a writer waits, readers keep coming, each before the last one has gone. */
+  /**
+   * While a reader holds the lock and a writer waits, readers keep arriving, each before the previous reader has left.
+   */
   async #letWriterIn(): Promise<void> {
     const clients = Array.from({ length: 4 }, () => this.#addClient());
     const [writer, ...readers] = clients;
@@ -264,8 +266,8 @@ class PermitSchedule {
   }
 
   /**
-   * The first in line is frozen with all its callers when the permits become free. It costs the next one its turn. When
-   * it runs again, later than it keeps a place in line, its callers are granted one after the other.
+   * The first client in line is frozen with all its callers when the permits become free. The next client loses a turn.
+   * The frozen client resumes later than it keeps its place in line, and its callers are granted one after the other.
    */
   async #passFrozen(): Promise<void> {
     const [holder, frozen, next] = [this.#addClient(), this.#addClient(), this.#addClient()];
@@ -303,7 +305,7 @@ class PermitSchedule {
     this.#world.violate(PERMIT_INVARIANTS.wake, `of ${CALLS} calls of a frozen process got permits: ${granted.join()}`);
   }
 
-  /** A call that gives up leaves the line at once, and not when its place is over. */
+  /** A call that gives up must leave the line immediately, not when its place expires. */
   async #giveUp(): Promise<void> {
     const [holder, waiter] = [this.#addClient(), this.#addClient()];
     const { capacity } = this.#pool;
@@ -320,7 +322,7 @@ class PermitSchedule {
     await this.#pass(WAKE_MS);
   }
 
-  /** The node forgets who holds permits. Another client takes and releases them before the holder extends. */
+  /** The node forgets the holders. Another client acquires and releases permits before the holder extends. */
   async #forget(): Promise<void> {
     const [holder, other] = [this.#addClient(), this.#addClient()];
     const { capacity } = this.#pool;
@@ -348,7 +350,7 @@ class PermitSchedule {
     }
   }
 
-  /** A node that answers late leaves no permit of a call that has given up. */
+  /** Checks that a node that answers late keeps no permit of a call that has given up. */
   async #leaveNothing(): Promise<void> {
     const { nodeTimeout, maxTtl } = this.#setting;
     const [client] = this.#clients;

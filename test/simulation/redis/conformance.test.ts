@@ -1,6 +1,7 @@
 /**
- * The simulated Redis against a real one: the same random sequences of the production scripts, every reply, every message and every key's type,
- * content and expiry compared. Expiries are long, so that nothing expires between the two; a key's end is played by deleting it.
+ * Compares the simulated Redis with a real one. Both run the same random sequences of the production scripts, and every
+ * reply, every message, and the type, content and expiry of every key is compared. Expiries are long, so that no key
+ * expires between the two executions. The test deletes keys instead.
  */
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
@@ -28,13 +29,13 @@ import {
 import { SCRIPTS } from "./scripts-under-test.ts";
 
 const { batch, forceRelease, inspect, leader } = SCRIPTS;
-/** Between the two executions of a script, and between TIME and the server's cached clock. */
+/** Greatest difference between the two executions of a script, and between TIME and the server's cached clock. */
 const CLOCK_TOLERANCE_MS = 50;
-/** What is left of an expiry, ms; whatever is counted is less. */
+/** The remaining time of an expiry is above this value in ms, and counters are below it. */
 const SMALLEST_TIME = 5_000;
-/** In ms or µs since the epoch. */
+/** Times in ms or µs since the epoch. */
 const TIMES = /\b\d{13}(?:\d{3})?\b/g;
-/** So far before the two servers' times, which differ, that a fencing token never comes of these. */
+/** So far before the times of both servers that these times never determine a fencing token. */
 const LONG_AGO_US = String(-(2 ** 52));
 const RESOURCES = ["a", "b", "{t}c"];
 
@@ -81,9 +82,9 @@ class Pair {
     });
   }
 
-  /** Runs a request on both: what each replied, and the keys of each afterwards. */
+  /** Runs a request on both servers. Returns the replies, each with the keys afterwards. */
   async run(request: Request): Promise<{ readonly simulated: unknown; readonly real: unknown }> {
-    // In one transaction, so that a busy machine has no time to freeze between the two.
+    // In one transaction, so that a busy machine has no time to freeze between the two commands.
     const [[, time] = [], [error, reply] = []] =
       (await client
         .multi()
@@ -121,14 +122,14 @@ class Pair {
   }
 
   async set(key: string, value: string, ttlMs: number): Promise<void> {
-    // In one transaction, as in `run`: both count the expiry from one moment.
+    // In one transaction, as in `run`, so that both expiries count from one moment.
     const [[, time] = []] = (await client.multi().time().set(key, value, "PX", ttlMs).exec()) ?? [];
     this.#nowUs = microsOf(time);
     this.store.call("SET", [key, value, "PX", String(ttlMs)]);
   }
 }
 
-/** What TIME replied. */
+/** Converts the reply of TIME to microseconds. */
 function microsOf(time: unknown): number {
   const [seconds = 0, micros = 0] = (time as readonly string[]).map(Number);
   return seconds * 1_000_000 + micros;
@@ -152,7 +153,10 @@ async function realFacts(key: string): Promise<KeyFacts> {
 }
 
 /** Errors of a real server tell the line of the script. */
-/** An error of a command in a script, worded as by Redis 7 and later; before, it stood behind the place of the call. */
+/**
+ * Rewords an error of a command in a script as Redis 7 and later word it. Earlier versions put the error behind the
+ * place of the call.
+ */
 function asSinceRedis7(error: string): string {
   const place = /ERR Error running script \(call to \w+\): @user_script: ?\d+: /;
   return error.replace(place, "").replace(/(invalid expire time in) (\w+)$/, "$1 '$2' command");
@@ -163,7 +167,10 @@ function withoutPlace(reply: unknown): unknown {
   return typeof reply === "string" ? reply.replace(/^user_script:\d+: /, "") : reply;
 }
 
-/** Times of the two executions differ a little: where `value` is, or has, a time that is close to that of `real`, with that. */
+/**
+ * Replaces each time in `value` that is close to the time of `real` by the time of `real`, because the times of the two
+ * executions differ a little.
+ */
 function withTimesOf(real: unknown, value: unknown): unknown {
   if (Array.isArray(real) && Array.isArray(value)) {
     return value.map((each, index) => {
@@ -184,7 +191,7 @@ function withTimesOf(real: unknown, value: unknown): unknown {
   });
 }
 
-/** Seconds and microseconds, as TIME replies. */
+/** Compares replies of TIME, in seconds and microseconds. */
 function isSameTime(real: readonly unknown[], value: readonly unknown[]): boolean {
   const [realUs, us] = [real, value].map(([seconds, micros]) =>
     /^\d{10}$/.test(String(seconds)) && /^\d{1,6}$/.test(String(micros))

@@ -1,4 +1,6 @@
-/** The locks that a script of another package takes and releases against those of the lock's own script, whatever is there before. */
+/**
+ * Compares the locks that a script of another package acquires and releases with the lock's own script, in any state.
+ */
 
 import { expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
@@ -22,7 +24,7 @@ const TOUCHED = [
 ];
 const [OURS, NEXT, FOREIGN] = ["1", "2", "3"].map((end) => `x${end.repeat(40)}`) as [string, string, string];
 
-/** What there is before: commands for a store. */
+/** Returns the state before the script, as commands for a store. */
 function drawState(random: SeededRandom, key: string, nowUs: number): readonly (readonly string[])[] {
   const waiters = sideKeyOf(key, "waiters");
   const life = ["PX", String(random.integer(1, 5_000))];
@@ -65,7 +67,7 @@ class Side {
     for (const [command = "", ...args] of state) this.store.call(command, args);
   }
 
-  /** What the lock's script replies to the last of the operations. */
+  /** Returns the reply of the lock's script to the last operation. */
   batch(key: string, texts: readonly string[]): unknown {
     const target = { resources: [key], keys: [key], registers: undefined, slot: 0 };
     const operations = texts.map((text): BatchOperation => {
@@ -76,13 +78,16 @@ class Side {
     return Array.isArray(reply) ? reply.at(-1) : reply;
   }
 
-  /** What a function replies that the other package's script calls; null also if it raised. */
+  /**
+   * Returns the reply of a function that the script of another package calls. Null even if the function raised an
+   * error.
+   */
   embedded(call: string, args: readonly string[]): ClientReply {
     const source = `local call = redis.call\n${embedded}\nlocal ok, reply = pcall(function() return ${call} end)\nreturn ok and reply or nil`;
     return evaluate(this.store, source, TOUCHED, args);
   }
 
-  /** All but what may be used up by a refusal: a number. */
+  /** Returns the state, without the number that a refusal may use up. */
   dump(): unknown {
     return this.store.dump().filter(({ key }) => key !== NODE_KEYS.lastNumber);
   }
@@ -119,7 +124,7 @@ it.each([
   expect(Math.min(done, left)).toBeGreaterThan(200);
 });
 
-/** The string at the key; null if there is nothing; undefined if there is something else. */
+/** Returns the string at the key, null if the key does not exist, or undefined if it has another type. */
 function valueOf(store: Store, key: string): unknown {
   const facts = store.dump().find((each) => each.key === key);
   if (facts === undefined) return null;

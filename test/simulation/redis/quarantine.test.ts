@@ -1,4 +1,7 @@
-/** The rule of quarantine exists in Lua and in JavaScript: both give the same result, whatever the node's hash contains. */
+/**
+ * The rule of quarantine exists in Lua and in JavaScript. Both give the same result for every content of the node's
+ * hash.
+ */
 
 import fc from "fast-check";
 import { expect, it } from "vitest";

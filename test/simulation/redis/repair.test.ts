@@ -1,4 +1,7 @@
-/** How an extension sets a missing key again: the rules of scripts/extend.lua.ts, which a schedule needs only after a manual DEL. */
+/**
+ * How an extension sets a missing key again: the rules of scripts/extend.lua.ts, which schedules need only after a
+ * manual DEL.
+ */
 
 import { beforeEach, describe, expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
@@ -15,7 +18,7 @@ import { SCRIPTS } from "./scripts-under-test.ts";
 
 const NOW_US = 1_795_000_000_000_000;
 const KEY = "{t}a";
-/** Of the same register. */
+/** Another resource of the same register. */
 const NEIGHBOUR = "{t}b";
 const NOTE = sideKeyOf(KEY, "fence");
 const TOKEN = "xa1".padEnd(TOKEN_LENGTH, "0");

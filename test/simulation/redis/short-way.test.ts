@@ -1,4 +1,6 @@
-/** The short forms of the lock's script against the rule: the same replies, messages and keys, whatever was there before. */
+/**
+ * Compares the short forms of the lock's script with the full rule: the same replies, messages and keys in any state.
+ */
 
 import { expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
@@ -15,7 +17,7 @@ import { evaluate, SeededRandom, Store } from "../../../packages/testing/src/wor
 import { SCRIPTS } from "./scripts-under-test.ts";
 
 const short = SCRIPTS.batch;
-/** The script without its short forms: the conditions that lead to them are never true. */
+/** The script without its short forms, whose conditions are never true here. */
 const long = [
   ["if isWaiting and (last == 2 or last == 3) then", "if false then"],
   ["if kind == 97 then\n    if not", "if kind == 0 then\n    if not"],
@@ -31,12 +33,12 @@ const START_US = 1_795_000_000_000_000;
 
 class Node {
   readonly heard: string[] = [];
-  /** How often a waiter took the short way: when its turn had come, and behind the release. */
+  /** How often a waiter took the short form: at its turn, and behind the release. */
   readonly waitersGranted = [0, 0];
   calls = 0;
   readonly store: Store;
   readonly #isAlone: boolean;
-  /** By whether the node counts who hears a message. */
+  /** Requests for a node that does not count the receivers of a message, and for a node that does. */
   readonly #requests: readonly [no: BatchRequests, yes: BatchRequests];
 
   constructor(isAlone: boolean, quarantineMs: number, nowUs: () => number) {
@@ -72,7 +74,7 @@ class Node {
     return resources.some((key) => this.store.peek(key)?.text.includes(GONE) === true);
   }
 
-  /** The replies to the operations, as batcher.ts reads them. */
+  /** Returns the replies to the operations, as batcher.ts reads them. */
   run(
     source: string,
     batch: readonly BatchOperation[],
@@ -152,9 +154,11 @@ it.each([
     }
   };
   let [taken, errors] = [0, 0];
-  /** How often the short way told the next in line: a lone release, and one with a waiter behind it. */
+  /**
+   * How often the short form notified the next waiter: in a lone release, and in a release behind which a waiter asked.
+   */
   const handedOver = [0, 0];
-  /** How often the short way reserved for a waiter whom nobody could count. */
+  /** How often the short form reserved the lock for a waiter whose receivers the node could not count. */
   let reservedUnheard = 0;
   for (let step = 0; step < 6_000; step += 1) {
     nowUs += random.pick([0, 0, 100, 100, 5_000, 5_000, 900_000, 4_000_000]);

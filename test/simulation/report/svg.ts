@@ -1,4 +1,7 @@
-/** The picture of a run: one line per client and resource, a bar where it believed to hold the lock, a mark where a fault struck. */
+/**
+ * The picture of a run: a line for each client and resource, a bar while the client believed to hold the lock, and a
+ * mark for each fault.
+ */
 import { escaped } from "@x/test-support";
 import type { Interval } from "../../../packages/testing/src/world.ts";
 import type { ScheduleResult } from "../schedule.ts";
@@ -9,7 +12,7 @@ const LEFT = 150;
 const ROW = 26;
 const COLORS = ["#2f6f8f", "#8f5a2f", "#4b7f3f", "#7a4b8f", "#8f3f4b", "#3f6f7f"];
 
-/** A page with the picture above the text. */
+/** Returns a page with the picture above the text. */
 export function timelinePage(result: ScheduleResult): string {
   return `<!doctype html>
 <meta charset="utf-8">
@@ -65,7 +68,7 @@ export function timelineSvg(result: ScheduleResult): string {
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="system-ui,sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>${parts.join("")}</svg>`;
 }
 
-/** What led to the violation, or everything. */
+/** Returns the time that led to the violation, or the whole run. */
 function frame(result: ScheduleResult): { readonly fromMs: number; readonly toMs: number } {
   const toMs = result.violation === undefined ? result.endMs : result.violation.atMs + 50;
   const last = result.intervals.filter((interval) => interval.toMs >= toMs - 6_000);

@@ -1,4 +1,4 @@
-/** The timeline of a run as text: true time, who, what. */
+/** The timeline of a run as text: true time, actor, event. */
 import type { ScheduleResult } from "../schedule.ts";
 
 export function timelineText(result: ScheduleResult): string {
