@@ -26,7 +26,7 @@ export interface FoundScheduler {
 }
 
 /** The answer of one node. */
-interface Look {
+export interface Look {
   readonly runId: string;
   readonly nowMs: number;
   readonly cursor: string;
