@@ -1,6 +1,6 @@
 /**
- * What ours does beside the smallest program that keeps the same promises, and what each part of it costs: the client's time by the folder or
- * package whose code ran, the server's by command.
+ * Compares each package with the smallest program that keeps the same promises, and lists the cost of each part: the
+ * client's time by the folder or package whose code ran, the server's time by command.
  */
 import { startRedisNodes } from "@x/test-support";
 import type { ContendResult, PairsJob, PairsResult } from "./locks/child.ts";
@@ -14,7 +14,7 @@ import { commandsBetween, readServers, type ServerReading } from "./support/serv
 import { median } from "./support/statistics.ts";
 import { type LoadName, loadNames, measureRound, type WorkersSample } from "./workers/workers.ts";
 
-/** Of one program, for each pair, grant or job. */
+/** The cost of a program for each pair, grant or job. */
 interface Cost {
   readonly perSecond: number;
   readonly clientCpuUs: number;
@@ -25,11 +25,11 @@ interface Cost {
   readonly server: ReadonlyMap<string, { readonly calls: number; readonly us: number }>;
 }
 
-/** Differences below this share of what ours costs are summed. */
+/** Differences below this share of the package's cost are summed. */
 const TELLING_SHARE = 0.005;
-/** Runs of each program on jobs, in turn. */
+/** Runs of each program with jobs, in turn. */
 const JOB_ROUNDS = 3;
-/** So many jobs take some seconds, after which V8 has compiled what there is. */
+/** This number of jobs takes some seconds, after which V8 has compiled the code. */
 const OLDER_JOBS = 60_000;
 
 export async function* reportDifferences({
@@ -126,7 +126,7 @@ async function costOfHandOvers(driver: DriverName, durationMs: number): Promise<
   }
 }
 
-/** In a young process most code runs for the first times, and is not compiled yet. */
+/** In a young process most code runs for the first time, and is not compiled yet. */
 async function handOversByAge(driver: DriverName): Promise<readonly (readonly string[])[]> {
   const servers = await startRedisNodes(1);
   const children = await startContenders(servers, driver);
@@ -149,7 +149,7 @@ async function handOversByAge(driver: DriverName): Promise<readonly (readonly st
   return rows;
 }
 
-/** Medians of the rounds; the commands are those of the last one. */
+/** Returns the medians of the rounds. The commands are the commands of the last round. */
 function costOfJobs(rounds: readonly WorkersSample[], profiles: readonly Profile[]): Cost {
   const each = (value: (sample: WorkersSample) => number): number => median(rounds.map(value));
   const mainUs = each(({ mainCpuMs, done }) => (mainCpuMs * 1_000) / done);
@@ -166,7 +166,10 @@ function costOfJobs(rounds: readonly WorkersSample[], profiles: readonly Profile
   };
 }
 
-/** Divides the CPU time by what the sampler saw. The time of other threads, like the compiler's, is divided with it. */
+/**
+ * Divides the CPU time in proportion to the sampler's counts. The time of other threads, such as the compiler's, is
+ * divided in the same way.
+ */
 function clientShare(profiles: readonly Profile[], cpuUs: number): ReadonlyMap<string, number> {
   const seen = profiles.flatMap((profile) => Object.entries(profile)).filter(([part]) => part !== "idle");
   const totalMs = seen.reduce((sum, [, ms]) => sum + ms, 0);
@@ -176,8 +179,8 @@ function clientShare(profiles: readonly Profile[], cpuUs: number): ReadonlyMap<s
 }
 
 /**
- * Divides the CPU time by what each command took, by the server's clock. What a script took includes what it called; that is taken off, so that
- * its own Lua is left.
+ * Divides the CPU time in proportion to the time of each command by the server's clock. The time of a script includes
+ * the commands that it calls, which are subtracted, so that the time of its own Lua remains.
  */
 function serverShare(byCommand: ServerReading["byCommand"], count: number, cpuMs: number): Cost["server"] {
   const share = new Map<string, { calls: number; us: number }>();
@@ -238,7 +241,7 @@ interface Difference {
   readonly cells: readonly string[];
 }
 
-/** The largest first; small ones together in the last row, of which only the difference is told. */
+/** Returns the rows, the largest first. The last row sums the small differences. */
 function rows(
   differences: readonly Difference[],
   { emptyCells, tellingUs }: { readonly emptyCells: number; readonly tellingUs: number },

@@ -1,6 +1,6 @@
 /**
- * What `once` costs next to the same writes without it, what the relay carries, and whole jobs next to pg-boss. All on one
- * PostgreSQL with fsync, in turn.
+ * Measures the cost of `once` next to the same writes without it, the throughput of the relay, and whole jobs next to
+ * pg-boss. All run on one PostgreSQL with fsync, in turn.
  */
 import { createRequire } from "node:module";
 import { Effects, OutboxRelay } from "@x/effects";
@@ -14,7 +14,7 @@ import { median } from "./support/statistics.ts";
 
 const ACCOUNTS = 1_000;
 const ROUNDS = 3;
-/** Jobs of a round: one at a time, and side by side. */
+/** Jobs of a round: one at a time, and several at a time. */
 const SIDES = [
   { atOnce: 1, jobs: 300 },
   { atOnce: 16, jobs: 1_600 },
@@ -45,7 +45,7 @@ interface BossTransaction {
   executeSql(text: string, values: unknown[]): Promise<unknown>;
 }
 
-/** Yields the tables, each when it is measured. */
+/** Yields each table when it is measured. */
 export async function* reportEffects(): AsyncGenerator<string> {
   await using server = await startPostgres({ isDurable: true });
   const pool = new pg.Pool({
@@ -70,7 +70,7 @@ export async function* reportEffects(): AsyncGenerator<string> {
   await pool.end();
 }
 
-/** Statements that the pool's clients have sent. */
+/** Number of statements that the pool's clients have sent. */
 let statements = 0;
 
 function countStatements(client: pg.PoolClient): void {
@@ -142,7 +142,7 @@ async function inTransaction(pool: pg.Pool, account: number): Promise<void> {
 }
 
 async function measureRelay(effects: Effects, connection: Redis): Promise<string> {
-  // Rows of the part before are not counted.
+  // Rows of the previous part are not counted.
   const queue = new Queue("relayed", { connection });
   const election = {
     name: "bench",
@@ -264,7 +264,7 @@ async function measureJobs({ pool, effects, connection, server }: Setting): Prom
 }
 
 async function openBoss({ url }: PostgresServer): Promise<Boss> {
-  // Its declarations are written for Node.js 22, so the few that are used here are above.
+  // The declarations of pg-boss need Node.js 22, so the few types that are used here are declared above.
   const { PgBoss } = createRequire(import.meta.url)("pg-boss") as { readonly PgBoss: new (options: object) => Boss };
   const boss = new PgBoss({ connectionString: url, max: 20 });
   boss.on("error", () => undefined);

@@ -1,4 +1,4 @@
-/** `npm run bench`: see `--help`. */
+/** The command `npm run bench`. See `--help`. */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus, release, totalmem, type } from "node:os";
 import { join, resolve } from "node:path";
@@ -39,17 +39,17 @@ const PARTS = [
 
 const HELP = `npm run bench -- [options]
 
-Measures locks, workers and leader elections beside their peers and floors, and writes one Markdown report with charts.
+Measures locks, workers and leader elections next to their peers and floors, and writes one Markdown report with charts.
 
-  --quick        about two minutes instead of forty: fewer and shorter rounds, for a look
+  --quick        about two minutes instead of forty, with fewer and shorter rounds
   --only TEXT    only the parts whose name contains TEXT: ${PARTS.join(", ")}
   --out FOLDER   where the report goes (default: test/dist/benchmarks/report)
   --record       also keep the figures that a release must not make worse, in test/benchmarks/recorded.json;
-                 with --only, the other parts' figures stay as they were
-  --check        measure only what was recorded (ours and its floors), compare, and exit with 1 when a figure is
-                 worse by more than its noise: for use before a release, on a machine that does nothing else
-  --differences  instead: what ours does beside the smallest programs, and what each part of it costs (four minutes)
-  --effects      instead: what effects in Postgres cost, and what their relay carries (a minute)
+                 with --only, the figures of the other parts remain
+  --check        measure only the recorded figures (this project and its floors), compare, and exit with 1 if a figure
+                 is worse by more than its noise: for use before a release, on an otherwise idle machine
+  --differences  instead: compare this project with the smallest programs, and list the cost of each part (four minutes)
+  --effects      instead: the cost of effects in Postgres, and the throughput of their relay (a minute)
 `;
 
 const { values } = parseArgs({
@@ -68,7 +68,7 @@ const chosen = PARTS.filter((name) => name.includes(values.only));
 if (chosen.length === 0) throw new RangeError(`--only must be a part of ${PARTS.join(", ")}, got ${values.only}`);
 const settings = values.quick ? quick : full;
 const recordFile = fileURLToPath(new URL("./recorded.json", import.meta.url));
-/** Ours, and what it is compared with. */
+/** With `--check`: the drivers, systems and ways of recorded figures. */
 const only = values.check
   ? ({
       drivers: ["ioredis", "ours", "ours, as redlock 5"],
@@ -78,7 +78,7 @@ const only = values.check
     } as const)
   : {};
 
-/** In the report's order. Each is measured when its turn comes, and the report is written anew after each. */
+/** The parts in the order of the report. The report is written again after each part. */
 const measures: Readonly<Record<(typeof PARTS)[number], () => Promise<Partial<Measurements>>>> = {
   pairs: async () => ({ throughput: await measureThroughput(settings.throughput, only.drivers) }),
   "hand-over": async () => ({ handOver: await measureHandOver(settings.handOver, only.drivers) }),
@@ -92,7 +92,7 @@ const measures: Readonly<Record<(typeof PARTS)[number], () => Promise<Partial<Me
   keys: async () => ({ keys: await measureKeys(settings.keys) }),
   fairness: async () => ({ fairness: await measureFairness(settings.fairness) }),
 };
-/** Not compared with a record. */
+/** Parts without recorded figures. */
 const UNRECORDED: ReadonlySet<string> = new Set(["hung", "partitions", "keys", "fairness"]);
 
 async function measureAll(): Promise<void> {
@@ -110,7 +110,7 @@ async function measureAll(): Promise<void> {
   if (values.check) checkFigures(figuresOf(measured));
 }
 
-/** What was measured so far, so that a run which is stopped has not been in vain. */
+/** Writes the report of the parts so far, so that a run that is stopped keeps its figures. */
 function write(folder: string, measured: Measurements): void {
   const { markdown, charts } = writeReport(measured);
   writeFileSync(join(folder, "report.md"), markdown);

@@ -1,4 +1,4 @@
-/** How long everything is measured. */
+/** How long each part is measured. */
 import type { FairnessSettings } from "./fairness/fairness.ts";
 import type { KeysSettings } from "./keys/keys.ts";
 import type { LeadersSettings } from "./leaders/leaders.ts";
@@ -45,7 +45,7 @@ export const full: BenchmarkSettings = {
     candidates: 10,
     durations: { leaseMs: 1_500, retryPeriodMs: 200 },
     idleMs: 6_000,
-    // As many as lead for the first time, and as many again.
+    // In a round nine candidates lead for the first time. As many resignations make a candidate lead again.
     resignations: 18,
     crashes: 2,
   },

@@ -1,4 +1,4 @@
-/** A process with a worker of one queue, in which a hot tenant's jobs stand before one job of each of many others. */
+/** A process with a worker of one queue. The jobs of a hot tenant are in front of single jobs of many other tenants. */
 import { setTimeout as delay } from "node:timers/promises";
 import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
@@ -17,10 +17,10 @@ export type FairnessJob =
   | { readonly kind: "work"; readonly quiet: number };
 
 export interface FairnessResult {
-  /** Jobs that started until then, and of these the hot tenant's. */
+  /** Number of jobs that started until then, and how many of them were the hot tenant's. */
   readonly starts: number;
   readonly hotStarts: number;
-  /** When half of the quiet tenants were served, and all. */
+  /** When half of the quiet tenants were served (`halfMs`), and when all were served. */
   readonly halfMs: number;
   readonly lastMs: number;
   readonly cpuMs: number;

@@ -1,4 +1,7 @@
-/** A hot tenant before many quiet ones with one job each: when is the last of these served, and what does a start cost? */
+/**
+ * A hot tenant in front of many quiet tenants with one job each: measures when the last quiet tenant is served, and the
+ * cost of a start.
+ */
 import { startRedis } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
@@ -22,7 +25,7 @@ export interface FairnessSettings {
 
 export interface FairnessRow extends FairnessLoad {
   readonly system: SystemName;
-  /** Jobs of the hot tenant that started before the last quiet one was served. */
+  /** Jobs of the hot tenant that started before the last quiet tenant was served. */
   readonly hotStarts: Spread;
   readonly halfSeconds: Spread;
   readonly lastSeconds: Spread;
@@ -39,7 +42,7 @@ const systems: readonly SystemName[] = [
   "ExclusiveWorker",
   "ExclusiveWorker, in rotation",
 ];
-/** A hundred thousand jobs one after the other take long. */
+/** A hundred thousand jobs, one after the other, take long. */
 const SLOWEST_MS = 600_000;
 
 export async function measureFairness(settings: FairnessSettings): Promise<readonly FairnessRow[]> {

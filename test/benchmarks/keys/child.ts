@@ -6,15 +6,15 @@ import { cpuMsSince } from "../support/cpu.ts";
 import { serveJobs } from "../support/jobs.ts";
 
 export type KeysJob =
-  /** Adds so many jobs of each key. */
+  /** Adds `backlog` jobs of each key. */
   | { readonly kind: "add"; readonly keys: number; readonly backlog: number }
-  /** Looks at all of them while their keys are paused. */
+  /** Parks all jobs while their keys are paused. */
   | { readonly kind: "park" }
-  /** Looks at all keys, as one of the workers does every `recheckInterval`. */
+  /** Examines all keys, as a worker does once in `recheckInterval`. */
   | { readonly kind: "look" }
   /** Ends the pauses. */
   | { readonly kind: "resume"; readonly keys: number }
-  /** Runs so many. */
+  /** Runs this number of jobs. */
   | { readonly kind: "run"; readonly jobs: number };
 
 export interface KeysResult {
@@ -71,7 +71,7 @@ async function goOn(): Promise<void> {
   else await worker.resume();
 }
 
-/** What has begun goes on to its end. */
+/** Jobs that have begun run to their end. */
 async function stop(): Promise<void> {
   await worker.pause();
   await until(async () => (await queue.getActiveCount()) === 0, SLOWEST_MS);

@@ -1,4 +1,7 @@
-/** Many keys of one queue, each with jobs in line: what a key and a job weigh, and what a start costs, by the number of keys. */
+/**
+ * Many keys of one queue, each with jobs in line: measures the memory of a key and a job, and the cost of a start, by
+ * the number of keys.
+ */
 import { startRedis } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
@@ -11,20 +14,20 @@ export interface KeysSettings {
   readonly keyCounts: readonly number[];
   /** Jobs of each key. */
   readonly backlog: number;
-  /** Starts that are measured, at most. */
+  /** Greatest number of starts that are measured. */
   readonly starts: number;
 }
 
 export interface KeysRow {
   readonly keys: number;
   readonly backlog: number;
-  /** Of a job that BullMQ has and nobody has looked at. */
+  /** Bytes of a job that BullMQ stores and no worker has fetched. */
   readonly waitingBytes: Spread;
-  /** Of a key and its jobs in line, beside. */
+  /** Additional bytes of a key and its jobs in line. */
   readonly lineBytes: Spread;
-  /** Of looking at a job whose key is busy, and putting it in line. */
+  /** CPU time to examine a job whose key is busy, and to put the job in line. */
   readonly parkServerUs: Spread;
-  /** Of looking at a key, as one of the workers does every `recheckInterval`. */
+  /** CPU time to examine a key, as a worker does once in `recheckInterval`. */
   readonly lookServerUs: Spread;
   readonly startsPerSecond: Spread;
   readonly startServerUs: Spread;
@@ -68,14 +71,14 @@ async function measureRound(file: URL, keys: number, { backlog, starts }: KeysSe
   const memory = async (): Promise<number> => {
     const info = String(await server.call("INFO", "memory"));
     const of = (name: string): number => Number(new RegExp(`^${name}:(\\d+)`, "m").exec(info)?.[1]);
-    // Without the scripts, which a server has once for all.
+    // Without the scripts, which a server stores once.
     return of("used_memory_dataset") - of("used_memory_scripts");
   };
   const { host, port } = server;
   const child = new JobChild(file, `${keys} keys`, [JSON.stringify({ host, port })]);
   const ask = async (job: KeysJob): Promise<KeysResult> => await child.ask<KeysResult>(job, SLOWEST_MS);
   try {
-    // What is compiled and loaded at first is not a job's.
+    // Code that is compiled and loaded at first does not belong to the cost of a job.
     await ask({ kind: "add", keys: WARM_UP_KEYS, backlog });
     await ask({ kind: "park" });
     await ask({ kind: "resume", keys: WARM_UP_KEYS });

@@ -1,22 +1,22 @@
-/** What every way to elect a leader offers. */
-/** The same for all ways. */
+/** The interface of every way to elect a leader. */
+/** Durations that are the same for all ways. */
 export interface Durations {
   readonly leaseMs: number;
-  /** Between two renewals, and, for ways that poll, between two looks of a follower. */
+  /** The time between two renewals, and between two requests of a follower that polls. */
   readonly retryPeriodMs: number;
 }
 
 export interface Candidate {
-  /** Resolves when this candidate leads. One campaign or term at a time. */
+  /** Resolves when this candidate leads. A candidate has one campaign or term at a time. */
   campaign(): Promise<Term>;
 }
 
 export interface Term {
-  /** Resolves when the program learns that it leads no more, other than by `resign`. */
+  /** Resolves when the program learns that its leadership has ended, except by `resign`. */
   readonly lost: Promise<void>;
-  /** Resolves when the leadership is given back. */
+  /** Resolves when the leadership is released. */
   resign(): Promise<unknown>;
 }
 
-/** The candidate of this process for each election. */
+/** Returns the candidate of this process for an election. */
 export type Ballot = (election: string) => Candidate;

@@ -1,4 +1,7 @@
-/** The candidates of a process of its own: one, or one for each of many elections. Arguments: way, nodes and durations as JSON. */
+/**
+ * The candidates of a process: one candidate, or one for each of many elections. Arguments: way, nodes and durations as
+ * JSON.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs } from "@x/test-support";
 import { commandsSent, countCommands } from "../support/commands.ts";
@@ -14,13 +17,13 @@ export interface LeaderArguments {
 }
 
 /**
- * `campaign` answers with the time from which this candidate leads, `loss` with the time at which it learned that it had lost its
- * term, `resign` with the time at which it began to give it back. All by `machineMs`.
+ * `campaign` answers with the time from which this candidate leads, `loss` with the time at which it learned that it
+ * had lost its term, and `resign` with the time at which it began to resign. All times are by `machineMs`.
  */
 export type LeaderJob =
   | { readonly kind: "campaign" | "loss" | "resign" }
   | { readonly kind: "idle"; readonly durationMs: number }
-  /** Answers when this process leads so many elections of their own. */
+  /** Answers when this process leads this number of elections. */
   | { readonly kind: "lead"; readonly elections: number };
 
 export interface IdleResult {
@@ -29,7 +32,10 @@ export interface IdleResult {
   readonly cpuMs: number;
 }
 
-/** What is measured is keeping them: a thousand that start at once on a busy machine answer too late, and begin again together. */
+/**
+ * Only keeping the elections is measured. A thousand elections that start together on a busy machine answer too late,
+ * and begin again together.
+ */
 const STARTED_TOGETHER = 50;
 
 countCommands();

@@ -1,4 +1,7 @@
-/** Candidates of one way, each in a process of its own: who leads, since when, and how its leadership ends. */
+/**
+ * Candidates of one way, each in its own process: records which candidate leads since when, and how its leadership
+ * ends.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs, type RedisServer } from "@x/test-support";
 import { JobChild } from "../support/jobs.ts";
@@ -10,27 +13,27 @@ import type { WayName } from "./ways.ts";
 export interface ContestSettings {
   readonly candidates: number;
   readonly durations: Durations;
-  /** A failover that has not happened after this is given up. */
+  /** A failover that takes longer is cut off. */
   readonly limitMs: number;
 }
 
 interface ObservedTerm {
   readonly leader: JobChild;
   readonly fromMs: number;
-  /** Its process has led before: what it needs for that is compiled. */
+  /** Whether its process has led before, so that the code of a term is compiled. */
   readonly isWarm: boolean;
-  /** The last moment at which its program believed to lead; undefined: not known yet. */
+  /** The last moment at which its program believed to lead. Undefined if not known yet. */
   toMs: number | undefined;
 }
 
 export interface Failover {
-  /** Milliseconds until the next one led; undefined: given up. */
+  /** Milliseconds until the next candidate led. Undefined if the failover was cut off. */
   readonly tookMs: number | undefined;
-  /** The next one had led before. */
+  /** Whether the next leader had led before. */
   readonly isWarm: boolean;
 }
 
-/** Longer than any contest: a follower may wait for its turn all the time. */
+/** Longer than any contest, because a follower may wait for its turn all the time. */
 const patienceMs = 600_000;
 
 export class Contest implements AsyncDisposable {
@@ -64,12 +67,12 @@ export class Contest implements AsyncDisposable {
       contest.#candidates.add(new JobChild(file, `${way} ${index + 1}`, [JSON.stringify(args)]));
     }
     try {
-      // All processes have started when all have answered.
+      // When all processes have answered, all have started.
       await contest.idle(0);
       const first = contest.#nextTerm();
       for (const candidate of contest.#candidates) {
         contest.#campaign(candidate);
-        // As replicas that know nothing of each other: those that poll do not all look at the same moment.
+        // Like independent replicas, candidates that poll do not all ask at the same moment.
         await delay(settings.durations.retryPeriodMs / settings.candidates);
       }
       if ((await first) === undefined) throw new Error(`${way}: nobody leads after ${settings.limitMs} ms`);
@@ -80,18 +83,18 @@ export class Contest implements AsyncDisposable {
     }
   }
 
-  /** Terms that ended though nobody had asked for it. */
+  /** Number of terms that ended without a request. */
   get lostTerms(): number {
     return this.#lostTerms;
   }
 
-  /** What the processes of all candidates need while nothing happens, one result for each. */
+  /** Measures the processes of all candidates while no leader changes. Resolves with one result for each process. */
   async idle(durationMs: number): Promise<readonly IdleResult[]> {
     const job: LeaderJob = { kind: "idle", durationMs };
     return await Promise.all([...this.#candidates].map((candidate) => candidate.ask<IdleResult>(job)));
   }
 
-  /** The leader gives its leadership back, and stands again when the next one leads. */
+  /** The leader resigns, and campaigns again when the next candidate leads. */
   async resign(): Promise<Failover> {
     const term = await this.#take();
     if (term === undefined) return GIVEN_UP;
@@ -103,7 +106,7 @@ export class Contest implements AsyncDisposable {
     return failover(term.toMs, following);
   }
 
-  /** The leader's process is killed, and stays away. Otherwise as `resign`. */
+  /** Kills the leader's process, which stays away. Otherwise like `resign`. */
   async crash(): Promise<Failover> {
     const term = await this.#take();
     if (term === undefined) return GIVEN_UP;
@@ -115,7 +118,11 @@ export class Contest implements AsyncDisposable {
     return failover(term.toMs, following);
   }
 
-  /** Ends the contest. The terms that were observed. @throws what a candidate failed with. */
+  /**
+   * Ends the contest, and returns the observed terms.
+   *
+   * @throws an error with which a candidate failed.
+   */
   async end(): Promise<readonly TermInterval[]> {
     const endMs = machineMs();
     await this[Symbol.asyncDispose]();
@@ -129,7 +136,9 @@ export class Contest implements AsyncDisposable {
     await Promise.all(candidates.map((candidate) => candidate.stop()));
   }
 
-  /** The current term, which is about to be ended; if nobody leads just now, the next one. */
+  /**
+   * Returns the current term, which is about to be ended. If no candidate leads at this moment, returns the next term.
+   */
   async #take(): Promise<ObservedTerm | undefined> {
     const term = [...this.#current][0] ?? (await this.#nextTerm());
     if (term !== undefined) this.#current.delete(term);
@@ -150,7 +159,7 @@ export class Contest implements AsyncDisposable {
 
   #campaign(candidate: JobChild): void {
     void this.#follow(candidate).catch((error: unknown) => {
-      // One that was stopped answers no more.
+      // A process that was stopped no longer answers.
       if (this.#candidates.has(candidate)) this.#failures.push(error);
     });
   }

@@ -1,6 +1,6 @@
 /**
- * Candidates in a process each: what they cost while one of them leads, and how soon the next one leads when it resigns and when its
- * process is killed.
+ * Candidates in their own processes: measures their cost while one of them leads, and how soon the next one leads after
+ * a resignation and after the leader's process was killed.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { type RedisServer, startRedisNodes } from "@x/test-support";
@@ -16,41 +16,41 @@ export interface LeadersSettings {
   /** Numbers of Redis nodes. */
   readonly nodeCounts: readonly number[];
   readonly rounds: number;
-  /** Of one way, each in a process of its own. */
+  /** Candidates of one way, each in its own process. */
   readonly candidates: number;
   readonly durations: Durations;
   readonly idleMs: number;
-  /** Of a round. Each crash leaves one candidate less. */
+  /** Resignations and crashes of a round. Each crash leaves one candidate less. */
   readonly resignations: number;
   readonly crashes: number;
 }
 
 export interface LeadersRow {
   readonly way: WayName;
-  /** What a candidate of that way does. */
+  /** Description of a candidate of this way. */
   readonly text: string;
   readonly nodes: number;
   readonly candidates: number;
   readonly rounds: number;
   readonly durations: Durations;
-  /** Of all candidates and to all nodes, while nothing happens. */
+  /** Commands of all candidates to all nodes, while no leader changes. */
   readonly commandsPerSecond: Spread;
   readonly serverCallsPerSecond: Spread;
-  /** Of all candidates; share of one core. */
+  /** CPU of all candidates, as a share of one core. */
   readonly clientCpuPercent: Spread;
-  /** By whether the next one led for the first time in its process. */
+  /** Failovers by whether the next leader led for the first time in its process. */
   readonly resignedCold: Failovers;
   readonly resignedWarm: Failovers;
   readonly crashed: Failovers;
-  /** Terms that began while another one lasted. */
+  /** Terms that began while another term lasted. */
   readonly twoLeaders: number;
-  /** Terms that ended though nobody had asked for it. */
+  /** Terms that ended without a request. */
   readonly lostTerms: number;
 }
 
 export interface Failovers {
   readonly tried: number;
-  /** After which the next one led, before they were given up. */
+  /** Failovers after which the next candidate led before they were cut off. */
   readonly done: number;
   readonly tookMs: Spread;
   readonly maxMs: number;
@@ -58,7 +58,7 @@ export interface Failovers {
 
 const limitMs = 10_000;
 
-/** All ways, round by round in turn, with every number of nodes. */
+/** Measures all ways with every number of nodes, in turn within each round. */
 export async function measureLeaders(
   settings: LeadersSettings,
   names: readonly WayName[] = wayNames,
@@ -97,7 +97,7 @@ async function measureRound(
   const servers = await startRedisNodes(nodeCount);
   try {
     await using contest = await Contest.start(child, way, servers, { candidates, durations, limitMs });
-    // The followers have asked once and wait.
+    // By then the followers have asked once and wait.
     await delay(durations.leaseMs / 2);
     const idle = await measureIdle(contest, servers, settings.idleMs);
     const startShare = round / rounds;
@@ -133,7 +133,9 @@ async function measureIdle(
   };
 }
 
-/** One after the other; all of all rounds together are spread evenly over the time between two renewals. */
+/**
+ * Failovers one after the other. Over all rounds, their moments are spread evenly over the time between two renewals.
+ */
 async function failovers(
   count: number,
   startShare: number,

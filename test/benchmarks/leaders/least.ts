@@ -1,9 +1,11 @@
 /**
- * The smallest program that elects as `LeaderElection` does, by plain ioredis and scripts of its own: what each step of an election costs at least.
+ * The smallest program that elects like `LeaderElection`, with plain ioredis and its own scripts: the least cost of
+ * each step of an election.
  *
- * The same: candidates lead in the order in which they began to wait, and are told of their turn; a quorum decides; terms increase; who leads
- * is stored with the lock, and how the term ended with its end; a leader knows its deadline; dead candidates are passed over. Left out: whatever
- * a candidate needs when nodes, clients or clocks fail, events, options and cancellation.
+ * The same: candidates lead in the order in which they began to wait, and are notified at their turn; a quorum decides;
+ * terms increase; the leader is stored with the lock, and how the term ended with its end; a leader knows its deadline;
+ * dead candidates are passed over. Left out: everything that a candidate needs if nodes, clients or clocks fail,
+ * events, options and cancellation.
  */
 import { randomBytes, randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
@@ -24,7 +26,10 @@ local function handOver()
 end
 `;
 
-/** KEYS lock, waiters, record; ARGV token, term, lease, member, order, record. Replies {1}, {0, pttl} or {2, term that was stored} */
+/**
+ * KEYS lock, waiters, record; ARGV token, term, lease, member, order, record. Replies {1}, {0, pttl} or {2, stored
+ * term}
+ */
 const acquireScript = /* lua */ `${handOver}
 local value = call('GET', KEYS[1])
 if not value and (call('ZRANGE', KEYS[2], 0, 0)[1] or ARGV[4]) ~= ARGV[4] then
@@ -50,7 +55,7 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[
 return 0
 `;
 
-/** KEYS lock, waiters, record; ARGV token, 1: after a term */
+/** KEYS lock, waiters, record; ARGV token, 1 after a term */
 const releaseScript = /* lua */ `${handOver}
 if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '1' then call('HSET', KEYS[3], 'ended', '1') end
@@ -90,7 +95,7 @@ export function openLeast(clients: readonly Redis[], { leaseMs, retryPeriodMs }:
     }),
   );
 
-  /** Resolves as soon as `isYes` of a quorum, or as that cannot be any more. */
+  /** Resolves when a quorum has answered `isYes`, or when no quorum is possible any more. */
   const poll = <Answer>(asked: readonly Promise<Answer>[], isYes: (answer: Answer) => boolean): Promise<boolean> =>
     new Promise((resolve) => {
       let [yes, no] = [0, 0];

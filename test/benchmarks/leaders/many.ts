@@ -1,4 +1,4 @@
-/** One process that leads many elections: what it costs to keep them. */
+/** A process that leads many elections: measures the cost of keeping them. */
 import { startRedisNodes } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
@@ -21,7 +21,7 @@ export interface ManyRow {
   readonly nodes: number;
   readonly elections: number;
   readonly durations: Durations;
-  /** To all nodes. */
+  /** Commands to all nodes. */
   readonly commandsPerSecond: Spread;
   readonly serverCallsPerSecond: Spread;
   /** Share of one core. */
@@ -30,7 +30,7 @@ export interface ManyRow {
 
 type Sample = Readonly<Record<"commandsPerSecond" | "serverCallsPerSecond" | "clientCpuPercent", number>>;
 
-/** The floor, and ours. */
+/** The floor, and this project's package. */
 const measured: readonly WayName[] = ["SET NX PX", "ours"];
 
 export async function measureMany(

@@ -1,12 +1,12 @@
-/** Pure: what is made of observed terms. */
+/** Pure: figures of observed terms. */
 
-/** From the moment at which a program learned that it leads to the last one at which it believed so. */
+/** The time from the moment at which a program learned that it leads to the last moment at which it believed so. */
 export interface TermInterval {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** How many terms began while another one lasted. */
+/** Counts the terms that began while another term lasted. */
 export function countTwoLeaders(terms: readonly TermInterval[]): number {
   let count = 0;
   let untilMs = Number.NEGATIVE_INFINITY;

@@ -1,4 +1,4 @@
-/** Ways to elect a leader behind one interface: the floor, what people write on lock libraries, and ours. */
+/** Ways to elect a leader behind one interface: the floor, programs on lock libraries, and this project's package. */
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { LeaderElection } from "@x/leader";
@@ -16,7 +16,7 @@ export interface NodeAddress {
 
 export type WayName = "SET NX PX" | "the least" | "redlock 5" | "redis-semaphore" | "ours" | "ours, rehearsed";
 
-/** The floor, the peers, and ours. */
+/** The floor, the peers, and this project's package. */
 export const wayNames: readonly WayName[] = [
   "SET NX PX",
   "the least",
@@ -27,34 +27,34 @@ export const wayNames: readonly WayName[] = [
 ];
 
 interface Way {
-  /** For the report: what a candidate does. */
+  /** Description of a candidate, for the report. */
   readonly text: string;
   readonly open: (clients: readonly Redis[], durations: Durations) => Ballot;
 }
 
 export const ways: Record<WayName, Way> = {
   "SET NX PX": {
-    text: "plain ioredis: a follower sends SET NX PX every retry period, the leader renews by a compare-and-pexpire script as often; of five nodes a majority decides. No deadline is watched, so the election is not safe: the row shows the cost of the commands alone",
+    text: "plain ioredis: a follower sends SET NX PX once in a retry period, and the leader renews as often with a compare-and-pexpire script; with five nodes a majority decides. The leader watches no deadline, so the election is not safe: the row shows the cost of the commands alone",
     open: openPlain,
   },
   "the least": {
-    text: "plain ioredis and three small scripts that keep this project's promises while nothing fails: candidates stand in line, are told of their turn, and lead by a quorum's grants, with terms, records and a deadline. What an election of that kind costs at least",
+    text: "plain ioredis and three small scripts that keep this project's promises while nothing fails: candidates wait in line, are notified at their turn, and lead with the grants of a quorum, with terms, records and a deadline. The row shows the least cost of such an election",
     open: openLeast,
   },
   "redlock 5": {
-    text: "node-redlock 5: one `acquire` every retry period, then a hand-written loop that calls `extend` as often. Retries inside `acquire` are of no use: a lock that was waited for longer than its lease counts as expired, and `extend` rejects",
+    text: "node-redlock 5: one `acquire` every retry period, then a hand-written loop that calls `extend` as often. Retries inside `acquire` are useless: after a wait that is longer than the lease, redlock 5 considers the lock expired, and `extend` rejects",
     open: openRedlock5,
   },
   "redis-semaphore": {
-    text: "`Mutex` (of five nodes `RedlockMutex`) with endless retries and its automatic refresh every retry period",
+    text: "`Mutex` (with five nodes `RedlockMutex`) with endless retries, and an automatic refresh every retry period",
     open: openSemaphore,
   },
   ours: {
-    text: "`LeaderElection` with its own defaults beside the lease and the retry period; followers wait for a message or the end of the lease",
+    text: "`LeaderElection` with its own defaults, except for the lease and the retry period; followers wait for a message or the end of the lease",
     open: openOurs,
   },
   "ours, rehearsed": {
-    text: "the same after each process has led, and resigned from, an election of its own, so that what a term needs is compiled",
+    text: "the same after each process has led another election and resigned from it, so that the code of a term is compiled",
     open: openRehearsed,
   },
 };
@@ -83,7 +83,7 @@ function openRehearsed(clients: readonly Redis[], durations: Durations): Ballot 
 }
 
 function openOurs(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Durations): Ballot {
-  // The servers are new, and a measurement need not wait for them.
+  // The servers are new, and a measurement need not wait for their quarantine.
   const redlock = new Redlock(clients, { ttl: leaseMs, maxTtl: leaseMs, quarantine: false });
   return (name) => {
     const election = new LeaderElection(redlock, { name, leaseDuration: leaseMs, retryPeriod: retryPeriodMs });
@@ -93,7 +93,7 @@ function openOurs(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Duratio
         const lost = new Promise<void>((resolve) => {
           term.signal.addEventListener("abort", () => resolve(), { once: true });
         });
-        // Whoever has resigned stands again when the measurement says so.
+        // The measurement says when a leader that has resigned campaigns again.
         return { lost, resign: () => term.resign({ cooldown: 0 }) };
       },
     };
@@ -186,7 +186,7 @@ function openSemaphore(clients: readonly Redis[], { leaseMs, retryPeriodMs }: Du
   });
 }
 
-/** The loop that goes with a lock which does not keep itself alive: until it is given back, or `extend` rejects. */
+/** The loop for a lock that is not extended automatically. Ends when the lock is released, or when `extend` rejects. */
 function keptAlive(
   periodMs: number,
   { extend, release }: { readonly extend: () => Promise<void>; readonly release: () => Promise<unknown> },

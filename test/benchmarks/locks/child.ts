@@ -1,4 +1,7 @@
-/** One driver in a process of its own, which does what the measurements ask for. Arguments: driver, nodes and options as JSON. */
+/**
+ * One driver in its own process, which performs the jobs of the measurements. Arguments: driver, nodes and options as
+ * JSON.
+ */
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
@@ -16,7 +19,7 @@ export interface ChildArguments {
   readonly options: DriverOptions;
 }
 
-/** `callers` loops of acquire and release, each on resources of its own, for a time. */
+/** Runs `callers` loops of acquire and release for a time, each on its own resources. */
 export interface PairsJob {
   readonly kind: "pairs";
   readonly callers: number;
@@ -35,21 +38,24 @@ export interface PairsResult {
   readonly profile?: Profile | undefined;
 }
 
-/** `waiters` loops on one resource: acquire, hold, release, think. */
+/** Runs `waiters` loops on one resource: acquire, hold, release, wait. */
 export interface ContendJob {
   readonly kind: "contend";
   readonly resource: string;
   readonly waiters: number;
   readonly holdMs: number;
   readonly thinkMs: number;
-  /** By the wall clock, the same in all processes. */
+  /** By the wall clock, which is the same in all processes. */
   readonly startMs: number;
   readonly endMs: number;
   readonly isProfiled?: boolean;
 }
 
 export interface ContendResult {
-  /** Per grant: waiter, and wall clock (ms with fractions) of the call, the grant and the call of the release. */
+  /**
+   * For each grant: the waiter, and the wall-clock times (ms with fractions) of the call, the grant and the call of the
+   * release.
+   */
   readonly grants: readonly (readonly [waiter: number, calledMs: number, grantedMs: number, releasedMs: number])[];
   readonly commands: number;
   readonly cpuMs: number;
@@ -57,7 +63,7 @@ export interface ContendResult {
   readonly profile?: Profile | undefined;
 }
 
-/** Single pairs, one after the other, each cut off after `cutOffMs`. */
+/** Runs single pairs, one after the other, each cut off after `cutOffMs`. */
 export interface LatencyJob {
   readonly kind: "latency";
   readonly count: number;
@@ -65,14 +71,14 @@ export interface LatencyJob {
 }
 
 export interface LatencyResult {
-  /** Per acquisition that ended: milliseconds. */
+  /** Milliseconds of each acquisition that ended. */
   readonly acquireMs: readonly number[];
   readonly releaseMs: readonly number[];
   readonly cutOff: number;
   readonly errors: number;
 }
 
-/** Holds `count` locks that keep themselves alive, for a time. */
+/** Holds `count` locks with automatic extension for a time. */
 export interface HoldJob {
   readonly kind: "hold";
   readonly count: number;
@@ -86,16 +92,16 @@ export interface HoldResult {
   readonly cpuMs: number;
 }
 
-/** `count` locks at once: asked for in one turn, held together, released. */
+/** Requests `count` locks in one turn, holds them together, and releases them. */
 export interface MemoryJob {
   readonly kind: "memory";
   readonly count: number;
-  /** Tells the resources of one run from those of the next. */
+  /** Distinguishes the resources of this run from other runs. */
   readonly run: number;
 }
 
 export interface MemoryResult {
-  /** Per lock. */
+  /** Bytes for each lock. */
   readonly pendingBytes: number;
   readonly heldBytes: number;
 }
@@ -174,7 +180,7 @@ async function contend(job: ContendJob): Promise<ContendResult> {
   };
   const run = (): Promise<unknown> => {
     const loops = Promise.all(Array.from({ length: job.waiters }, (_, waiter) => loop(waiter)));
-    // Some libraries block themselves for good: what they got until then counts.
+    // Some libraries block themselves forever. Their grants until then count.
     return Promise.race([loops, delay(job.endMs + graceMs - machineMs())]);
   };
   const [, profile] = job.isProfiled === true ? await profiled(run) : [await run()];
@@ -235,7 +241,7 @@ async function memory(job: MemoryJob): Promise<MemoryResult> {
   const pendingBytes = usedBytes() - emptyBytes;
   const releases = await Promise.all(asked);
   asked.length = 0;
-  // What the answers left in buffers and queues is gone after some turns.
+  // After some turns, the replies have left the buffers and queues.
   await delay(100);
   const heldBytes = usedBytes() - emptyBytes;
   await Promise.all(releases.map((release) => release()));

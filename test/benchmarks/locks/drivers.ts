@@ -1,4 +1,4 @@
-/** The lock libraries behind one interface. Each holds a plain key per resource on the nodes that it is given. */
+/** The lock libraries behind one interface. Each stores a plain key for each resource on the nodes. */
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
@@ -16,20 +16,20 @@ export interface NodeAddress {
   readonly port: number;
 }
 
-/** Gives the lock back. */
+/** Releases the lock. */
 export type Release = () => Promise<unknown>;
 
 export interface LockDriver {
-  /** Waits by the library's own means while the lock is held. */
+  /** While the lock is held, waits by the means of the library. */
   acquire(resource: string): Promise<Release>;
-  /** Acquires and keeps alive until released; rejects if the library cannot. */
+  /** Acquires the lock and extends it until the release. Rejects if the library cannot extend locks automatically. */
   hold(resource: string): Promise<Release>;
   close(): Promise<void>;
 }
 
 export interface DriverOptions {
   readonly ttl: number;
-  /** Milliseconds between two looks at a held lock; undefined: the library's default. */
+  /** Milliseconds between two attempts while the lock is held. Undefined for the library's default. */
   readonly retryDelay?: number | undefined;
 }
 
@@ -45,7 +45,7 @@ export type DriverName =
   | "ours"
   | "ours, as redlock 5";
 
-/** The floor, the peers, and ours. */
+/** The floor, the peers, and this project's package. */
 export const driverNames: readonly DriverName[] = [
   "ioredis",
   "redlock 4",
@@ -58,7 +58,7 @@ export const driverNames: readonly DriverName[] = [
 
 export const floor: DriverName = "ioredis";
 
-/** Pairs only: beside it, what of ours is the script's and what the library's. */
+/** Drivers that are only measured in pairs: the script of this project without the library. */
 export const pairDriverNames: readonly DriverName[] = [...driverNames, "our script alone", "our script, together"];
 export const peers: readonly DriverName[] = ["redlock 4", "redlock 5", "redlock-universal", "redis-semaphore"];
 
@@ -66,7 +66,7 @@ interface Redlock4 {
   acquire(resources: string[], ttl: number): Promise<{ unlock(): Promise<void> }>;
 }
 
-// Its types do not resolve here.
+// The types of redlock 4 do not resolve here.
 const NodeRedlock4 = createRequire(import.meta.url)("redlock4") as new (
   clients: readonly Redis[],
   settings: object,
@@ -140,7 +140,7 @@ const open: Record<
       ttl,
       maxTtl: ttl,
       timeout: Number.POSITIVE_INFINITY,
-      // The servers are new, and a measurement need not wait for them.
+      // The servers are new, and a measurement need not wait for their quarantine.
       quarantine: false,
     });
     return {
@@ -185,8 +185,9 @@ function driver(clients: readonly Redis[], acquire: (resource: string) => Promis
 const releaseScript = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`;
 
 /**
- * The floor: what anybody writes first, SET NX PX and a compare-and-delete script on all nodes. Of several nodes it asks for all
- * votes and undoes nothing, so it is no Redlock; it is what the commands alone cost.
+ * The floor: SET NX PX and a compare-and-delete script on all nodes, as everybody first writes them. With several nodes
+ * the driver asks for all votes and undoes nothing. It is therefore not a Redlock, and shows the cost of the commands
+ * alone.
  */
 function openPlain(clients: readonly Redis[], { ttl, retryDelay = 10 }: DriverOptions): LockDriver {
   for (const client of clients) client.defineCommand("releaseLock", { numberOfKeys: 1, lua: releaseScript });
@@ -226,7 +227,7 @@ function openRedlock5(redlock: Redlock5, clients: readonly Redis[], { ttl }: Dri
   };
 }
 
-/** Turns `using` inside out: resolves when the routine has begun, and ends it on release. */
+/** Converts `using` to an acquisition: resolves when the routine has begun, and ends the routine at the release. */
 function holdUsing(using: (routine: () => Promise<void>) => Promise<unknown>): Promise<Release> {
   return new Promise((resolve, reject) => {
     let end: () => void = () => undefined;

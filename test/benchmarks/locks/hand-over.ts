@@ -1,4 +1,4 @@
-/** Twenty waiters in two processes on one lock: how soon the next one has it, at what cost, and how fairly. */
+/** Twenty waiters in two processes on one lock: measures the time, the cost and the fairness of hand-overs. */
 import { machineMs, type RedisServer, startRedisNodes } from "@x/test-support";
 import type { JobChild } from "../support/jobs.ts";
 import { fairness, median, quantile, rotated, type Spread, spread } from "../support/statistics.ts";
@@ -14,7 +14,7 @@ export interface HandOverSettings {
 interface Contender {
   readonly driver: DriverName;
   readonly label: string;
-  /** Milliseconds between two looks; undefined: the library's default. */
+  /** Milliseconds between two attempts. Undefined for the library's default. */
   readonly retryDelay: number | undefined;
 }
 
@@ -22,14 +22,14 @@ export interface HandOverRow {
   readonly label: string;
   readonly nodes: number;
   readonly handOvers: number;
-  /** From the call of a release to the next grant, in a round. */
+  /** Time from the call of a release to the next grant, within a round. */
   readonly p50Ms: Spread;
   readonly p99Ms: Spread;
-  /** Commands that travelled, of all waiters and nodes, per grant. */
+  /** Commands of all waiters to all nodes, for each grant. */
   readonly commands: number;
   readonly fairness: number;
   readonly longestWaitMs: Spread;
-  /** Grants that began before the one before was released. */
+  /** Grants that began before the previous lock was released. */
   readonly overlaps: number;
   readonly errors: number;
 }
@@ -38,7 +38,10 @@ const waitersPerProcess = 10;
 const holdMs = 1;
 const thinkMs = 10;
 
-/** The peers with 10 ms between looks, which is the fastest that does not slow the holder down, and as they come. */
+/**
+ * The peers with 10 ms between two attempts, the shortest time that does not slow the holder down, and with their
+ * defaults.
+ */
 const contenders: readonly Contender[] = [
   { driver: "ioredis", label: "ioredis, 10 ms", retryDelay: 10 },
   { driver: "redlock 4", label: "redlock 4, 10 ms", retryDelay: 10 },
@@ -73,7 +76,8 @@ async function measureOn(
   settings: HandOverSettings,
   chosen: readonly Contender[],
 ): Promise<readonly HandOverRow[]> {
-  // With 10 ms between looks redlock 5 keeps its own half-won votes between them, and nobody gets in on five nodes.
+  // With 10 ms between two attempts redlock 5 keeps its own incomplete votes, and no waiter acquires the lock on five
+  // nodes.
   const measured = chosen.filter(
     ({ driver, retryDelay }) =>
       servers.length === 1 || !(driver === "a line alone" || (driver === "redlock 5" && retryDelay !== undefined)),
@@ -110,7 +114,7 @@ export async function startContenders(
   const children: JobChild[] = [];
   for (let index = 0; index < 2; index += 1)
     children.push(await startDriver(driver, servers, { ttl: 20_000, retryDelay }));
-  // Both have started when both have answered.
+  // When both processes have answered, both have started.
   await Promise.all(children.map((child) => child.ask({ kind: "latency", count: 1, cutOffMs: 5_000 })));
   return children;
 }
@@ -135,14 +139,14 @@ export async function contend(
   return await Promise.all(children.map((child) => child.ask<ContendResult>(job)));
 }
 
-/** What a round shows of the time and the order of its grants. */
+/** The times and the order of the grants of a round. */
 export interface HandOverTimes {
-  /** From the call of a release to the next grant: within a process, and to the other one. */
+  /** Times from the call of a release to the next grant: within a process (`withinMs`), and to the other process. */
   readonly withinMs: readonly number[];
   readonly toOtherMs: readonly number[];
   readonly longestWaitMs: number;
   readonly overlaps: number;
-  /** The grants of each waiter. */
+  /** The number of grants of each waiter. */
   readonly shares: readonly number[];
 }
 
@@ -168,7 +172,7 @@ export function timesOf(round: Round): HandOverTimes {
     const before = grants[index - 1];
     if (before === undefined) continue;
     if (grantedMs < before.releasedMs) overlaps += 1;
-    // Nobody waited at that moment: then it is no hand-over.
+    // No waiter waited at that moment, so the grant is not a hand-over.
     if (calledMs >= before.releasedMs) continue;
     (before.child === child ? withinMs : toOtherMs).push(grantedMs - before.releasedMs);
   }

@@ -1,4 +1,4 @@
-/** A thousand locks that one process keeps alive. */
+/** Measures a process that extends a thousand locks. */
 import { type RedisServer, startRedis } from "@x/test-support";
 import { readServers } from "../support/servers.ts";
 import type { HoldJob, HoldResult } from "./child.ts";
@@ -16,7 +16,7 @@ export interface HeldRow {
 
 const ttlMs = 2_000;
 
-/** redlock 4 and plain ioredis keep nothing alive. */
+/** redlock 4 and plain ioredis have no automatic extension. */
 const measured: readonly DriverName[] = ["redlock 5", "redlock-universal", "redis-semaphore", "ours"];
 
 export async function measureHeld(
@@ -42,7 +42,7 @@ async function measureDriver(
   try {
     const job: HoldJob = { kind: "hold", count: settings.locks, settleMs: ttlMs, durationMs: settings.durationMs };
     const asked = child.ask<HoldResult>(job);
-    // Between the settling and the release nothing but extensions travels.
+    // Between the start and the release, the process sends only extensions.
     await new Promise((resolve) => setTimeout(resolve, ttlMs * 1.5));
     const startMs = performance.now();
     const before = await readServers([server]);

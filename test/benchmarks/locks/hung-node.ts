@@ -1,4 +1,4 @@
-/** Five nodes, one of them stopped with SIGSTOP: its connections stay open, and it answers nothing. */
+/** Five nodes, of which one is stopped with SIGSTOP: its connections stay open, and it answers nothing. */
 import { startRedisNodes } from "@x/test-support";
 import { quantile } from "../support/statistics.ts";
 import type { LatencyJob, LatencyResult } from "./child.ts";
@@ -10,7 +10,7 @@ export interface HungNodeRow {
   readonly healthyP50Ms: number;
   readonly hungP50Ms: number;
   readonly hungP99Ms: number;
-  /** Pairs that were given up after `cutOffMs`; after three of them the driver is not asked again. */
+  /** Pairs that were cut off after `cutOffMs`. After three such pairs the driver is not asked again. */
   readonly cutOff: number;
   readonly errors: number;
 }

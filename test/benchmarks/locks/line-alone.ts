@@ -1,6 +1,7 @@
 /**
- * The smallest lock of one node that is given first come, first served, with a lease and a fencing token. A release gives it to the next in
- * line: within the process by its answer, to another one by a message. It mends nothing: who dies in line is given the lock all the same.
+ * The smallest lock of one node with a first-come-first-served line, a lease and a fencing token. A release gives the
+ * lock to the next waiter in line: by its reply to a waiter of the same process, by a message to another process. The
+ * program repairs nothing: even a waiter that has died in line is given the lock.
  */
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -8,9 +9,9 @@ import type { Redis } from "ioredis";
 type Acquire = (resource: string) => Promise<() => Promise<unknown>>;
 
 interface LineClient {
-  /** The fencing token; 0: in line. */
+  /** The fencing token, or 0 if the caller waits in line. */
   joinLine(...keysAndArgs: readonly (string | number)[]): Promise<number>;
-  /** Who is next, if it is of the same process. */
+  /** The next waiter, if it belongs to the same process. */
   leaveLine(...keysAndArgs: readonly (string | number)[]): Promise<string | null>;
 }
 
@@ -22,7 +23,7 @@ end
 redis.call("rpush", KEYS[2], ARGV[1])
 return 0`;
 
-/** A waiter is its process's channel, a space and a number. */
+/** A waiter consists of the channel of its process, a space and a number. */
 const leaveScript = `
 if redis.call("get", KEYS[1]) ~= ARGV[1] then return false end
 local waiter = redis.call("lpop", KEYS[2])
@@ -52,7 +53,7 @@ export async function openLineAlone(client: Redis, ttlMs: number): Promise<Acqui
     count += 1;
     const waiter = `${channel} ${count}`;
     const keys = [resource, `${resource}:line`, `${resource}:token`];
-    // The lock may be given before the answer to the request comes.
+    // The lock may be given before the reply to the request arrives.
     const turn = new Promise<void>((resolve) => granted.set(waiter, resolve));
     if ((await scripts.joinLine(...keys, waiter, ttlMs)) === 0) await turn;
     granted.delete(waiter);

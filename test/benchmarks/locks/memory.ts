@@ -1,4 +1,4 @@
-/** What one lock costs in memory: waited for, held, and afterwards on the node. */
+/** Measures the memory of a lock: while it is requested, while it is held, and on the node afterwards. */
 import { type RedisServer, startRedis } from "@x/test-support";
 import { rotated, type Spread, spread } from "../support/statistics.ts";
 import type { MemoryJob, MemoryResult } from "./child.ts";
@@ -15,7 +15,7 @@ export interface MemoryRow {
   readonly locks: number;
   /** Bytes of the client's heap and buffers for each acquisition that has not been answered. */
   readonly pendingBytes: Spread;
-  /** Bytes of the client's heap and buffers for each lock that is held. */
+  /** Bytes of the client's heap and buffers for each held lock. */
   readonly heldBytes: Spread;
   /** Bytes of the node for each resource after its lock was released. */
   readonly leftBytes: Spread;
@@ -23,10 +23,10 @@ export interface MemoryRow {
 
 const ttlMs = 60_000;
 
-/** The class that is as redlock 5 has the locks of ours. */
+/** The class with the API of redlock 5 has the same locks as `ours`. */
 const measured = driverNames.filter((driver) => driver !== "ours, as redlock 5");
 
-/** Each round of each driver has a server and a process of its own. */
+/** Each round of each driver has its own server and process. */
 export async function measureMemory(
   settings: MemorySettings,
   drivers: readonly DriverName[] = measured,
@@ -56,7 +56,7 @@ async function measureDriver(driver: DriverName, { locks }: MemorySettings): Pro
   const child = await startDriver(driver, [server], { ttl: ttlMs });
   try {
     const job: MemoryJob = { kind: "memory", count: locks, run: 0 };
-    // Code is compiled and buffers have grown; the second run has resources of its own.
+    // In the second run, code is compiled and buffers have grown. It has its own resources.
     await child.ask<MemoryResult>(job);
     const before = await usedBytes(server);
     const result = await child.ask<MemoryResult>({ ...job, run: 1 });

@@ -1,7 +1,8 @@
 /**
- * The smallest programs that keep a lock's promises: the library's own script on every node, a fresh token, a ballot above the last one, a
- * quorum, and all clocks read before the first byte. One sends each operation by itself. The other sends those of a turn together, in the
- * bytes and the portions of the library. What `Redlock` costs more are its queues, deadlines, leases, handles, events and cancellation.
+ * The smallest programs that keep a lock's promises: the library's own script on every node, a fresh token, a ballot
+ * above the last ballot, a quorum, and all clocks read before the first byte. One program sends each operation by
+ * itself. The other sends the operations of a turn together, in the same bytes and portions as the library. The
+ * additional cost of `Redlock` is the cost of its queues, deadlines, leases, handles, events and cancellation.
  */
 import type { Redis } from "ioredis";
 import { readClock, systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
@@ -17,7 +18,7 @@ import { batchScript } from "../../../packages/redlock-core/src/scripts/batch.lu
 
 const driftFactor = 0.01;
 
-/** As many operations as the library has in one request. */
+/** The number of operations that the library puts into one request. */
 const FULL_REQUEST = { oneNode: 50, severalNodes: 100 } as const;
 
 interface ScriptClient {
@@ -26,10 +27,10 @@ interface ScriptClient {
 
 type Acquire = (resource: string) => Promise<() => Promise<unknown>>;
 
-/** Hands an operation to all nodes, and counts each answer. */
+/** Sends an operation to all nodes, and calls `count` with each answer. */
 type Send = (operation: BatchOperation, count: (isYes: boolean) => void) => void;
 
-/** Each operation is a request of its own. */
+/** Each operation is a separate request. */
 export function openScriptAlone(clients: readonly Redis[], ttlMs: number): Acquire {
   for (const client of clients) client.defineCommand("lockScript", { lua: batchScript.source });
   const requests = requestsOf(clients.length);
@@ -49,7 +50,7 @@ interface Sent {
   readonly count: (isYes: boolean) => void;
 }
 
-/** The operations of a turn travel together, through the library's own adapter. */
+/** The operations of a turn share a request, through the library's own adapter. */
 export function openScriptTogether(clients: readonly Redis[], ttlMs: number): Acquire {
   const nodes = clients.map((client) => IoredisNode.of(client, { nodeTimeoutMs: ttlMs, clock: systemClock }));
   const requests = requestsOf(clients.length);
@@ -103,12 +104,12 @@ function requestsOf(nodeCount: number): BatchRequests {
   });
 }
 
-/** Resolves with the function that gives the lock back. */
+/** Resolves with the function that releases the lock. */
 function acquireBy(nodeCount: number, ttlMs: number, send: Send): Acquire {
   const isAlone = nodeCount === 1;
   let ballot = 0;
 
-  /** Resolves when a quorum has answered with a yes, or cannot any more. */
+  /** Resolves when a quorum has accepted, or no quorum is possible any more. */
   const ask = (operation: BatchOperation): Promise<boolean> => {
     const tally = { yes: 0, no: 0 };
     return new Promise((resolve) => {

@@ -7,7 +7,7 @@ import type { DriverName, DriverOptions, NodeAddress } from "./drivers.ts";
 
 let compiled: Promise<URL> | undefined;
 
-/** `nodes`: servers, or addresses of something before them. */
+/** `nodes`: servers, or addresses of proxies in front of them. */
 export async function startDriver(
   driver: DriverName,
   nodes: readonly (RedisServer | NodeAddress)[],

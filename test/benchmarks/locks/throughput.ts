@@ -1,4 +1,4 @@
-/** Pairs of acquire and release without contention: what a lock costs. */
+/** Pairs of acquire and release without contention: measures the cost of a lock. */
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import type { JobChild } from "../support/jobs.ts";
 import { readServers } from "../support/servers.ts";
@@ -11,7 +11,7 @@ export interface ThroughputSettings {
   readonly rounds: number;
   readonly durationMs: number;
   readonly warmUpMs: number;
-  /** Loops of acquire and release side by side. */
+  /** Number of concurrent loops of acquire and release. */
   readonly callers: readonly number[];
 }
 
@@ -21,16 +21,16 @@ export interface ThroughputRow {
   readonly callers: number;
   readonly rounds: number;
   readonly pairsPerSecond: Spread;
-  /** Against plain ioredis, and against redlock 5, in the same round. */
+  /** Ratios to plain ioredis, and to redlock 5, in the same round. */
   readonly timesFloor: Spread;
   readonly timesRedlock5: Spread;
   readonly clientCpuUs: Spread;
   readonly clientCpuTimesFloor: Spread;
   readonly serverCpuUs: Spread;
   readonly serverCpuTimesFloor: Spread;
-  /** Commands that travelled per pair, to all nodes together. */
+  /** Commands that were sent for each pair, to all nodes together. */
   readonly commands: number;
-  /** Commands executed per pair, those inside scripts included. */
+  /** Commands that were executed for each pair, including commands inside scripts. */
   readonly serverCalls: number;
   readonly errors: number;
 }
@@ -42,7 +42,7 @@ interface Sample extends PairsResult {
 
 const ttlMs = 30_000;
 
-/** All drivers, round by round in turn, with every number of nodes and callers. */
+/** Measures all drivers with every number of nodes and callers, in turn within each round. */
 export async function measureThroughput(
   settings: ThroughputSettings,
   drivers: readonly DriverName[] = pairDriverNames,

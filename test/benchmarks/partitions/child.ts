@@ -1,4 +1,4 @@
-/** A process with a divided queue: adds jobs and works them off, or does nothing for a while. */
+/** A process with a divided queue, which adds jobs and runs them, or idles for a while. */
 
 import { setTimeout as delay } from "node:timers/promises";
 import { PartitionedQueue, PartitionedWorker } from "@x/workers/partitions";

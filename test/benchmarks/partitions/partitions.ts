@@ -1,4 +1,4 @@
-/** A queue in partitions, on one server and on several: what a job costs, and what partitions cost that have none. */
+/** A queue in partitions, on one server and on several: measures the cost of a job, and of partitions without jobs. */
 import { type RedisServer, startRedisNodes } from "@x/test-support";
 import { compileChild } from "../support/compile.ts";
 import { JobChild } from "../support/jobs.ts";
@@ -18,14 +18,14 @@ export interface PartitionsRow {
   readonly partitions: number;
   readonly jobsPerSecond: Spread;
   readonly clientCpuUs: Spread;
-  /** Of all servers. */
+  /** CPU of all servers. */
   readonly serverCpuUs: Spread;
   readonly idleCommandsPerSecond: Spread;
-  /** Of one process, to all servers. */
+  /** Connections of one process to all servers. */
   readonly connections: number;
-  /** All keys of a partition without jobs. */
+  /** Bytes of all keys of a partition without jobs. */
   readonly partitionBytes: number;
-  /** What the servers have in use while there are no jobs, beyond empty ones: keys, scripts and connections. */
+  /** Memory of the servers without jobs, beyond the memory of empty servers: keys, scripts and connections. */
   readonly idleBytes: number;
 }
 
@@ -90,7 +90,7 @@ async function measureRound(
     const connections = (await info("clients", "connected_clients")) - clientsBefore;
     const idleBytes = (await info("memory", "used_memory")) - memoryBefore;
     const partitionBytes = (await bytesOfKeys(servers)) / partitions;
-    // What is compiled and connected at first is not a job's.
+    // Compiling code and connecting at first do not belong to the cost of a job.
     const work: PartitionsJob = { kind: "work", jobs: Math.ceil(jobs / 10), keys: KEYS, workMs: 0 };
     await child.ask<PartitionsResult>(work);
     const before = await readServers(servers);
@@ -99,7 +99,7 @@ async function measureRound(
     return {
       jobsPerSecond: (jobs / done.elapsedMs) * 1_000,
       clientCpuUs: (done.cpuMs / jobs) * 1_000,
-      // With what adding them has cost.
+      // Includes the cost of adding the jobs.
       serverCpuUs: ((after.cpuMs - before.cpuMs) / jobs) * 1_000,
       idleCommandsPerSecond: (idle.commands / idle.elapsedMs) * 1_000,
       connections,

@@ -1,4 +1,4 @@
-/** Pure: a bar chart as SVG text, readable on light and on dark. */
+/** Pure: a bar chart as SVG text, readable on light and on dark backgrounds. */
 
 export interface Bar {
   readonly label: string;
@@ -11,7 +11,7 @@ const barWidth = 420;
 const rowHeight = 24;
 const top = 40;
 
-/** `format` writes the value beside its bar. Bars start at zero. */
+/** Returns the chart. `format` writes the value next to its bar. Bars start at zero. */
 export function barChart(title: string, bars: readonly Bar[], format: (value: number) => string): string {
   const most = Math.max(...bars.map(({ value }) => (Number.isFinite(value) ? value : 0)), Number.MIN_VALUE);
   const height = top + bars.length * rowHeight + 10;

@@ -1,9 +1,9 @@
-/** Pure: the figures of a report that a release must not make worse, and what has become worse since they were recorded. */
+/** Pure: the figures of a report that a release must not make worse, and their comparison with the recorded figures. */
 import type { Spread } from "../support/statistics.ts";
 import type { Measurements } from "./report.ts";
 
 export interface Figure {
-  /** What was measured, in words; the same in every run. */
+  /** Description of the measured value, the same in every run. */
   readonly name: string;
   readonly better: "higher" | "lower";
   readonly value: Spread;
@@ -13,19 +13,19 @@ export interface Comparison {
   readonly name: string;
   readonly recorded: Spread;
   readonly now: Spread;
-  /** How much of the recorded median was lost; negative where it was gained. */
+  /** The share of the recorded median that was lost. Negative if the figure has improved. */
   readonly lossShare: number;
-  /** The loss that is put down to chance. */
+  /** The loss that is attributed to chance. */
   readonly noiseShare: number;
   readonly isWorse: boolean;
 }
 
-/** Less than this is never called worse: two runs of one build differ by as much. */
+/** A smaller loss is never reported as worse, because two runs of one build differ by as much. */
 const smallestNoiseShare = 0.05;
 
 const ours: ReadonlySet<string> = new Set(["ours", "ours, as redlock 5", "ExclusiveWorker"]);
 
-/** Ratios to the floor of the same run, and counts: figures that another machine changes least. */
+/** Returns ratios to the floor of the same run, and counts, because these figures depend least on the machine. */
 export function figuresOf(measured: Measurements): readonly Figure[] {
   const figures: Figure[] = [];
   const add = (name: string, better: Figure["better"], value: Spread | number): void => {
@@ -68,12 +68,12 @@ export function figuresOf(measured: Measurements): readonly Figure[] {
   return figures;
 }
 
-/** The record with the new figures in place of those of the same name; figures that are new to it come last. */
+/** Returns the record, with new figures instead of figures with the same name. Figures with new names come last. */
 export function updated(recorded: readonly Figure[], now: readonly Figure[]): readonly Figure[] {
   return [...new Map([...recorded, ...now].map((figure) => [figure.name, figure])).values()];
 }
 
-/** Only figures that both have: a run of some parts is compared with those parts. */
+/** Compares the figures that both have, so that a run of some parts is compared with the same parts. */
 export function compare(recorded: readonly Figure[], now: readonly Figure[]): readonly Comparison[] {
   const byName = new Map(recorded.map((figure) => [figure.name, figure]));
   return now.flatMap(({ name, better, value }) => {

@@ -1,4 +1,4 @@
-/** Pure: what was measured, as one Markdown report with its charts. */
+/** Pure: the measurements as one Markdown report with charts. */
 import type { FairnessRow } from "../fairness/fairness.ts";
 import type { KeysRow } from "../keys/keys.ts";
 import type { Failovers, LeadersRow } from "../leaders/leaders.ts";
@@ -30,14 +30,14 @@ export interface Measurements {
 
 export interface Report {
   readonly markdown: string;
-  /** Text by file name; the Markdown refers to them. */
+  /** Text of each chart by file name. The Markdown refers to these files. */
   readonly charts: ReadonlyMap<string, string>;
 }
 
 export function writeReport(measured: Measurements): Report {
   const charts = new Map<string, string>();
   const sections = [
-    `# Benchmarks\n\nMachine: ${measured.machine}.\n\nDrivers run in processes of their own and take turns within each round. "x" is the median over the rounds of the ratio to the named base *in the same round*: on a shared machine absolute figures move, ratios and CPU time per operation less. Commands are those that clients hand to their connections; server calls are \`total_commands_processed\`, which counts the calls inside scripts, too. In brackets: the quartiles, between which half of the rounds lie.`,
+    `# Benchmarks\n\nMachine: ${measured.machine}.\n\nDrivers run in processes of their own and take turns within each round. "x" is the ratio to the named base *in the same round*, as the median over the rounds: on a shared machine, absolute figures vary more than ratios and CPU time per operation. Commands are the commands that clients send on their connections. Server calls are \`total_commands_processed\`, which includes the calls inside scripts. The range in brackets contains half of the rounds, from the lower to the upper quartile.`,
     ...(measured.throughput === undefined ? [] : throughputSections(measured.throughput, measured.machine, charts)),
     ...(measured.handOver === undefined ? [] : [handOverSection(measured.handOver, charts)]),
     ...(measured.hungNode === undefined ? [] : [hungNodeSection(measured.hungNode)]),
@@ -72,7 +72,7 @@ function throughputSections(
     );
     return [
       `## Acquire and release without contention, ${where}`,
-      `Pairs of acquire and release per second, each on a free resource; ${rounds} rounds. ioredis: SET NX PX and a compare-and-delete script, no quorum rules. Our script alone: one request of the library's own script per node, with all that makes it a lock, and no library around it.`,
+      `Pairs of acquire and release per second, each on a free resource; ${rounds} rounds. ioredis: SET NX PX and a compare-and-delete script, no quorum rules. Our script alone: one request of the library's own script per node, with everything that a lock needs, and without the library.`,
       `![](${name})`,
       table(
         [
@@ -119,7 +119,7 @@ function handOverSection(rows: readonly HandOverRow[], charts: Map<string, strin
   );
   return [
     "## Hand-over under contention",
-    "20 waiters in two processes on one resource, holding 1 ms, thinking 10 ms. Hand-over: from the call of the release to the next grant, where somebody waited. Fairness: Jain's index over the waiters' grants, 1 is equal.",
+    "20 waiters in two processes want one resource. Each holds the lock for 1 ms and asks again 10 ms after its release. Hand-over: from the call of the release to the next grant, if a waiter waited. Fairness: Jain's index over the grants of the waiters; 1 means equal shares.",
     "![](hand-over.svg)",
     table(
       [
@@ -153,9 +153,9 @@ function handOverSection(rows: readonly HandOverRow[], charts: Map<string, strin
 function hungNodeSection(rows: readonly HungNodeRow[]): string {
   return [
     "## Five nodes, one hung",
-    "Acquire and release, one after the other, before and after one of five nodes is stopped with SIGSTOP; clients with ioredis' defaults. A pair is given up after 2 s, and the driver after three of them.",
+    "Pairs of acquire and release, one after the other, before and after one of five nodes is stopped with SIGSTOP. The clients have the defaults of ioredis. A pair is cut off after 2 s, and a driver after three such pairs.",
     table(
-      ["driver", "healthy p50 ms", "hung p50 ms", "hung p99 ms", "given up", "errors"],
+      ["driver", "healthy p50 ms", "hung p50 ms", "hung p99 ms", "cut off", "errors"],
       rows.map((row) => [
         row.driver,
         fixed(row.healthyP50Ms, 2),
@@ -179,7 +179,7 @@ function heldSection(rows: readonly HeldRow[], charts: Map<string, string>): str
   );
   return [
     `## ${rows[0]?.locks ?? 0} locks kept alive`,
-    "One process holds them with automatic extension, ttl 2 s, on one node. redlock 4 extends nothing by itself.",
+    "One process holds the locks with automatic extension, with a TTL of 2 s, on one node. redlock 4 has no automatic extension.",
     "![](held.svg)",
     table(
       ["driver", "commands/s", "server calls/s", "client CPU %"],
@@ -197,7 +197,7 @@ function memorySection(rows: readonly MemoryRow[]): string {
   const locks = rows[0]?.locks ?? 0;
   return [
     "## Memory of a lock",
-    `${locks} locks on one node, asked for in one turn and held together. Pending and held: heap and buffers of the client after a collection. Left: the node's memory after the release. The second run of a process counts.`,
+    `${locks} locks on one node, requested in one turn of the event loop and held together. Pending and held: heap and buffers of the client after a garbage collection. Left: the node's memory after the release. The second run of each process counts.`,
     table(
       ["driver", "pending, bytes", "held, bytes", "left on the node, bytes"],
       rows.map((row) => [
@@ -224,7 +224,7 @@ function workersSections(rows: readonly WorkersRow[], charts: Map<string, string
     );
     return [
       `## Workers: ${load}`,
-      `${jobs} jobs of 1 ms, added before the start; concurrency 50 in each process, one unless it says otherwise.${load.startsWith("100") ? " The key of each job is drawn." : ""}${load === "hot key" ? " Five of six jobs stand on one key, ahead of the others. One at a time: a plain worker with concurrency 1, which is what BullMQ itself needs for a sequence." : ""} Overlaps: jobs of one key side by side. Order violations: a job that began after a later one of its key.`,
+      `${jobs} jobs of 1 ms, added before the start; one process unless the title says otherwise, with concurrency 50.${load.startsWith("100") ? " The key of each job is random." : ""}${load === "hot key" ? " Five of six jobs have the same key, and come before the other jobs. One at a time: a plain worker with concurrency 1, which shows the time that BullMQ itself needs for a sequence." : ""} Overlaps: jobs that began while another job of their key ran. Order violations: jobs that began after a later job of their key.`,
       `![](${name})`,
       table(
         [
@@ -275,7 +275,7 @@ function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>
   };
   return [
     "## Leader election",
-    `${candidates} candidates, each in a process of its own; lease ${leaseMs} ms, retry period ${retryPeriodMs} ms. ${count(rounds, "round")}, each with new processes and servers. Idle: all candidates together while one of them leads, to all nodes; CPU is the share of one core. Resigned: from the leader's call until the next one leads; the old leader stands aside meanwhile. Cold: the next one leads for the first time in its process, so most of its code is compiled just then; warm: it has led before. Crashed: from the SIGKILL of the leader's process, at any time between two renewals, until the next one leads: the lease has to run out; each crash leaves one candidate less. Two leaders: terms that began while another program believed to lead. Lost: terms that ended though nobody had asked for it.`,
+    `${candidates} candidates, each in a process of its own; lease ${leaseMs} ms, retry period ${retryPeriodMs} ms. ${count(rounds, "round")}, each with new processes and servers. Idle: all candidates together, to all nodes, while one candidate leads; CPU is the share of one core. Resigned: from the leader's call until the next candidate leads; meanwhile the old leader is no candidate. Cold: the next leader leads for the first time in its process, so most of its code is compiled at this moment; warm: it has led before. Crashed: from the SIGKILL of the leader's process, at any time between two renewals, until the next candidate leads: the lease has to expire, and each crash leaves one candidate less. Two leaders: terms that began while another program believed to lead. Lost: terms that ended without a request.`,
     [...new Set(rows.map(({ way, text }) => `- _${way}_: ${text}.`))].join("\n"),
     chart("leaders-idle.svg", "commands per second when idle", (row) => row.commandsPerSecond.median, ""),
     chart(
@@ -318,7 +318,7 @@ function leadersSection(rows: readonly LeadersRow[], charts: Map<string, string>
   ].join("\n\n");
 }
 
-/** What elections cost while nothing happens. */
+/** Returns the cost of elections while no leader changes. */
 function loadCells(row: LeadersRow | ManyRow): readonly Cell[] {
   return [
     spreadCell(row.commandsPerSecond, 1),
@@ -335,7 +335,7 @@ function electionsSection(rows: readonly ManyRow[]): string {
   const { elections = 0, durations = { leaseMs: 0, retryPeriodMs: 0 } } = rows[0] ?? {};
   return [
     `## ${elections} elections led by one process`,
-    `Lease ${durations.leaseMs} ms, retry period ${durations.retryPeriodMs} ms, to all nodes, while nothing happens.`,
+    `Lease ${durations.leaseMs} ms, retry period ${durations.retryPeriodMs} ms; commands to all nodes, while no leader changes.`,
     table(
       ["way", "nodes", "commands/s", "server calls/s", "client CPU %"],
       rows.map((row) => [row.way, row.nodes, ...loadCells(row)]),
@@ -346,7 +346,7 @@ function electionsSection(rows: readonly ManyRow[]): string {
 function partitionsSection(rows: readonly PartitionsRow[]): string {
   return [
     "## A queue in partitions",
-    "One process, 50 jobs at a time that do nothing, 1,000 keys. All servers and the process share this machine's cores, so the rate does not grow with the servers: the CPU of a job, and that nothing is shared, is what this shows. Server CPU has that of adding the jobs in it.",
+    "One process runs 50 empty jobs at a time, with 1,000 keys. All servers and the process share this machine's cores, so the rate does not grow with the number of servers. The table shows the CPU of a job, and that partitions share no work. Server CPU includes adding the jobs.",
     table(
       [
         "servers",
@@ -377,7 +377,7 @@ function partitionsSection(rows: readonly PartitionsRow[]): string {
 function keysSection(rows: readonly KeysRow[]): string {
   return [
     "## Many keys with jobs in line",
-    `${rows[0]?.backlog ?? 0} jobs of each key, all of which were looked at and stand in line. Then the keys are free, and one process with 50 slots starts jobs that do nothing, while the others go on waiting. Now and then one of the workers looks at some keys that have jobs in line, and those that are first in line are judged again: that is in the cost of a start here.`,
+    `${rows[0]?.backlog ?? 0} jobs of each key were parked and wait in line. Then the keys become free, and one process with 50 slots starts empty jobs, while the other jobs continue to wait. At intervals a worker examines some keys with jobs in line, and their first jobs: the cost of a start includes this work.`,
     table(
       [
         "keys",
@@ -407,8 +407,8 @@ function keysSection(rows: readonly KeysRow[]): string {
 
 function fairnessSection(rows: readonly FairnessRow[]): string {
   return [
-    "## A hot tenant beside quiet ones",
-    "The hot tenant's jobs are added first, then one job of each quiet tenant. One process works them off, 1 ms each, until the last quiet tenant is served. Cost: of a start until then, with what it takes to find the quiet tenants' jobs.",
+    "## A hot tenant and quiet tenants",
+    "The hot tenant's jobs are added first, then one job of each quiet tenant. One process runs the jobs, 1 ms each, until the last quiet tenant is served. The cost of a start is measured until then, and includes finding the jobs of the quiet tenants.",
     table(
       [
         "slots",

@@ -8,7 +8,7 @@ export function table(head: readonly string[], rows: readonly (readonly Cell[])[
   return [line(head), line(head.map((_, index) => (index === 0 ? "---" : "--:"))), ...rows.map(line)].join("\n");
 }
 
-/** The median, and the quartiles in which half of the rounds lie. */
+/** Returns the median, and the quartiles, which contain half of the rounds. */
 export function spreadCell({ median, low, high }: Spread, digits: number): string {
   return Number.isFinite(median) ? `${fixed(median, digits)} (${fixed(low, digits)}–${fixed(high, digits)})` : "-";
 }

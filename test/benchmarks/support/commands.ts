@@ -1,4 +1,4 @@
-/** Counts what is handed to connections: the commands that travel, not those that a script calls on the server. */
+/** Counts the commands that are sent on connections, not the commands that a script calls on the server. */
 import { Redis } from "ioredis";
 
 let count = 0;

@@ -7,8 +7,9 @@ export function cpuMsSince(before: NodeJS.CpuUsage): number {
 }
 
 /**
- * Returns the milliseconds of CPU time that the main thread of this process took so far. What the process took more is V8's other threads: its
- * compiler and its collector. Where the system does not tell, it is that of all threads.
+ * Returns the milliseconds of CPU time that the main thread of this process has used. The other threads of the process
+ * are V8's: its compiler and its garbage collector. If the system does not report the time of a thread, returns the
+ * time of all threads.
  */
 export function mainThreadCpuMs(): number {
   try {

@@ -1,4 +1,7 @@
-/** A child process that does measured work: one process per driver, so that no driver pays for another's heap or inline caches. */
+/**
+ * A child process that performs measured work. Each driver has its own process, so that no driver pays for the heap or
+ * the inline caches of another.
+ */
 import { type Child, spawnChild } from "@x/test-support";
 
 interface Answer {
@@ -35,7 +38,7 @@ export class JobChild {
   }
 }
 
-/** The child's side: `perform` is called for each job, one after the other or side by side as the parent asks. */
+/** The child's side. `perform` is called for each job, one after the other or concurrently, as the parent asks. */
 export function serveJobs(perform: (job: never) => Promise<unknown>): void {
   process.on("message", (message: { readonly id: number }) => {
     const { id } = message;

@@ -1,8 +1,11 @@
-/** Where the time of a process goes, by V8's sampler: self time, by the folder or package whose code ran. */
+/** The time of a process by V8's sampler: self time, by the folder or package whose code ran. */
 import { readFileSync } from "node:fs";
 import { type Profiler, Session } from "node:inspector";
 
-/** Milliseconds by part. Wall time: a process that is pushed aside while it writes to a socket seems to write for longer. */
+/**
+ * Milliseconds by part. The times are wall times: a process that is preempted while it writes to a socket seems to
+ * write for longer.
+ */
 export type Profile = Readonly<Record<string, number>>;
 
 const SAMPLE_US = 250;
@@ -43,7 +46,7 @@ function msByPart({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): P
   return ms;
 }
 
-/** The result is undefined for what belongs to whoever calls it, like a built-in function. */
+/** Returns the part of a frame. Undefined if the time belongs to the caller, for example in a built-in function. */
 function partOf(
   {
     functionName,
@@ -59,7 +62,7 @@ function partOf(
   return /node_modules\/(@[^/]+\/[^/]+|[^/]+)/.exec(url)?.[1] ?? sources[lineNumber];
 }
 
-/** Which source each line of a bundle is of: esbuild writes its path before the first. */
+/** Returns the source of each line of a bundle. esbuild writes the path of a source before its first line. */
 function sourceByLine(bundle: string): readonly string[] {
   let part = "V8 and system";
   return bundle.split("\n").map((line) => {

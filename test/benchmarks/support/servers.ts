@@ -1,11 +1,11 @@
-/** What the servers say about the work that was done between two readings. */
+/** The work of the servers between two readings, as the servers report it. */
 import type { RedisServer } from "@x/test-support";
 
 export interface ServerReading {
-  /** Commands executed, those inside scripts included. */
+  /** Executed commands, including commands inside scripts. */
   readonly calls: number;
   readonly cpuMs: number;
-  /** Calls and microseconds by command; those of a script include what it calls. */
+  /** Calls and microseconds by command. The time of a script includes the commands that it calls. */
   readonly byCommand: ReadonlyMap<string, { readonly calls: number; readonly us: number }>;
 }
 

@@ -1,6 +1,6 @@
-/** Pure: what is made of samples. */
+/** Pure: figures of samples. */
 
-/** The value below which the share `part` of the samples lies; NaN without samples. */
+/** Returns the value below which the share `part` of the samples lies. NaN without samples. */
 export function quantile(samples: readonly number[], part: number): number {
   if (samples.length === 0) return Number.NaN;
   const sorted = samples.toSorted((a, b) => a - b);
@@ -26,8 +26,8 @@ export function spread(samples: readonly number[]): Spread {
 }
 
 /**
- * Of each round, a driver's value against the base's value *of the same round*. A machine whose speed changes from minute to minute
- * changes both.
+ * Returns the ratio of a driver's value to the base's value *of the same round*, for each round. A machine whose speed
+ * changes from minute to minute changes both values.
  */
 export function ratios(values: readonly number[], base: readonly number[]): readonly number[] {
   return values.flatMap((value, round) => {
@@ -40,14 +40,14 @@ export function medianRatio(values: readonly number[], base: readonly number[]):
   return median(ratios(values, base));
 }
 
-/** Jain's index of fairness: 1 when all got the same, 1/n when one got everything. */
+/** Returns Jain's index of fairness: 1 if all shares are equal, 1/n if one of n receives everything. */
 export function fairness(shares: readonly number[]): number {
   const sum = shares.reduce((total, share) => total + share, 0);
   const squares = shares.reduce((total, share) => total + share * share, 0);
   return squares === 0 ? Number.NaN : (sum * sum) / (shares.length * squares);
 }
 
-/** Another order in each round, so that nobody always runs after the same other. */
+/** Returns the items in another order for each round, so that no item always runs after the same other item. */
 export function rotated<Item>(items: readonly Item[], round: number): readonly Item[] {
   const start = items.length === 0 ? 0 : round % items.length;
   return [...items.slice(start), ...items.slice(0, start)];

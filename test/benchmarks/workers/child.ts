@@ -1,4 +1,4 @@
-/** One process of a system: adds the jobs when asked to, and works them off, noting what ran when. */
+/** One process of a system: adds the jobs if it is asked to, runs jobs, and notes each run. */
 import { setTimeout as delay } from "node:timers/promises";
 import { machineMs } from "../../support/src/clock.ts";
 import { commandsSent, countCommands } from "../support/commands.ts";
@@ -19,7 +19,7 @@ export type WorkersJob =
   | {
       readonly kind: "work";
       readonly workMs: number;
-      /** It ends when so many jobs are done, here, or none was for `idleMs`, or after `limitMs`. */
+      /** The run ends after this number of jobs in this process, after `idleMs` without a job, or after `limitMs`. */
       readonly jobs: number;
       readonly idleMs: number;
       readonly limitMs: number;
@@ -32,12 +32,12 @@ export interface WorkersResult {
   readonly ran: readonly Ran[];
   readonly commands: number;
   readonly cpuMs: number;
-  /** Of these, the main thread's. */
+  /** CPU time of the main thread. */
   readonly mainCpuMs: number;
   readonly profile?: Profile | undefined;
 }
 
-/** How often CPU time is read: it is that of the last reading after which a job was done. */
+/** Interval between two readings of the CPU time. The last reading after a job was done counts. */
 const sampleMs = 20;
 
 countCommands();

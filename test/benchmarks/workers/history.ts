@@ -1,6 +1,6 @@
-/** Pure: what the processes of a system did, put together. */
+/** Pure: the runs of all processes of a system, combined. */
 
-/** Key and place of a job, and from when to when it ran. */
+/** Key and place of a job, and the start and end of its run. */
 export type Ran = readonly [key: string, place: number, fromMs: number, toMs: number];
 
 export interface History {
@@ -8,11 +8,11 @@ export interface History {
   readonly elapsedMs: number;
   /** When the first job began. */
   readonly firstMs: number;
-  /** When the last job of another key than the hot one was done. */
+  /** When the last job of a key other than the hot key was done. */
   readonly lastOtherMs: number;
-  /** Jobs that began while one of their key ran. */
+  /** Jobs that began while another job of their key ran. */
   readonly overlaps: number;
-  /** Jobs that began after a later one of their key. */
+  /** Jobs that began after a later job of their key. */
   readonly orderViolations: number;
 }
 

@@ -1,10 +1,12 @@
 /**
- * The smallest programs beside `ExclusiveWorker`, on the same BullMQ: the library's own batches of ends, with and without bare scripts for a key.
+ * The smallest programs next to `ExclusiveWorker`, on the same BullMQ: the library's own batches of ends, with and
+ * without bare scripts for a key.
  *
- * With keys, the program keeps the promises per key as long as everybody behaves: one job at a time, in order, across processes, in a
- * lease with a fencing token; and a job that was taken and not finished keeps its key. What `ExclusiveWorker` costs more are its recovery from
- * jobs that were removed or moved by hand, parked jobs that dashboards see, waiters of the lock, several keys, priorities in line, pauses,
- * halts, renewals, signals, handles and events.
+ * With keys, the program keeps the promises for each key while no process misbehaves: one job at a time, in order,
+ * across processes, with a lease and a fencing token. A job that was taken and not finished keeps its key. The
+ * additional cost of `ExclusiveWorker` is its recovery from jobs that were removed or moved by hand, parked jobs that
+ * dashboards show, waiters of the lock, several keys, priorities in line, pauses, halts, renewals, signals, handles and
+ * events.
  */
 import { randomBytes } from "node:crypto";
 import { Job, Worker, type WorkerOptions } from "bullmq";
@@ -54,7 +56,7 @@ FETCH = KEYS
 return take(bullMoveToActive(KEYS, ARGV), ARGV[1], ARGV[2], ARGV[3], ARGV[#ARGV])
 `;
 
-/** ARGV[#ARGV]: "<token of the lock> <token for the next one> <key>". */
+/** ARGV[#ARGV]: "<token of the lock> <token for the next lock> <key>". */
 const finishWithKey = /* lua */ `
 local own, token, key = string.match(ARGV[#ARGV], '^(%S+) (%S+) (.*)$')
 local P = ARGV[7]
@@ -112,7 +114,7 @@ interface Grant {
   readonly untilMs: number;
 }
 
-/** A plain worker whose ends of jobs travel together; with `hasKeys`, at most one job of a key runs at a time. */
+/** Starts a plain worker whose ends of jobs share requests. With `hasKeys`, at most one job of a key runs at a time. */
 export function startAlone<Data>(
   queue: string,
   process: (data: Data, fencingToken: number | undefined) => Promise<void>,

@@ -1,4 +1,4 @@
-/** Ways to run one job per key at a time on BullMQ, the floor that does not, and groupmq, behind one interface. */
+/** Ways to run one job per key at a time on BullMQ, the floor without exclusion, and groupmq, behind one interface. */
 import { randomUUID } from "node:crypto";
 import { ExclusiveWorker } from "@x/workers";
 import { DelayedError, type Job, Queue, Worker } from "bullmq";
@@ -37,7 +37,7 @@ export const systemNames: readonly SystemName[] = [
 
 export interface System {
   add(tasks: readonly Task[]): Promise<void>;
-  /** Starts to work; jobs are added before. */
+  /** Starts to work. Jobs are added before. */
   start(process: (task: Task) => Promise<void>): Promise<void>;
   close(): Promise<void>;
 }
@@ -115,7 +115,7 @@ export function openSystem(name: SystemName, address: Address, concurrency: numb
 
 const releaseScript = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`;
 
-/** What BullMQ's documentation shows for "not now": SET NX, and back to delayed when the key is busy. */
+/** The way that BullMQ's documentation shows for "not now": SET NX, and back to delayed if the key is busy. */
 async function orDelay(
   client: Redis,
   job: Job<Task>,

@@ -1,4 +1,4 @@
-/** Jobs with and without contention for their keys, in one process and in two, beside the floor and the ways in use. */
+/** Jobs with and without contention for their keys, in one process and in two, next to the floor and other ways. */
 import { startRedis } from "@x/test-support";
 import { SeededRandom } from "../../../packages/testing/src/world.ts";
 import { compileChild } from "../support/compile.ts";
@@ -12,7 +12,10 @@ import { type SystemName, systemNames, type Task } from "./systems.ts";
 
 export interface WorkersSettings {
   readonly rounds: number;
-  /** Jobs of a run on free and on a hundred keys; a fourth of it stands on the hot key, a twentieth behind it. */
+  /**
+   * Jobs of a run with free keys and with a hundred keys. The run with the hot key has a fourth of this number with the
+   * hot key, and a twentieth with free keys.
+   */
   readonly jobs: number;
   readonly limitMs: number;
 }
@@ -46,17 +49,17 @@ export interface WorkersRow {
 const hotKey = "hot";
 const workMs = 1;
 const plain: SystemName = "BullMQ, no exclusion";
-/** What BullMQ itself needs for jobs that must run one after the other. It is measured on the hot key only. */
+/** BullMQ itself with jobs that must run one after the other. This system is measured on the hot key only. */
 const sequential: SystemName = "BullMQ, one at a time";
 const keyCount = 100;
-/** With several processes nobody knows which job is the last. */
+/** With several processes, no process knows which job is the last. */
 const idleMs = 1_000;
 
 function freeTasks(jobs: number): readonly Task[] {
   return Array.from({ length: jobs }, (_, index) => ({ key: `k${index}`, place: 0 }));
 }
 
-/** Drawn, so that those of a key come close to each other, too; the same in every run. */
+/** Draws the keys, so that jobs of the same key also follow each other closely. The draw is the same in every run. */
 function drawnTasks(jobs: number): readonly Task[] {
   const random = new SeededRandom("workers");
   const places = Array.from({ length: keyCount }, () => 0);
@@ -68,7 +71,7 @@ function drawnTasks(jobs: number): readonly Task[] {
   });
 }
 
-/** A fourth of the jobs. */
+/** Returns a fourth of `jobs` with the hot key, followed by a twentieth with free keys. */
 function hotTasks(jobs: number): readonly Task[] {
   const hot = Array.from({ length: Math.ceil(jobs / 4) }, (_, place) => ({ key: hotKey, place }));
   return [...hot, ...freeTasks(Math.ceil(jobs / 20))];
@@ -82,7 +85,7 @@ export interface WorkersSample extends History {
   readonly serverCalls: number;
   readonly serverCpuMs: number;
   readonly byCommand: ServerReading["byCommand"];
-  /** Of each process. */
+  /** The profile of each process. */
   readonly profiles: readonly Profile[];
 }
 
