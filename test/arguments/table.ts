@@ -207,11 +207,14 @@ const jobState = optional(oneOf("parked", "waiting", "delayed", "all"));
 const limit: Parameter = { options: { limit: ms1 } };
 const jobId: Parameter = { legal: text(1), right: "1" };
 
+const cancelReason: Parameter = { legal: optional(text(0, 10_000)) };
+
 /** The methods that a queue and a queue in partitions have alike. */
 const operators: Readonly<Record<string, Entry["parameters"]>> = {
   listKeys: { options: limit },
   jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
   removeJobs: { key, options: { options: { state: jobState } } },
+  cancelKey: { key, reason: cancelReason, options: { options: { remove: optional(boolean) } } },
   pauseKey: {
     key,
     reason: { legal: optional(text(0, 10_000)) },
@@ -748,6 +751,11 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     queueOf: { key },
     ...operators,
     explain: { jobId, options: { options: { key: optional(key.legal as Legal) } } },
+    cancel: {
+      jobId,
+      reason: cancelReason,
+      options: { options: { key: optional(key.legal as Legal), remove: optional(boolean) } },
+    },
     getJob: { id: { legal: text(1), right: "1" }, options: { options: { key: optional(key.legal as Legal) } } },
     removeJobScheduler: { id: { legal: text(1), right: "1" } },
     moveFrom: {
@@ -759,7 +767,11 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     workerOf: { key },
     redlockOf: { key },
   }),
-  ...methods("queue", "workers.ExclusiveQueue", { ...operators, explain: { jobId } }),
+  ...methods("queue", "workers.ExclusiveQueue", {
+    ...operators,
+    explain: { jobId },
+    cancel: { jobId, reason: cancelReason, options: { options: { remove: optional(boolean) } } },
+  }),
   ...methods("worker", "workers.ExclusiveWorker", {
     lockJob: {
       job: { legal: never, right: { id: "1", moveToCompleted: nothing } },

@@ -3,13 +3,16 @@
  * plain data.
  */
 import type { Finding } from "@x/redlock-core";
+import { UnrecoverableError } from "./bullmq/public.ts";
 import { supportedReleases } from "./bullmq/rules/script-sets.ts";
+import type { Cancellation } from "./rules/entity-key.ts";
 
 export type ExclusiveWorkerErrorCode =
   | "UNSUPPORTED_BULLMQ"
   | "JOB_KEY"
   | "KEY_BACKLOG"
   | "SUPERSEDED"
+  | "JOB_CANCELLED"
   | "JOB_LOCK_LOST"
   | "NOT_A_LOCK"
   | "LANE"
@@ -17,8 +20,8 @@ export type ExclusiveWorkerErrorCode =
   | "DIVISION_MISMATCH";
 
 /**
- * Base class of all errors of this package. Exceptions: invalid options throw `TypeError` or `RangeError`, and
- * `@x/redlock-core` has its own errors.
+ * Base class of all errors of this package. Exceptions: invalid options throw `TypeError` or `RangeError`,
+ * `JobCancelledError` extends a class of BullMQ, and `@x/redlock-core` has its own errors.
  */
 export abstract class ExclusiveWorkerError extends Error {
   abstract readonly code: ExclusiveWorkerErrorCode;
@@ -212,6 +215,32 @@ export class SupersededError extends ExclusiveWorkerError {
     this.jobId = jobId;
     this.key = key;
     this.by = by;
+  }
+}
+
+/**
+ * The job was cancelled with `cancel` or `cancelKey` of an `ExclusiveQueue`. This error is the reason with which the
+ * processor's `signal` aborts, and the reason of the job's failure.
+ *
+ * The job is not retried. If the processor rejects after the signal has aborted, `cause` is the processor's error. If
+ * the processor resolves, its return value is not recorded. For a job that was fetched by hand, the methods that
+ * complete or move the job reject with this error.
+ */
+export class JobCancelledError extends UnrecoverableError implements Cancellation {
+  readonly code = "JOB_CANCELLED" as const;
+  readonly jobId: string;
+  readonly reason: string;
+  readonly by: string;
+  readonly atMs: number;
+
+  constructor(jobId: string, { reason, by, atMs }: Cancellation, cause?: unknown) {
+    // BullMQ repeats a refused completion without a limit if the error's message has this word.
+    super(`job ${jobId} was cancelled by ${by}: ${reason.replaceAll("ECONNREFUSED", "ECONN-REFUSED")}`);
+    this.jobId = jobId;
+    this.reason = reason;
+    this.by = by;
+    this.atMs = atMs;
+    if (cause !== undefined) this.cause = cause;
   }
 }
 

@@ -21,6 +21,8 @@ import { OperatorLane } from "./operators/operator-lane.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
 import type {
   BusyKey,
+  CancelledJobs,
+  CancelledState,
   Explanation,
   JobCounts,
   KeyJobState,
@@ -127,6 +129,43 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
    */
   async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
     return await this.#operators.remove(key, options);
+  }
+
+  /**
+   * Cancels a job, from any process. The job can only fail from now on, without a retry, with a `JobCancelledError`.
+   * Resolves with the state in which the job was found. `reason` has at most 10000 characters.
+   *
+   * If the job runs, the `signal` of its processor aborts, and the job fails when the processor settles, even if the
+   * processor resolves. A worker that misses the message learns of the cancellation when it next renews BullMQ's lock,
+   * and at the latest when the job ends. A job that does not run fails immediately, so the parent job and
+   * `QueueEvents` are notified. With `remove`, this job is removed instead, with its children. The next job of a job
+   * scheduler fails at its time.
+   *
+   * With `whenBusy: "merge"`, cancelling the job that runs aborts the whole processor call. If the call rejects, its
+   * other jobs stay in line. Cancelling one of these other jobs does not abort the call.
+   */
+  async cancel(
+    jobId: string,
+    reason = "cancelled by an operator",
+    options: { readonly remove?: boolean | undefined } = {},
+  ): Promise<CancelledState> {
+    return await this.#operators.cancel(jobId, reason, options);
+  }
+
+  /**
+   * Cancels all jobs of a key as `cancel` does, the jobs that wait before those that run. Resolves with the number of
+   * cancelled jobs by state.
+   *
+   * Jobs that wait for their children are not found. Jobs that are added during the call may be cancelled as well. The
+   * cost is O(jobs of the queue that wait or are delayed), in pages.
+   * @throws TypeError as `jobsOf` with the state `"all"`.
+   */
+  async cancelKey(
+    key: string,
+    reason = "cancelled by an operator",
+    options: { readonly remove?: boolean | undefined } = {},
+  ): Promise<CancelledJobs> {
+    return await this.#operators.cancelKey(key, reason, options);
   }
 
   /** Explains why a job waits, behind which jobs and until when. Resolves with undefined if the job does not exist. */

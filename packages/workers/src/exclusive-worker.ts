@@ -24,7 +24,7 @@ import { isFetchAgainReply, shareTarget } from "./bullmq/bullmq.ts";
 import { decodeJob } from "./bullmq/job.ts";
 import { acceptSignal, isWrapper } from "./bullmq/processor.ts";
 import { Job, Worker } from "./bullmq/public.ts";
-import type { WorkerFinding } from "./errors.ts";
+import { JobCancelledError, type WorkerFinding } from "./errors.ts";
 import { channels, type ExclusiveWorkerListener } from "./events.ts";
 import { bullOptions, type ExclusiveWorkerOptions, type ResolvedExclusiveOptions } from "./options.ts";
 import type { ExclusiveProcessorFunction } from "./runner/runner.ts";
@@ -167,6 +167,8 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
     event: Event,
     ...args: Parameters<ExclusiveWorkerListener<Data, Result, Name>[Event]>
   ): boolean {
+    // BullMQ reports the refused completion of a cancelled job as an error, before it fails the job.
+    if (event === "error" && args[0] instanceof JobCancelledError) return false;
     const cleaned = event === "error" ? args.map(withoutCommand) : args;
     if (event === "error") channels.publish("error", () => ({ queue: this.name, error: cleaned[0] }));
     return super.emit(event as BullEvent, ...(cleaned as []));

@@ -3,6 +3,7 @@ export {
   DivisionMismatchError,
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
+  JobCancelledError,
   JobKeyError,
   JobLockLostError,
   KeyBacklogError,
@@ -28,6 +29,8 @@ export type { Batch } from "./job-run/rules/batch.ts";
 export type { KeyPolicy } from "./operators/rules/key-policy.ts";
 export type {
   BusyKey,
+  CancelledJobs,
+  CancelledState,
   Explanation,
   JobCounts,
   KeyJobState,
@@ -49,6 +52,6 @@ export type {
   MaxWaiting,
   PerKey,
 } from "./options.ts";
-export type { KeyPath } from "./rules/entity-key.ts";
+export type { Cancellation, KeyPath } from "./rules/entity-key.ts";
 export type { StoredJob } from "./rules/stored-job.ts";
 export type { ExclusiveProcessorFunction, NotRun } from "./runner/runner.ts";

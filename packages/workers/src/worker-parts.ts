@@ -15,7 +15,7 @@ import { Job, type Worker } from "./bullmq/public.ts";
 import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
-import { LaneError, SupersededError, type WorkerFinding, WorkerMismatchError } from "./errors.ts";
+import { JobCancelledError, LaneError, SupersededError, type WorkerFinding, WorkerMismatchError } from "./errors.ts";
 import { eventEmitterOf } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
@@ -209,8 +209,7 @@ export function createWorkerParts(
   replaceExtendLock(target, async (extension) => await renewals.extend(extension));
   const tracked = keepTracked(worker, (jobId, token) => watchdog.findRun(jobId, token) !== undefined);
 
-  const interrupts =
-    rules.line?.interrupts === true ? createInterrupts(plan, worker, { lane, watchdog, onError }) : undefined;
+  const interrupts = isByHand ? undefined : createInterrupts(plan, worker, { lane, watchdog, onError });
   const closing = new Closing({
     redlock: options.redlock === undefined ? redlock : undefined,
     inFlight,
@@ -254,7 +253,7 @@ function watchForLosses(redlock: Redlock, watchdog: Watchdog): () => void {
   };
 }
 
-/** Creates the object that interrupts runs when a newer job of their key is waiting. */
+/** Creates the object that interrupts runs whose jobs were cancelled or superseded. */
 function createInterrupts(
   { given, options, redlock }: WorkerPlan<ExclusiveWorkerOptions<never, never>>,
   worker: Worker,
@@ -264,13 +263,14 @@ function createInterrupts(
   const isShared = options.redlock === undefined;
   return new Interrupts({
     // The lane publishes its messages on the queue's own Redis, even if the locks are elsewhere.
-    redlock: isShared ? redlock : createOwnRedlock(given, options.ttl),
+    openRedlock: () => (isShared ? redlock : createOwnRedlock(given, options.ttl)),
     isShared,
-    channel: `${worker.qualifiedName}:lane:superseded`,
-    readNotes: async (jobIds) => (await lane.operate("superseded", ...jobIds)) as readonly string[],
-    onSuperseded: ({ jobId, key, by }) => {
+    channel: `${worker.qualifiedName}:lane:notes`,
+    readNotes: async (jobIds) => (await lane.operate("notes", ...jobIds)) as readonly string[],
+    onNote: (jobId, note) => {
       const run = watchdog.findLatestRun(jobId);
-      run?.supersede(new SupersededError(jobId, key, by));
+      if (note.kind === "cancelled") run?.stop(new JobCancelledError(jobId, note.cancellation));
+      else run?.stop(new SupersededError(jobId, note.key, note.by));
       return run !== undefined;
     },
     onError,

@@ -147,16 +147,20 @@ describe.concurrent("a newer job of the key", () => {
       await running.passed;
       throw new Error("not yet");
     }, rules);
+    // The worker subscribes to messages with its first job, and then looks for notes once.
+    await queue.add("job", { k: "b", i: 2 });
+    await until(async () => Number((await lab.redis.pubsub("NUMSUB", "bull:q:lane:notes"))[1]) === 1);
+    await finished(queue, 1);
     await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
-    await until(() => lab.ran.length === 1);
+    await until(() => lab.ran.length === 2);
     // As the lane notes it, where the message is lost.
-    await lab.redis.hset("bull:q:1", "lb", "\u001esuperseded\u001fa\u001f2");
+    await lab.redis.hset("bull:q:2", "lb", "\u001esuperseded\u001fa\u001f3");
     await queue.add("job", { k: "a", i: 1 });
     await until(async () => (await queue.getDelayedCount()) === 1);
     running.open();
-    await finished(queue, 2);
-    expect(await returned(queue, "1")).toEqual({ notRun: "superseded", by: "2" });
-    expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
+    await finished(queue, 3);
+    expect(await returned(queue, "2")).toEqual({ notRun: "superseded", by: "3" });
+    expect(lab.ran.map(({ i }) => i)).toEqual([2, 0, 1]);
   });
 
   it("does not interrupt a job that has other keys", async () => {

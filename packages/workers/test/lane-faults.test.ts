@@ -42,8 +42,8 @@ vi.mock("../src/bullmq/rules/compose.ts", async (original) => {
       const rules = JSON.stringify(args.slice(1));
       const known = composed.get(rules);
       if (known !== undefined) return known;
-      const { commands, operate } = actual.composeScripts(...args);
-      const scripts = { commands: allFaulty(commands), operate: faulty(operate) };
+      const { commands, operate, cancel } = actual.composeScripts(...args);
+      const scripts = { commands: allFaulty(commands), operate: faulty(operate), cancel: faulty(cancel) };
       composed.set(rules, scripts);
       return scripts;
     },

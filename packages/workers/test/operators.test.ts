@@ -25,7 +25,7 @@ describe("the explanation of a reply", () => {
   /** The reply for a job. The facts are those of `jobReply` from the keys of the job to whether its worker is gone. */
   const reply = (state: string, facts: readonly unknown[], fleet: unknown = ALIVE): readonly unknown[] => [
     fleet,
-    ["job", ...facts.slice(0, 7), state, "", "", "w", 1_000, ...facts.slice(7)],
+    ["job", ...facts.slice(0, 7), state, "", "", "w", 1_000, "", ...facts.slice(7)],
   ];
   const explained = (state: string, facts: readonly unknown[], fleet?: unknown): Explanation | undefined =>
     explanationOf("7", parseExplain(reply(state, facts, fleet)));

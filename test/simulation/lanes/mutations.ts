@@ -856,7 +856,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "skip: the key moves on during a backoff",
     without: "the key waits",
-    patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif ARGV[6] == '1' then")],
+    patches: [commands("elseif not refusal and (SKIP or ARGV[6] == '1') then", "elseif ARGV[6] == '1' then")],
     focus: retriedKeys,
   },
   {
@@ -868,7 +868,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "block: the key waits during a backoff",
     without: "the key moves on",
-    patches: [commands("elseif SKIP or ARGV[6] == '1' then", "else")],
+    patches: [commands("elseif not refusal and (SKIP or ARGV[6] == '1') then", "else")],
   },
   {
     protection: "block: the key waits for a retry without backoff",
@@ -891,7 +891,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a delay by the processor frees the key",
     without: "the key waits for the job",
-    patches: [commands("elseif SKIP or ARGV[6] == '1' then", "elseif SKIP then")],
+    patches: [commands("elseif not refusal and (SKIP or ARGV[6] == '1') then", "elseif SKIP then")],
     focus: delayedRuns,
   },
   {
@@ -1048,7 +1048,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "it runs again when its worker dies",
     patches: [
       judge(
-        "if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end",
+        "if not remains then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end",
         "call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}')",
       ),
     ],

@@ -145,9 +145,13 @@ function scriptsOf(code: LaneCode, rules: LaneRules): LaneScripts {
 }
 
 /** Replaces the time of Redis in the scripts with the time of the schedule. */
-function onVirtualTime({ commands, operate }: LaneScripts): LaneScripts {
+function onVirtualTime({ commands, operate, cancel }: LaneScripts): LaneScripts {
   const entries = Object.entries(commands).map(([name, script]) => [name, virtual(script)]);
-  return { commands: Object.fromEntries(entries) as LaneScripts["commands"], operate: virtual(operate) };
+  return {
+    commands: Object.fromEntries(entries) as LaneScripts["commands"],
+    operate: virtual(operate),
+    cancel: virtual(cancel),
+  };
 }
 
 function virtual(script: ComposedScript): ComposedScript {

@@ -13,6 +13,7 @@ export {
   type QueueListener,
   type QueueOptions,
   type RepeatOptions,
+  UnrecoverableError,
   Worker,
   type WorkerListener,
   type WorkerOptions,

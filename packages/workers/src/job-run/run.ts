@@ -10,7 +10,7 @@ import type { Clock, Lock, LockLossReason } from "@x/redlock-core";
 import { DAY_MS, type Instant, integer, readClock } from "@x/redlock-core/kit";
 import { elapsedMs, protocolOf, type Renewable } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
-import { JobLockLostError, type SupersededError } from "../errors.ts";
+import { JobCancelledError, JobLockLostError, type SupersededError } from "../errors.ts";
 import type { JobLock } from "./job-lock.ts";
 import { Batch, valueOf } from "./rules/batch.ts";
 import { type JobLease, leaseLeftMs } from "./rules/lease.ts";
@@ -54,7 +54,7 @@ export class Run implements JobLock, Renewable {
   #lockedMs = 0;
   #lost: Error | undefined;
   #backOffMs: number | undefined;
-  #superseded: SupersededError | undefined;
+  #stopped: JobCancelledError | SupersededError | undefined;
   readonly #job: Job;
   #batch: Batch | undefined;
 
@@ -175,14 +175,18 @@ export class Run implements JobLock, Renewable {
     this.#controller?.abort(reason);
   }
 
-  /** Asks the processor to stop because a newer job with one of its keys is waiting. */
-  supersede(error: SupersededError): void {
-    this.#superseded ??= error;
+  /**
+   * Asks the processor to stop because the job was cancelled, or because a newer job with one of its keys is waiting.
+   * If both apply, the job ends as cancelled.
+   */
+  stop(error: JobCancelledError | SupersededError): void {
+    if (!(this.#stopped instanceof JobCancelledError)) this.#stopped = error;
     this.cancel(error);
   }
 
-  get superseded(): SupersededError | undefined {
-    return this.#superseded;
+  /** Why the processor was asked to stop. */
+  get stopped(): JobCancelledError | SupersededError | undefined {
+    return this.#stopped;
   }
 
   remaining(): number {

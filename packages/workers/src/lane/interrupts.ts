@@ -1,56 +1,55 @@
 /**
- * Interrupts a running job when a newer job with one of its keys is waiting (`whenBusy: "interrupt"`). The two jobs may
- * be in different processes.
+ * Interrupts a running job that was cancelled, or whose key a newer job waits for (`whenBusy: "interrupt"`). The call
+ * of `cancel` and the newer job may be in other processes.
  *
- * The lane stores a note with the older job and publishes the note. A message may be lost, or arrive before its job's
+ * The lane stores a note with the running job and publishes the note. A message may be lost, or arrive before its job's
  * run starts. The IDs from the latest messages are therefore kept for runs that start later. The notes are also read
- * with each renewal of the jobs' locks.
+ * with each renewal of the jobs' locks. The channel is subscribed when the first run starts, because a worker without
+ * jobs needs no connection for it.
  */
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
-import { parsePin } from "../rules/entity-key.ts";
+import { type Pin, parsePin } from "../rules/entity-key.ts";
 
-interface Superseded {
-  readonly jobId: string;
-  readonly key: string;
-  readonly by: string;
-}
+/** Why a running job must stop. */
+type Note = Pin & { readonly kind: "dropped" | "cancelled" };
 
 interface InterruptsParts {
-  /** A `Redlock` on the queue's own Redis. Closed together with this object, unless it is shared. */
-  readonly redlock: Redlock;
+  /** Returns a `Redlock` on the queue's own Redis. Closed together with this object, unless it is shared. */
+  readonly openRedlock: () => Redlock;
   readonly isShared: boolean;
   readonly channel: string;
   /** Resolves with the note of each job, and with '' for a job without a note. */
   readonly readNotes: (jobIds: readonly string[]) => Promise<readonly string[]>;
   /** Interrupts the job's run. Returns whether the job is running in this process. */
-  readonly onSuperseded: (superseded: Superseded) => boolean;
+  readonly onNote: (jobId: string, note: Note) => boolean;
   readonly onError: (error: Error) => void;
 }
 
-/** Maximum number of job IDs that are kept for runs that have not started. */
-const MAX_EARLY_IDS = 1_000;
+/** Maximum number of job IDs that are kept. */
+const MAX_UNCHECKED_IDS = 1_000;
 
 export class Interrupts {
   readonly #parts: InterruptsParts;
   /**
-   * IDs of superseded jobs that were not running in this process when the message arrived, but may start soon.
+   * IDs of jobs with a note that were not running in this process when the message arrived, but may start soon. Until
+   * the channel is subscribed, IDs of the jobs that run.
    */
-  readonly #earlyIds = new Set<string>();
-  readonly #subscribed: Promise<() => void>;
+  readonly #uncheckedIds = new Set<string>();
+  #redlock: Redlock | undefined;
+  #subscription: Promise<() => void> | undefined;
+  #isSubscribed = false;
   #isStopped = false;
 
   constructor(parts: InterruptsParts) {
     this.#parts = parts;
-    this.#subscribed = protocolOf(parts.redlock).subscribe(parts.channel, (message) => this.#onMessage(message));
-    this.#subscribed.catch((error: Error) => {
-      if (!this.#isStopped) parts.onError(error);
-    });
   }
 
-  /** Checks a job whose run starts, because a newer job may have superseded it since its fetch. */
+  /** Checks a job whose run starts, because it may have received a note since its fetch. */
   onRunStarted(jobId: string): void {
-    if (this.#earlyIds.delete(jobId)) this.checkNotes([jobId]);
+    this.#subscription ??= this.#subscribe();
+    if (!this.#isSubscribed) this.#keep(jobId);
+    else if (this.#uncheckedIds.delete(jobId)) this.checkNotes([jobId]);
   }
 
   checkNotes(jobIds: readonly string[]): void {
@@ -61,28 +60,49 @@ export class Interrupts {
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    const unsubscribe = await this.#subscribed.catch(() => undefined);
+    const unsubscribe = await this.#subscription?.catch(() => undefined);
     unsubscribe?.();
-    if (!this.#parts.isShared) await this.#parts.redlock.close();
+    if (!this.#parts.isShared) await this.#redlock?.close();
+  }
+
+  #subscribe(): Promise<() => void> {
+    const { openRedlock, channel, onError } = this.#parts;
+    this.#redlock = openRedlock();
+    const subscription = protocolOf(this.#redlock).subscribe(channel, (message) => this.#onMessage(message));
+    subscription.then(
+      () => {
+        this.#isSubscribed = true;
+        this.checkNotes([...this.#uncheckedIds]);
+        this.#uncheckedIds.clear();
+      },
+      (error: Error) => {
+        if (!this.#isStopped) onError(error);
+      },
+    );
+    return subscription;
   }
 
   async #readNotes(jobIds: readonly string[]): Promise<void> {
     const notes = await this.#parts.readNotes(jobIds);
-    for (const [index, jobId] of jobIds.entries()) this.#interruptIfSuperseded(jobId, notes[index] ?? "");
+    for (const [index, jobId] of jobIds.entries()) this.#interrupt(jobId, notes[index] ?? "");
   }
 
   #onMessage(message: string): void {
     const end = message.indexOf("\u001f");
     const jobId = message.slice(0, end);
-    if (this.#interruptIfSuperseded(jobId, message.slice(end + 1))) return;
-    this.#earlyIds.add(jobId);
-    const [oldest] = this.#earlyIds;
-    if (this.#earlyIds.size > MAX_EARLY_IDS && oldest !== undefined) this.#earlyIds.delete(oldest);
+    if (this.#interrupt(jobId, message.slice(end + 1))) return;
+    this.#keep(jobId);
   }
 
-  /** Interrupts the job if the note says that it is superseded. Returns whether the job is running in this process. */
-  #interruptIfSuperseded(jobId: string, note: string): boolean {
-    const pin = parsePin(note);
-    return pin.kind === "dropped" && this.#parts.onSuperseded({ jobId, key: pin.key, by: pin.by });
+  #keep(jobId: string): void {
+    this.#uncheckedIds.add(jobId);
+    const [oldest] = this.#uncheckedIds;
+    if (this.#uncheckedIds.size > MAX_UNCHECKED_IDS && oldest !== undefined) this.#uncheckedIds.delete(oldest);
+  }
+
+  /** Interrupts the job if the text is a note. Returns whether the job is running in this process. */
+  #interrupt(jobId: string, text: string): boolean {
+    const note = parsePin(text);
+    return (note.kind === "dropped" || note.kind === "cancelled") && this.#parts.onNote(jobId, note);
   }
 }

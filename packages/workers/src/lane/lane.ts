@@ -20,12 +20,14 @@ import { EndBatches, sendRefusedAgain } from "../bullmq/end-batches.ts";
 import { JobEnd, replaceEndArguments } from "../bullmq/job-end.ts";
 import type { LaneScripts } from "../bullmq/rules/compose.ts";
 import { queueKeys } from "../bullmq/rules/queue-keys.ts";
-import { formatPin } from "../rules/entity-key.ts";
+import { JobCancelledError } from "../errors.ts";
+import { formatPin, parsePin } from "../rules/entity-key.ts";
 import { type KeyFunction, pinOfJob } from "../rules/stored-job.ts";
 import {
   bringsJob,
   type CommandReply,
   parseEnds,
+  parseRefusedCommand,
   parseRepeatedFetch,
   type RepeatedFetch,
   type UnknownKeyJob,
@@ -175,7 +177,8 @@ export class Lane {
 
   /** Runs one of the functions in scripts/operators.lua.ts with the rules of this worker. Resolves with its reply. */
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
-    const call = { script: this.#scripts.operate, nowMs: this.#nowMs(), rules: "" };
+    const script = command === "cancel" ? this.#scripts.cancel : this.#scripts.operate;
+    const call = { script, nowMs: this.#nowMs(), rules: "" };
     return await operate(this.#attached(), call, command, args);
   }
 
@@ -198,6 +201,7 @@ export class Lane {
       // A refused fetch is not sent again: BullMQ's loop repeats it.
       const forMs = command === "moveToActive" ? 0 : this.#lockDurationMs;
       const { reply } = this.#unwrapReply(await sendRefusedAgain(this.#clock, forMs, run));
+      throwIfCancelled(jobId, reply);
       const again = this.#recordReply(reply, sent, lockToken);
       if (again === undefined) return reply;
       return await this.#continueFetch(again, {
@@ -230,6 +234,7 @@ export class Lane {
     } finally {
       settle(instruction, !isLockKept, next);
     }
+    throwIfCancelled(pending.end.facts.jobId, reply);
     if (next !== undefined) this.#record(next);
     const again = next === undefined ? parseRepeatedFetch(reply) : undefined;
     if (again === undefined) return reply;
@@ -384,6 +389,12 @@ interface PendingEnd {
 /** Returns the arguments of one end for `eachEnd` in scripts/commands.lua.ts. */
 function endArguments({ end, instruction, keys, lockToken }: PendingEnd): (string | number)[] {
   return end.argumentsWith(keys, `${tokenToRelease(instruction)} ${lockToken}`);
+}
+
+/** Throws `JobCancelledError` if the command was refused because the job was cancelled. */
+function throwIfCancelled(jobId: string, reply: unknown): void {
+  const pin = parsePin(parseRefusedCommand(reply) ?? "");
+  if (pin.kind === "cancelled") throw new JobCancelledError(jobId, pin.cancellation);
 }
 
 function parseTakenJob(reply: unknown, sent: Instant, lockToken: string): TakenJob | undefined {

@@ -11,7 +11,7 @@ import { type Clock, type Lock, LockHeldError, type Redlock, RedlockError, type 
 import { type InFlight } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import { DelayedError, type Job } from "../bullmq/public.ts";
-import { JobKeyError, NotALockError } from "../errors.ts";
+import { JobCancelledError, JobKeyError, NotALockError } from "../errors.ts";
 import { aboutJob, type EmitEvent, type WorkerEvents } from "../events.ts";
 import type { Run } from "../job-run/run.ts";
 import type { Lane, MoveBack } from "../lane/lane.ts";
@@ -83,6 +83,7 @@ export class RunLocks {
       this.#startHolding(run, lock, this.#clock.monotonicMs() - startedMs);
     } catch (error) {
       if (run.lost !== undefined) throw new DelayedError(run.lost.message);
+      if (run.stopped instanceof JobCancelledError) throw run.stopped;
       // Cancelled by the user, or a key that cannot name a lock: the job itself fails.
       if (signal?.aborted === true) throw error instanceof Error ? error : new Error(`cancelled: ${String(error)}`);
       if (error instanceof RangeError) throw new JobKeyError(run.jobId, `cannot name a lock: ${error.message}`);
@@ -192,6 +193,7 @@ export class RunLocks {
       await this.#parts.lane.moveBack(run, how, async () => await job.moveToDelayed(dueMs, token));
       return dueMs;
     } catch (error) {
+      if (error instanceof JobCancelledError) throw error;
       // The job no longer belongs to this worker, or Redis cannot be reached. The job comes back when BullMQ finds it
       // stalled.
       this.#parts.onError(error as Error);

@@ -1,10 +1,13 @@
 /** The operators' commands for the keys of a queue, which the lane runs. */
+import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
-import { choice, DAY_MS, integer, type Option, quote, Schema, text } from "@x/redlock-core/kit";
+import { boolean, type Check, choice, DAY_MS, integer, type Option, quote, Schema, text } from "@x/redlock-core/kit";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
+import { JobCancelledError } from "../errors.ts";
 import type { EmitEvent } from "../events.ts";
 import { KEY } from "../rules/entity-key.ts";
 import {
+  parseCancel,
   parseExplain,
   parseLengths,
   parseLine,
@@ -19,6 +22,8 @@ import type { OperatorLane } from "./operator-lane.ts";
 import {
   type BusyKey,
   busyKeyOf,
+  type CancelledJobs,
+  type CancelledState,
   type Explanation,
   explanationOf,
   type JobCounts,
@@ -35,7 +40,8 @@ const LIST_PAGE = 500;
 /** Bounds of the search for keys that could start: a page takes Redis a few ms. */
 const [RUNNABLE_PAGE, MOST_LOOKED, MOST_RUNNABLE] = [500, 10_000, 1_000];
 const JOB_ID = text({ min: 1 });
-const REASON = text({ max: 10_000 });
+export const REASON: Check<string> = text({ max: 10_000 });
+const CANCEL = new Schema({ remove: boolean.default(false) });
 const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
 export const LIST: Schema<{ readonly limit: Option<number> }> = new Schema({ limit: LIMIT });
 /** Each job in line costs Redis about twenty commands. */
@@ -61,6 +67,10 @@ interface ListOptions {
 
 interface JobsOptions extends ListOptions {
   readonly state?: KeyJobState | "all" | undefined;
+}
+
+interface CancelOptions {
+  readonly remove?: boolean | undefined;
 }
 
 interface KeyOperatorsParts {
@@ -136,6 +146,53 @@ export class KeyOperators {
       total += gone.length;
     }
     return total;
+  }
+
+  async cancel(jobId: string, reason: string, options: CancelOptions): Promise<CancelledState> {
+    JOB_ID.of("jobId", jobId);
+    REASON.of("reason", reason);
+    const { remove } = CANCEL.resolve(options);
+    const { clock, lane } = this.#parts;
+    const by = `${hostname()}:${process.pid}`;
+    const cancellation = { reason, by, atMs: Math.floor(clock.wallMs()) };
+    const { message } = new JobCancelledError(jobId, cancellation);
+    const raw = await lane.operate("cancel", jobId, JSON.stringify(cancellation), message, remove ? "" : 1);
+    const { found, keys } = parseCancel(raw);
+    const mayRemove = remove && (found === "parked" || found === "waiting");
+    if (mayRemove && (await lane.remove(jobId))) {
+      for (const key of keys) await lane.operate("removed", key, jobId);
+    }
+    return found;
+  }
+
+  async cancelKey(key: string, reason: string, options: CancelOptions): Promise<CancelledJobs> {
+    KEY.of("key", key);
+    REASON.of("reason", reason);
+    CANCEL.resolve(options);
+    await this.#assertKeysKnown("all");
+    const cancelled = { running: 0, parked: 0, waiting: 0 };
+    const known = new Set<string>();
+    for (let look = 0; look < MAX_SEARCHES; look += 1) {
+      const fresh = (await this.#allJobsOf(key)).filter((id) => !known.has(id));
+      if (fresh.length === 0) break;
+      for (let first = 0; first < fresh.length; first += JOBS_PAGE) {
+        const page = fresh.slice(first, first + JOBS_PAGE);
+        const found = await Promise.all(page.map(async (id) => await this.cancel(id, reason, options)));
+        for (const state of found) if (state !== "unknown") cancelled[state] += 1;
+      }
+      for (const id of fresh) known.add(id);
+    }
+    return cancelled;
+  }
+
+  /** Returns the jobs of a key that wait, followed by the jobs that have the key. */
+  async #allJobsOf(key: string): Promise<string[]> {
+    const found = new Set<string>();
+    for (const state of ["waiting", "delayed", "parked"] as const) {
+      for await (const page of this.#find(key, state)) for (const id of page) found.add(id);
+    }
+    for (const id of parseLine(await this.#parts.lane.operate("inLine", key, 1)).holders) found.add(id);
+    return [...found];
   }
 
   /** Rejects if the state contains jobs whose keys only a function of the workers can compute. */

@@ -5,7 +5,13 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { type BullTarget, removeJob, runScript } from "../bullmq/bullmq.ts";
-import { type BullScripts, type ComposedScript, composeScripts, type LaneRules } from "../bullmq/rules/compose.ts";
+import {
+  type BullScripts,
+  type ComposedScript,
+  composeScripts,
+  type LaneRules,
+  type LaneScripts,
+} from "../bullmq/rules/compose.ts";
 import { LaneError } from "../errors.ts";
 import { operate } from "../lane/operate.ts";
 import { keyOptions } from "../options.ts";
@@ -25,12 +31,12 @@ interface OperatorLaneParts {
   readonly key: ReturnType<typeof keyOptions> | undefined;
 }
 
-/** The workers' rules, and the script that follows them. */
+/** The workers' rules, and the scripts that follow them. */
 interface Known {
   /** JSON of the rules. Empty if no worker has stored any. */
   readonly text: string;
   readonly rules: LaneRules;
-  readonly script: ComposedScript;
+  readonly scripts: Pick<LaneScripts, "operate" | "cancel">;
 }
 
 /** Rules change when workers start with other options, so a command that meets changed rules this often gives up. */
@@ -55,7 +61,8 @@ export class OperatorLane {
     const { target, clock } = this.#parts;
     let known = this.#known ?? this.#learn(await this.#readRules());
     for (let changes = 0; changes < MAX_CHANGES; changes += 1) {
-      const call = { script: known.script, nowMs: Math.floor(clock.wallMs()), rules: `=${known.text}` };
+      const script = command === "cancel" ? known.scripts.cancel : known.scripts.operate;
+      const call = { script, nowMs: Math.floor(clock.wallMs()), rules: `=${known.text}` };
       const reply = await operate(target, call, command, args);
       const changed = parseChangedRules(reply);
       if (changed === undefined) return reply;
@@ -106,7 +113,7 @@ export class OperatorLane {
     const stored = parseRules(text);
     // Without stored rules, Redis can still read the keys of jobs by the path of this queue.
     const rules = { ...stored, path: text === "" ? key?.path : stored.path };
-    this.#known = { text, rules, script: composeScripts(scripts, rules).operate };
+    this.#known = { text, rules, scripts: composeScripts(scripts, rules) };
     return this.#known;
   }
 }

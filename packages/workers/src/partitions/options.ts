@@ -1,5 +1,5 @@
 /** Pure: the options of a divided queue, for producers and for workers. */
-import { type Option, Schema, text } from "@x/redlock-core/kit";
+import { boolean, type Option, Schema, text } from "@x/redlock-core/kit";
 import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
 import { readNode } from "../bullmq/rules/connection.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
@@ -60,6 +60,11 @@ export interface Division {
 
 /** Option to look up a job. With the job's key only one partition is asked. */
 export const LOOKUP: Schema<{ readonly key: Option<string | undefined> }> = new Schema({ key: KEY.optional() });
+
+export const CANCEL: Schema<{
+  readonly key: Option<string | undefined>;
+  readonly remove: Option<boolean | undefined>;
+}> = new Schema({ key: KEY.optional(), remove: boolean.optional() });
 
 const PREFIX = text({ min: 1, max: 256 }).default("bull");
 

@@ -27,10 +27,12 @@ import {
 import type { WorkerFinding } from "../errors.ts";
 import type { ExclusiveQueueEvents, ExclusiveQueueListener } from "../events.ts";
 import { ExclusiveQueue, type ExclusiveQueueOptions } from "../exclusive-queue.ts";
-import { LIST } from "../operators/key-operators.ts";
+import { LIST, REASON } from "../operators/key-operators.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import type {
   BusyKey,
+  CancelledJobs,
+  CancelledState,
   Explanation,
   JobCounts,
   KeyJobState,
@@ -44,6 +46,7 @@ import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
 import { Door, divisionFaultOf, LayoutRecord } from "./layout.ts";
 import {
+  CANCEL,
   type Division,
   divisionOf,
   LOOKUP,
@@ -303,6 +306,33 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   /** Removes the jobs of a key that are not running. See `ExclusiveQueue.removeJobs`. */
   async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
     return await this.queueOf(key).removeJobs(key, options);
+  }
+
+  /**
+   * Cancels a job. Without the job's `key`, all partitions are asked. See `ExclusiveQueue.cancel`.
+   * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
+   */
+  async cancel(
+    jobId: string,
+    reason?: string,
+    options: { readonly key?: string | undefined; readonly remove?: boolean | undefined } = {},
+  ): Promise<CancelledState> {
+    JOB_ID.of("jobId", jobId);
+    REASON.optional().of("reason", reason);
+    const { key, remove } = CANCEL.resolve(options);
+    const found = await this.#findOne(jobId, { key }, async (queue) =>
+      (await queue.explain(jobId)) === undefined ? undefined : queue,
+    );
+    return (await found?.cancel(jobId, reason, { remove })) ?? "unknown";
+  }
+
+  /** Cancels all jobs of a key. See `ExclusiveQueue.cancelKey`. */
+  async cancelKey(
+    key: string,
+    reason?: string,
+    options: { readonly remove?: boolean | undefined } = {},
+  ): Promise<CancelledJobs> {
+    return await this.queueOf(key).cancelKey(key, reason, options);
   }
 
   /**

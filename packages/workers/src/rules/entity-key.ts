@@ -53,15 +53,30 @@ export type Pin =
    * The line of the key is full, so the job does not run. `by` is the job for which it was dropped, or the job that has
    * the key.
    */
-  | { readonly kind: "dropped"; readonly as: DropReason; readonly key: string; readonly by: string };
+  | { readonly kind: "dropped"; readonly as: DropReason; readonly key: string; readonly by: string }
+  /** The job was cancelled, so it does not run or must stop. */
+  | { readonly kind: "cancelled"; readonly cancellation: Cancellation };
+
+/** Who cancelled a job, why and when. */
+export interface Cancellation {
+  readonly reason: string;
+  /** The process that called `cancel` or `cancelKey`, as `host:pid`. */
+  readonly by: string;
+  /** When the job was cancelled, in ms since the epoch, by the clock of this process. */
+  readonly atMs: number;
+}
 
 const NONE: Pin = { kind: "none" };
+
+/** The first word of the refusal of a cancelled job. The scripts use the same word. */
+export const CANCELLED = "cancelled";
 
 /** Parses the text with which the scripts store a job's keys. */
 export function parsePin(text: string): Pin {
   if (text === "") return NONE;
   if (text.startsWith(FAULT + FAULT)) {
     const [as = "", key = "", by = ""] = text.slice(2 * FAULT.length).split(SEPARATOR);
+    if (as === CANCELLED) return { kind: "cancelled", cancellation: JSON.parse(key) as Cancellation };
     return { kind: "dropped", as: as as DropReason, key, by };
   }
   if (text.startsWith(FAULT)) return { kind: "fault", fault: text.slice(FAULT.length) };
@@ -76,6 +91,8 @@ export function formatPin(pin: Pin): string {
       return `${FAULT}${pin.fault}`;
     case "dropped":
       return `${FAULT}${FAULT}${[pin.as, pin.key, pin.by].join(SEPARATOR)}`;
+    case "cancelled":
+      return `${FAULT}${FAULT}${CANCELLED}${SEPARATOR}${JSON.stringify(pin.cancellation)}`;
     case "keys":
       return pin.keys.join(SEPARATOR);
   }

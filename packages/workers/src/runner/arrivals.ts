@@ -2,7 +2,7 @@
 import type { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
 import type { Job } from "../bullmq/public.ts";
-import { JobKeyError, KeyBacklogError } from "../errors.ts";
+import { JobCancelledError, JobKeyError, KeyBacklogError } from "../errors.ts";
 import type { Lane } from "../lane/lane.ts";
 import { type TakenJob, takenJobOf } from "../lane/taken-job.ts";
 import type { ResolvedExclusiveOptions } from "../options.ts";
@@ -63,6 +63,7 @@ export class Arrivals {
   keysOf(job: Job, { pin }: TakenJob): readonly string[] {
     if (pin.kind === "keys") return pin.keys;
     if (pin.kind === "fault") throw new JobKeyError(String(job.id), pin.fault);
+    if (pin.kind === "cancelled") throw new JobCancelledError(String(job.id), pin.cancellation);
     if (pin.kind === "dropped") throw new KeyBacklogError(String(job.id), pin.key);
     if (this.#parts.options.withoutKey === "fail") throw new JobKeyError(String(job.id), "is missing");
     return [];

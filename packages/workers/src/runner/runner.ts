@@ -9,7 +9,7 @@ import { passLockToSandbox } from "../bullmq/job.ts";
 import { takesSignal } from "../bullmq/processor.ts";
 import { DelayedError, type Job } from "../bullmq/public.ts";
 import { isMove } from "../bullmq/rules/move.ts";
-import { KeyBacklogError, type SupersededError } from "../errors.ts";
+import { JobCancelledError, KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type EmitEvent, traces, type WorkerEvents } from "../events.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
 import { type Outcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
@@ -92,6 +92,7 @@ export class JobRunner {
   async run(job: Job, token: string, signal: AbortSignal | undefined): Promise<unknown> {
     const taken = this.#parts.arrivals.takenJobFor(job);
     if (taken.pin.kind === "dropped") return this.#endDropped(job, taken.pin);
+    if (taken.pin.kind === "cancelled") throw new JobCancelledError(taken.jobId, taken.pin.cancellation);
     if (taken.outcome !== undefined) return this.#endMerged(job, taken, parseOutcome(taken.outcome));
     const { merging } = this.#parts;
     const run = this.#startRun(taken, job, token, signal);
@@ -162,11 +163,14 @@ export class JobRunner {
 
   /** Returns the result of a job whose processor has rejected, or throws the job's failure. */
   async #endRejected(run: Run, job: Job, error: unknown): Promise<NotRun> {
-    const { backOffMs, superseded } = run;
+    const { backOffMs, stopped } = run;
     if (run.lost !== undefined) throw error;
     if (backOffMs !== undefined) return await this.#parts.locks.backOff(run, job, backOffMs);
-    if (superseded === undefined || isMove(error)) throw error;
-    return this.#endInterrupted(run, superseded, error);
+    if (stopped === undefined || isMove(error)) throw error;
+    if (stopped instanceof JobCancelledError) {
+      throw error === stopped ? error : new JobCancelledError(run.jobId, stopped, error);
+    }
+    return this.#endInterrupted(run, stopped, error);
   }
 
   /** Cleans up after a run. `isDone` reports whether BullMQ is about to complete the job. */
@@ -206,7 +210,7 @@ export class JobRunner {
   }
 
   #process(run: Run, job: Job): Promise<unknown> {
-    if (run.superseded !== undefined) return Promise.reject(run.superseded);
+    if (run.stopped !== undefined) return Promise.reject(run.stopped);
     if (this.#parts.isSandboxed) {
       const { keys, resources, fencingToken } = run;
       passLockToSandbox(job, { keys, resources, fencingToken });

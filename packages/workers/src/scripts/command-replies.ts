@@ -11,6 +11,8 @@ export const TAGS = {
   wrapped: "LANE_REPLY",
   /** An end in a batch has failed. The message follows. */
   error: "LANE_ERROR",
+  /** Nothing was done: the job was cancelled, and must fail. The refusal of the job follows. */
+  cancelled: "LANE_CANCELLED",
   /** Nothing was done: the workers have other rules than the caller. The rules follow. */
   rules: "LANE_RULES",
 } as const;
@@ -118,6 +120,12 @@ export function parseRepeatedFetch(reply: unknown): RepeatedFetch | undefined {
   if (tag !== TAGS.again) return undefined;
   const parked = Number(REPEAT.valueIn(reply, "parked"));
   return { kind: "again", parked, fault: textOf(REPEAT.valueIn(reply, "fault")) };
+}
+
+/** Returns the cancellation, as a pin, because of which a command was refused. Undefined if the command has run. */
+export function parseRefusedCommand(reply: unknown): string | undefined {
+  const [tag, refusal] = Array.isArray(reply) ? (reply as readonly unknown[]) : [];
+  return tag === TAGS.cancelled ? String(refusal) : undefined;
 }
 
 /** Returns the replies to many ends, from the reply of `eachEnd`. A failed end has an `Error` instead. */

@@ -4,6 +4,9 @@
  * key. The token is '' if the script must not acquire the lock. The comment of a command describes the text before the
  * token.
  *
+ * A job that was cancelled can only fail, so a command that would let the job complete, wait or run again is refused.
+ * Only BullMQ's retry of a failed job is not refused: the job then fails when it is taken next.
+ *
  * Each command calls BullMQ's unchanged script text as `bull…`, and replies BullMQ's reply. `fetch` and `wrapReply` in
  * lane.lua.ts describe the additions.
  *
@@ -64,6 +67,8 @@ return calmly(wrapReply(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 export const moveToFinished = ({ supersedes }: { readonly supersedes: boolean }): string => /* lua */ `
 local ownToken, token = ${SPLIT}
 ${at("ARGV[7]", "ARGV[2]", "token")}
+local refusal = ARGV[5] == 'completed' and quietly(cancellation, ARGV[1])
+if refusal then return refuse(refusal) end
 local isAsked = ARGV[10] == '' or ROTATE
 local stored, outcome, turn =
   unpack(isAsked and attempt(call, 'HMGET', P .. ARGV[1], '${JOB.keys}', '${JOB.outcome}', '${JOB.turn}') or {})
@@ -81,6 +86,7 @@ local reply = bullMoveToFinished(KEYS, ARGV)
 local isNext = next and type(reply) == 'table' and reply[2] == next
 if next and not isNext then attempt(contended().takeBack, next, pin) end
 if type(reply) == 'number' and reply < 0 then return reply end${supersedes ? forget("ARGV[1]") : ""}
+if ARGV[5] == 'failed' then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.refusal}') end
 -- The outcome that another job's processor call has set is used up.
 if outcome then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.outcome}') end
 if type(reply) == 'table' then FETCHED = reply[2] end
@@ -202,6 +208,8 @@ export const moveToDelayed: string = /* lua */ `
 local how, token = ${SPLIT}
 ${at("ARGV[1]", "ARGV[2]", "token")}
 local id = ARGV[3]
+local refusal = quietly(cancellation, id)
+if refusal and (how ~= '' or ARGV[6] == '1') then return refuse(refusal) end
 local reply = bullMoveToDelayed(KEYS, ARGV)
 if type(reply) == 'number' and reply < 0 then return reply end
 if type(reply) == 'table' then FETCHED = reply[2] end
@@ -216,13 +224,13 @@ elseif how ~= '' then
   local field = since ~= '' and '${JOB.parkedAt}' or '${JOB.lockPlace}'
   attempt(call, 'HSET', P .. id, '${JOB.lockPlace}', place, field, since ~= '' and since or place)
   attempt(contended().uncountStart, id)
-elseif SKIP or ARGV[6] == '1' then
+elseif not refusal and (SKIP or ARGV[6] == '1') then
   if ARGV[6] ~= '1' then
     ${keepAge("id")}
   end
   chosen = attempt(release, id)
 elseif attempt(call, 'HEXISTS', P .. id, '${JOB.refusal}') == 1 then
-  -- A newer job has superseded this job, which does not run again. The keys do not wait for the retry.
+  -- A newer job has superseded this job, or the job was cancelled. The keys do not wait for the retry.
   attempt(contended().promoteToFront, id)
   chosen = id
 end
@@ -231,6 +239,8 @@ return calmly(wrapReply(attempt(follow, reply, chosen, ARGV[8], ARGV[9]) or 0))
 
 export const moveToWaitingChildren: string = /* lua */ `
 ${at("ARGV[5]", "ARGV[3]")}
+local refusal = quietly(cancellation, ARGV[4])
+if refusal then return refuse(refusal) end
 local reply = bullMoveToWaitingChildren(KEYS, ARGV)
 if reply == 0 then attempt(release, ARGV[4]) end
 return wrapReply(reply)
@@ -240,7 +250,9 @@ export const retryJob: string = /* lua */ `
 ${at("ARGV[1]", "ARGV[2]")}
 local reply = bullRetryJob(KEYS, ARGV)
 if reply == 0 then attempt(call, 'HDEL', P .. ARGV[4], '${JOB.outcome}') end
-if reply == 0 and SKIP then
+if reply == 0 and quietly(cancellation, ARGV[4]) then
+  attempt(contended().promoteToFront, ARGV[4])
+elseif reply == 0 and SKIP then
   ${keepAge("ARGV[4]")}
   attempt(release, ARGV[4])
 end

@@ -25,7 +25,8 @@
  * - `P lane:seq`: counter of the arrivals in lines.
  * - `P lane:rules`: the options of the workers that operators must follow, without expiry (see exchange in
  *   operators.lua.ts).
- * - `P lane:superseded`: not a key but a channel, which announces jobs that a newer job has interrupted.
+ * - `P lane:notes`: not a key but a channel, which announces running jobs that were cancelled, or that a newer job has
+ *   interrupted.
  * - `P <id>`: BullMQ's hash of a job, with the lane's fields.
  * - BullMQ's `wait`, `paused`, `prioritized`, `delayed`, `waiting-children`, `active`, `events`, `marker`, `limiter`,
  *   `meta` and `<id>:lock`.
@@ -74,6 +75,7 @@
  * functions.
  */
 
+import { CANCELLED } from "../rules/entity-key.ts";
 import { REPLY, TAGS } from "./command-replies.ts";
 import { fullLine } from "./lane/full-line.lua.ts";
 import { judge } from "./lane/judge.lua.ts";
@@ -141,6 +143,17 @@ end
 local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
 
 local function furtherSlots(key) return P .. 'lane:slots=' .. string.gsub(key, ':', '\\31') end
+
+-- Returns the refusal of a cancelled job. Nil for any other job.
+local function cancellation(id)
+  local refusal = call('HGET', P .. id, '${JOB.refusal}')
+  return refusal and string.find(refusal, BAD .. '${CANCELLED}', 1, true) == 1 and refusal
+end
+
+-- Returns the reply of a command that would let a cancelled job complete, wait or run again. Nothing was done.
+local function refuse(refusal)
+  return {'${TAGS.wrapped}', {'${TAGS.cancelled}', BAD .. refusal}, 1, false, false}
+end
 
 -- Reports whether no job waits, except in lines.
 local function isAlone()
@@ -215,7 +228,7 @@ ${judge(rotation.turns)}
     heal = heal, sift = parkAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
-    isShared = isShared, slotCount = slotCount, rateOf = rateOf, jobAt = jobAt, unknownJob = unknownJob
+    leave = leave, leaveLines = leaveLines, leaveFull = leaveFull, isShared = isShared, slotCount = slotCount, rateOf = rateOf, jobAt = jobAt, unknownJob = unknownJob
   }
   return slow
 end

@@ -147,7 +147,8 @@ local function jobReply(id)
     due = due and string.format('%.0f', math.floor(tonumber(due) / 4096)) or '', isFinished = finishedOn and 1 or 0,
     waitsForLock = lockPlace and 1 or 0, isQueuePaused = call('HEXISTS', P .. 'meta', 'paused'),
     isStalled = isStalled(id) and 1 or 0, state = stateOf(id), startedOn = processedOn or '', parkedAt = parkedAt or '',
-    worker = workerOf(id), lockMs = call('PTTL', P .. id .. ':lock')
+    worker = workerOf(id), lockMs = call('PTTL', P .. id .. ':lock'),
+    cancellation = finishedOn and '' or BAD .. (cancellation(id) or '')
   }
   local reply = ${JOB_FACTS.arrayOf("facts")}
   for _, key in ipairs(hasKeys(pin) and contended().keysOf(pin) or {}) do

@@ -1,5 +1,6 @@
 /** The replies of the functions in operators.lua.ts, parsed into objects. */
 import { withoutParkingFields } from "../bullmq/rules/parked-hash.ts";
+import { type Cancellation, parsePin } from "../rules/entity-key.ts";
 import { parseUnknownJobs, TAGS, type UnknownKeyJob } from "./command-replies.ts";
 import { ReplyShape } from "./rules/reply-shape.ts";
 
@@ -78,6 +79,7 @@ export const JOB_FACTS: ReplyShape<
   | "parkedAt"
   | "worker"
   | "lockMs"
+  | "cancellation"
 > = new ReplyShape([
   "name",
   "pin",
@@ -92,8 +94,9 @@ export const JOB_FACTS: ReplyShape<
   "parkedAt",
   "worker",
   "lockMs",
+  "cancellation",
 ]);
-const JOB_FACT_COUNT = 13;
+const JOB_FACT_COUNT = 14;
 
 /** The facts of a job and of each of its keys. */
 export interface JobFacts {
@@ -116,6 +119,8 @@ export interface JobFacts {
   readonly worker: string;
   /** Time left of BullMQ's lock in ms. Undefined if there is none. */
   readonly lockMs: number | undefined;
+  /** Undefined if the job was not cancelled, or has ended. */
+  readonly cancellation: Cancellation | undefined;
   readonly keys: readonly {
     readonly isHolderRemoved: boolean;
     /** The number of jobs before this job in line. Undefined if the job is not in line. */
@@ -226,6 +231,7 @@ function parseReports(raw: unknown): readonly StoredReport[] {
 function parseJob(raw: unknown): JobFacts {
   const elements = raw as readonly unknown[];
   const { name, pin, due, startedOn, parkedAt, lockMs, ...facts } = JOB_FACTS.parse(elements);
+  const cancelled = parsePin(String(facts.cancellation));
   const keys = elements.slice(JOB_FACT_COUNT) as readonly (readonly [number, number, unknown])[];
   return {
     name: String(name),
@@ -241,6 +247,7 @@ function parseJob(raw: unknown): JobFacts {
     parkedAt: numberOf(parkedAt),
     worker: String(facts.worker),
     lockMs: Number(lockMs) < 0 ? undefined : Number(lockMs),
+    cancellation: cancelled.kind === "cancelled" ? cancelled.cancellation : undefined,
     keys: keys.map(([isRemoved, rank, keyFacts]) => ({
       isHolderRemoved: isRemoved === 1,
       rank: rank < 0 ? undefined : rank,
@@ -268,6 +275,15 @@ export function parseSearch(raw: unknown): {
 } {
   const [looked, ids, unknown] = raw as readonly [number, readonly string[], unknown];
   return { looked, ids, unknown: parseUnknownJobs(unknown) };
+}
+
+export function parseCancel(raw: unknown): {
+  readonly found: "running" | "parked" | "waiting" | "unknown";
+  /** The keys of the job, if they are known. */
+  readonly keys: readonly string[];
+} {
+  const [found, pin] = raw as readonly ["running" | "parked" | "waiting" | "unknown", string];
+  return { found, keys: holdersOf(pin) };
 }
 
 export function parsePause(raw: unknown): { readonly isNew: boolean; readonly until: number | undefined } {

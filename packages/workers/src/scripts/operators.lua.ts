@@ -5,6 +5,7 @@
  * Each export is the text of a Lua function, whose parameters are the caller's arguments as text. A list of any length
  * is not a parameter: `argumentsAfter(count)` returns the arguments after the first `count` arguments.
  */
+import { CANCELLED } from "../rules/entity-key.ts";
 import { GONE_SECONDS } from "./operator-replies.ts";
 import { BULL, JOB } from "./rules/job-fields.ts";
 
@@ -342,13 +343,58 @@ end`;
 /**
  * Replies for each ID of a list why the job must not run, or not again, as a pin. Replies '' for a job that may run.
  */
-export const superseded: string = /* lua */ `function()
+export const notes: string = /* lua */ `function()
   local reply = {}
   for i, id in ipairs(argumentsAfter(0)) do
     local refusal = call('HGET', P .. id, '${JOB.refusal}')
     reply[i] = refusal and BAD .. refusal or ''
   end
   return reply
+end`;
+
+/**
+ * Cancels a job. `note` is JSON, see `Cancellation`, and `message` the reason of the job's failure. `doesFail` is '1'
+ * if a job that does not run is to fail now. Otherwise the caller removes the job.
+ *
+ * Replies {what was found, pin}. The first element is 'running', 'parked', 'waiting', or 'unknown' for a job that does
+ * not exist or has ended. From now on the job can only fail: a running job when its processor has settled, and the next
+ * job of a job scheduler at its time, because the worker that takes this job adds the following one.
+ *
+ * Runs in a script with `finish`, see `composeScripts`.
+ */
+export const cancel: string = /* lua */ `function(id, note, message, doesFail)
+  local fields, place, pin, scheduler, startedOn = unpack(call('HMGET', P .. id, 'opts', '${JOB.place}', '${JOB.keys}', 'rjk', 'processedOn'))
+  local state = fields and stateOf(id) or 'unknown'
+  if state == 'unknown' or state == 'completed' or state == 'failed' then return {'unknown', ''} end
+  local why, found = BAD .. '${CANCELLED}\\31' .. note, place and 'parked' or 'waiting'
+  call('HSET', P .. id, '${JOB.refusal}', why)
+  if state == 'active' then
+    try('PUBLISH', P .. 'lane:notes', id .. '\\31' .. BAD .. why)
+    found = 'running'
+  elseif scheduler and not startedOn then
+    if place then contended().leaveFull(id, pin, why) end
+  elseif doesFail == '1' then
+    local opts, token, lock = cjson.decode(fields), '${CANCELLED}', P .. id .. ':lock'
+    local keep = opts.removeOnFail
+    if type(keep) ~= 'table' then keep = {count = tonumber(keep) or (keep == true and 0 or -1)} end
+    -- BullMQ's script only ends an active job that the caller has locked. The job has made no attempt.
+    call('LPUSH', P .. 'active', id)
+    local lists = state == 'waiting' and {'wait', 'paused'} or {state}
+    for _, list in ipairs(lists) do
+      local old = #lists == 1 and {'ZREM', P .. list, id} or {'LREM', P .. list, 1, id}
+      contended().leave(old, {'LREM', P .. 'active', 1, id})
+    end
+    call('SET', lock, token, 'PX', 30000)
+    call('HINCRBY', P .. id, 'atm', -1)
+    if place then contended().leaveLines(id, pin) end
+    local keys = {
+      P .. 'wait', P .. 'active', P .. 'prioritized', P .. 'events', P .. 'stalled', P .. 'limiter', P .. 'delayed',
+      P .. 'paused', P .. 'meta', P .. 'pc', P .. 'failed', P .. id, P .. 'metrics:failed', P .. 'marker'
+    }
+    local packed = {token = token, attempts = opts.attempts or 0, keepJobs = keep, maxMetricsSize = ''}
+    finish(keys, {id, NOW, 'failedReason', message, 'failed', '0', P, packed, '', '', ' '})
+  end
+  return {found, hasKeys(pin) and pin or ''}
 end`;
 
 /** Replies the number of jobs that a free slot would take (0 while the queue is paused), and the number that run. */

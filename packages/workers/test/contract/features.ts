@@ -121,6 +121,32 @@ export function testFeatures(key: Key): void {
       await until(async () => (await lab.leftovers()).every((name) => name.includes("lane:starts=")));
     });
 
+    it("fails jobs that operators cancel: running, parked and delayed ones", async () => {
+      await using lab = await Lab.start();
+      const queue = lab.queue("q", { key });
+      const running = gate();
+      const events = new QueueEvents("q", { connection: lab.connection, lastEventId: "0-0" });
+      lab.defer(async () => await events.close());
+      const failed: string[] = [];
+      events.on("failed", ({ jobId }) => failed.push(jobId));
+      lab.worker(async (job) => (job.data.i === 0 ? await running.passed : undefined), { key });
+      await queue.add("job", { k: "a", i: 0 }, { attempts: 3 });
+      await until(() => lab.ran.length === 1);
+      await queue.addBulk(jobs(2, () => "a"));
+      await until(async () => (await queue.getDelayedCount()) === 2);
+      await queue.add("job", { k: "b", i: 3 }, { delay: 3_600_000 });
+      const found = await Promise.all(["1", "2", "4"].map(async (id) => await queue.cancel(id, "no")));
+      expect(found).toEqual(["running", "parked", "waiting"]);
+      running.open();
+      await finished(queue, 4);
+      expect(await queue.getCompletedCount()).toBe(1);
+      await until(() => failed.length === 3);
+      expect(failed).toEqual(["2", "4", "1"]);
+      expect(lab.ran.map(({ i }) => i)).toEqual([0, 1]);
+      expect(lab.errors).toEqual([]);
+      expect(await lab.leftovers()).toEqual([]);
+    });
+
     it("survives pause and resume of the queue while keys are busy", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();

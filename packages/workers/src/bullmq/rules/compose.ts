@@ -77,6 +77,8 @@ export interface LaneScripts {
   readonly commands: Readonly<Record<DecoratedCommand, ComposedScript>>;
   /** The script with all the commands that operators send to the lane, and that the worker sends between jobs. */
   readonly operate: ComposedScript;
+  /** The same script with the end of a job, for the operators' command `cancel`. */
+  readonly cancel: ComposedScript;
 }
 
 /**
@@ -128,23 +130,25 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     const parts = name === "moveToActive" ? [own, laneLibrary(slowly.join("\n"), rotation)] : [library, own];
     return compose(name, bull[name].numberOfKeys, [...parts, commands[name]]);
   };
+  /** Returns the function `finish`, which ends one job, and the text of BullMQ that it calls. */
+  const finish = (): readonly string[] => [
+    asRepeatedFunction("bullMoveToFinished", bull.moveToFinished.lua, commands.oncePerRequest(bull.moveToFinished.lua)),
+    asFunction("finish", commands.moveToFinished({ supersedes: line?.as === "superseded" })),
+  ];
   /** Composes the script that ends many jobs in one request. */
   const end = (): ComposedScript => {
-    const own = asRepeatedFunction(
-      "bullMoveToFinished",
-      bull.moveToFinished.lua,
-      commands.oncePerRequest(bull.moveToFinished.lua),
-    );
-    const finish = asFunction("finish", commands.moveToFinished({ supersedes: line?.as === "superseded" }));
-    const parts = [library, own, finish, asFunction("endAll", commands.eachEnd), commands.endCalmly];
+    const parts = [library, ...finish(), asFunction("endAll", commands.eachEnd), commands.endCalmly];
     return compose("moveToFinished", QUEUE_KEY_COUNT, parts);
   };
-  let composed: ComposedScript | undefined;
+  let [composed, cancel]: (ComposedScript | undefined)[] = [];
   return {
     commands: lazily(decorated, (name) => (name === "moveToFinished" ? end() : decorate(name))),
     get operate(): ComposedScript {
       // Operators acquire no locks, so workers and queues with the same rules share one script.
       return (composed ??= compose("operate", 3, [library, operate], noKeyLock));
+    },
+    get cancel(): ComposedScript {
+      return (cancel ??= compose("cancel", 3, [library, ...finish(), operate], noKeyLock));
     },
   };
 }

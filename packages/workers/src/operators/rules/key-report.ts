@@ -1,5 +1,5 @@
 /** Pure: what operators see of keys and jobs, including the explanations as text. */
-import { parsePin } from "../../rules/entity-key.ts";
+import { type Cancellation, parsePin } from "../../rules/entity-key.ts";
 import {
   type FleetFacts,
   GONE_SECONDS,
@@ -119,6 +119,15 @@ export interface KeyReading extends BusyKey {
  */
 export type KeyJobState = "parked" | "waiting" | "delayed";
 
+/**
+ * State in which `cancel` has found a job. `running` includes jobs whose worker is gone. `waiting` includes delayed
+ * jobs and jobs that wait for their children. `unknown`: the job does not exist or has ended.
+ */
+export type CancelledState = "running" | "parked" | "waiting" | "unknown";
+
+/** Number of jobs that `cancelKey` has cancelled, by the state in which it found them. */
+export type CancelledJobs = Readonly<Record<Exclude<CancelledState, "unknown">, number>>;
+
 export interface JobCounts {
   readonly runnable: number;
   readonly active: number;
@@ -153,6 +162,8 @@ export type Verdict =
   /** The job waits for its children, and has no key. */
   | "waits-for-children"
   | "runs"
+  /** The job was cancelled and has not ended yet. A job that runs ends when its processor settles. */
+  | "cancelled"
   /** The job has started, and its worker is gone. A running worker moves the job on within its `stalledInterval`. */
   | "stalled"
   /** The job has its keys, and waits for a slot. */
@@ -227,7 +238,7 @@ function explained(jobId: string, job: JobFacts, fleet: Fleet): Explanation {
   }));
   const pin = job.pin === undefined ? undefined : parsePin(job.pin);
   const holdsAll = keys.length > 0 && keys.every(({ holders }) => holders.includes(jobId));
-  const verdict = ((): Verdict => {
+  const stage = ((): Exclude<Verdict, "cancelled"> => {
     if (job.isFinished) return "finished";
     if (state === "active") return job.isStalled ? "stalled" : "runs";
     if (state === "waiting-children") return "waits-for-children";
@@ -240,14 +251,15 @@ function explained(jobId: string, job: JobFacts, fleet: Fleet): Explanation {
   })();
   const fault = pin?.kind === "fault" ? pin.fault : "";
   const isHeldUp = job.isQueuePaused && !["active", "completed", "failed"].includes(state);
-  const absence = NEED_NO_WORKER.has(verdict) ? undefined : fleet.absence;
+  const absence = NEED_NO_WORKER.has(stage) ? undefined : fleet.absence;
   const waits = isHeldUp || absence !== undefined ? "waits for a free slot" : fleet.slots;
   return {
     jobId,
     state,
-    verdict,
+    verdict: job.cancellation === undefined ? stage : "cancelled",
     message:
-      messageFor(verdict, { jobId, state, keys, fault, dueAtMs: job.due, waits, worker: fleet.reportOf(job.worker) }) +
+      cancellationInWords(job.cancellation) +
+      messageFor(stage, { jobId, state, keys, fault, dueAtMs: job.due, waits, worker: fleet.reportOf(job.worker) }) +
       (isHeldUp ? "; the queue is paused" : "") +
       (absence === undefined ? "" : `; ${absence}`),
     keys,
@@ -297,8 +309,12 @@ function parseStoredPause(json: string): KeyPause {
 /** Verdicts of jobs that run or that no worker could start. */
 const NEED_NO_WORKER: ReadonlySet<Verdict> = new Set(["finished", "runs", "waits-for-children"]);
 
+function cancellationInWords(cancellation: Cancellation | undefined): string {
+  return cancellation === undefined ? "" : `was cancelled by ${cancellation.by}: ${cancellation.reason}; it `;
+}
+
 function messageFor(
-  verdict: Verdict,
+  verdict: Exclude<Verdict, "cancelled">,
   facts: Pick<Explanation, "jobId" | "state" | "keys" | "dueAtMs"> & {
     readonly fault: string;
     /** What a job waits for whose key is free. */

@@ -94,7 +94,7 @@ export const fullLine: string = /* lua */ `
     local why = dropped(keys[1], id)
     if not isNoted then call('HSET', P .. holder, '${JOB.refusal}', why) end
     if call('EXISTS', P .. holder .. ':lock') == 1 then
-      if not isNoted then try('PUBLISH', P .. 'lane:superseded', holder .. '\\31' .. BAD .. why) end
+      if not isNoted then try('PUBLISH', P .. 'lane:notes', holder .. '\\31' .. BAD .. why) end
     elseif call('ZSCORE', P .. 'delayed', holder) then
       promoteToFront(holder)
     end

@@ -5,6 +5,7 @@
  * `turns` is the part of rotation that belongs here. A part of the lane library, see lane.lua.ts.
  */
 
+import { CANCELLED } from "../../rules/entity-key.ts";
 import { REPLY, TAGS } from "../command-replies.ts";
 import { BULL, JOB } from "../rules/job-fields.ts";
 
@@ -106,8 +107,9 @@ ${turns}
       elseif field == '${JOB.moreKeys}' then isMark = true end
     end
     if fault then
-      -- If the worker dies now, a superseded job must not run after the newer job.
-      if not string.find(fault, BAD .. 'superseded', 1, true) then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end
+      -- If the worker dies now, a cancelled job must not run, nor a superseded job after the newer job.
+      local remains = string.find(fault, BAD .. 'superseded', 1, true) or string.find(fault, BAD .. '${CANCELLED}', 1, true)
+      if not remains then call('HDEL', P .. id, '${JOB.refusal}', '${JOB.parkedAt}') end
       -- The job had backed off.
       if wasParked and hasKeys(pin) then leaveLines(id, pin) end
       pin = BAD .. fault

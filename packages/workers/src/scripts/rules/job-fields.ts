@@ -12,8 +12,8 @@ export const JOB = {
   /** When the job was parked, by the clock of the worker that parked it. Removed when the job starts. */
   parkedAt: "lp",
   /**
-   * Why the job must not run, or not again: its key function failed, or another job goes before. In a superseded job,
-   * the field remains until the job has ended.
+   * Why the job must not run, or not again: its key function failed, another job goes before, or the job was cancelled.
+   * In a superseded or cancelled job, the field remains until the job has ended.
    */
   refusal: "lb",
   /** Set on one job of each batch of computed keys: when this job is taken, the keys of further jobs are computed. */
