@@ -153,7 +153,10 @@ const compatSettings = {
 const isOptions: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
 /** It can be iterated and brings nothing, or may do so. */
 const isWithoutClients: Legal = (value) =>
-  value instanceof Map || (value instanceof Set && value.size === 0) || (Array.isArray(value) && value.length === 0);
+  value === "" ||
+  value instanceof Map ||
+  (value instanceof Set && value.size === 0) ||
+  (Array.isArray(value) && value.length === 0);
 const isLabels: Legal = (value) =>
   isOptions(value) &&
   Object.entries(value ?? {}).every(([name, given]) => /^[a-zA-Z_]\w*$/.test(name) && typeof given === "string");

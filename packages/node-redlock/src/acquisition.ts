@@ -1,6 +1,5 @@
 /**
- * Acquisition by node-redlock's rules: up to `retryCount` attempts after the first, with a pause before each of them.
- * The loop is the loop of the core.
+ * Acquisition by node-redlock's rules, with the loop of the core.
  *
  * During the pauses the call waits in the line, so a released lock is handed over immediately. An attempt after a hint
  * does not count as one of the `retryCount` attempts.
@@ -14,45 +13,27 @@ import {
   type CallDeadline,
   isCorrectable,
   type LeaseEnd,
-  type LockSteps,
   leaseEnd,
   type PlaceInLine,
   type RefusedAttempt,
   remainingMs,
   untilGranted,
 } from "@x/redlock-core/protocol";
-import { Retries, untilOver } from "./retries.ts";
-import type { SharedEngine } from "./shared-engine.ts";
-import { ExecutionError, type ExecutionStats, type Settings } from "./types.ts";
-import { VoteCount } from "./vote-count.ts";
-
-interface AcquireRequest {
-  readonly resources: readonly string[];
-  readonly duration: number;
-  readonly settings: Settings;
-  readonly onError: (error: Error) => void;
-}
+import { type Call, untilOver } from "./call.ts";
+import { ExecutionError } from "./types.ts";
+import type { VoteCount } from "./vote-count.ts";
 
 interface Granted {
   readonly token: string;
   readonly fencingToken: number;
   readonly end: LeaseEnd;
-  readonly stats: Promise<ExecutionStats>;
-}
-
-interface Refused extends RefusedAttempt {
-  readonly stats: Promise<ExecutionStats>;
-}
-
-interface Acquired extends Omit<Granted, "stats"> {
-  readonly attempts: readonly Promise<ExecutionStats>[];
 }
 
 /** Runs the attempts. Rejects with `ExecutionError` if all attempts fail. */
-export async function acquire(shared: SharedEngine, request: AcquireRequest): Promise<Acquired> {
-  const { clock, closed } = shared.protocol;
+export async function acquire(call: Call, duration: number): Promise<Granted> {
+  const { clock, closed } = call.shared.protocol;
   const started = readClock(clock);
-  const acquirer = new Attempts(shared, request, started);
+  const acquirer = new Attempts(call, duration, started);
   try {
     return await untilGranted({ clock, started, timeoutMs: Number.POSITIVE_INFINITY, closed }, acquirer);
   } catch (error) {
@@ -62,84 +43,77 @@ export async function acquire(shared: SharedEngine, request: AcquireRequest): Pr
   }
 }
 
-class Attempts implements Acquirer<Granted, Refused, Acquired> {
-  readonly #shared: SharedEngine;
-  readonly #request: AcquireRequest;
-  readonly #steps: LockSteps;
+class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
+  readonly isCorrectable = isCorrectable;
+  readonly #call: Call;
+  readonly #duration: number;
   readonly #started: Instant;
-  readonly #retries: Retries;
+  /** Votes of the latest attempt. */
+  #votes: VoteCount;
   /** Place in the line. Undefined before the first refusal, because the first attempt does not join the line. */
   #place: PlaceInLine | undefined;
   /** Pause before the next counted attempt. Undefined until a counted attempt is refused. */
   #pause: CallDeadline | undefined;
 
-  constructor(shared: SharedEngine, request: AcquireRequest, started: Instant) {
-    this.#shared = shared;
-    this.#request = request;
-    this.#steps = shared.protocol.stepsOf(request.resources);
+  constructor(call: Call, duration: number, started: Instant) {
+    this.#call = call;
+    this.#duration = duration;
     this.#started = started;
-    this.#retries = new Retries(shared, request.settings);
+    this.#votes = call.newVotes();
   }
 
   untilReady(): Promise<void> | undefined {
-    return this.#shared.untilUsable();
+    return this.#call.shared.untilUsable();
   }
 
-  attempt(asked: Instant, _leftMs: number, onResult: (result: Attempted<Granted, Refused>) => void): void {
-    const { duration: ttlMs, settings } = this.#request;
-    const votes = this.#newVotes();
-    const { stats } = votes;
-    const conclude = (result: AttemptResult): Attempted<Granted, Refused> => {
-      if (result.kind === "refused") return { ...result, stats };
-      const end = leaseEnd(asked, ttlMs, settings.driftFactor);
-      const grant = { token: result.grant.token, fencingToken: result.grant.fencingToken, end, stats };
-      if (remainingMs(end, readClock(this.#shared.protocol.clock)) > 0) return { kind: "granted", grant };
-      this.drop(grant);
-      return { ...TOO_LATE, stats };
-    };
-    this.#steps.attempt({ asked, ttlMs, place: this.#place }, votes.onAnswer, (result) => {
-      void votes.settled().then(() => onResult(conclude(result)));
+  attempt(asked: Instant, _leftMs: number, onResult: (result: Attempted<Granted, RefusedAttempt>) => void): void {
+    const ttlMs = this.#duration;
+    const end = leaseEnd(asked, ttlMs, this.#call.settings.driftFactor);
+    const votes = this.#call.newVotes();
+    this.#votes = votes;
+    this.#call.steps.attempt({ asked, ttlMs, place: this.#place }, votes.onAnswer, (result) => {
+      void votes.settled().then(() => onResult(this.#conclude(result, end)));
     });
   }
 
-  hold({ stats, ...grant }: Granted): Acquired {
+  #conclude(result: AttemptResult, end: LeaseEnd): Attempted<Granted, RefusedAttempt> {
+    if (result.kind === "refused") return result;
+    const { token, fencingToken } = result.grant;
+    const grant = { token, fencingToken, end };
+    if (remainingMs(end, readClock(this.#call.shared.protocol.clock)) > 0) return { kind: "granted", grant };
+    this.drop(grant);
+    return TOO_LATE;
+  }
+
+  hold(granted: Granted): Granted {
     this.#place?.onGranted();
-    this.#retries.note(stats);
-    return { ...grant, attempts: this.#retries.attempts };
+    this.#call.note(this.#votes);
+    return granted;
   }
 
   drop({ token }: Granted): void {
-    void this.#steps.release({ token, ttlMs: this.#request.duration }, this.#newVotes().onAnswer);
-  }
-
-  onRefused(): void {}
-
-  isCorrectable(refused: Refused): boolean {
-    return isCorrectable(refused);
+    void this.#call.steps.release({ token, ttlMs: this.#duration }, () => undefined);
   }
 
   /**
    * Waits until the next counted attempt is due, or until this call has its turn. An attempt in its turn is not
    * counted.
    */
-  async untilNext(refused: Refused): Promise<void> {
+  async untilNext(refused: RefusedAttempt): Promise<void> {
     if (this.#pause === undefined) {
-      this.#retries.note(refused.stats);
-      if (this.#retries.isLast) {
-        await this.#untilReleased();
-        throw this.#retries.error(quarantineOf(refused));
-      }
-      this.#pause = this.#retries.startPause();
+      this.#call.note(this.#votes);
+      if (this.#call.isLast) throw await this.#finalError(refused);
+      this.#pause = this.#call.startPause();
     }
     const pause = this.#pause;
-    this.#place ??= this.#steps.placeAt(this.#started.wallMs);
+    this.#place ??= this.#call.steps.placeAt(this.#started.wallMs);
     if (refused.refusal === "held") await this.#place.untilTurn(refused.freeInMs, pause, () => untilOver(pause));
     else await untilOver(pause);
     if (pause.reason !== undefined) this.#endPause();
   }
 
   errorOf(): ExecutionError {
-    return this.#retries.error();
+    return this.#call.error();
   }
 
   leave(): void {
@@ -156,15 +130,11 @@ class Attempts implements Acquirer<Granted, Refused, Acquired> {
    * Sends a request behind all releases and waits for its answers. Afterwards no client that answers has keys of this
    * call.
    */
-  async #untilReleased(): Promise<void> {
+  async #finalError(refused: RefusedAttempt): Promise<ExecutionError> {
+    const error = this.#call.error(quarantineOf(refused));
     this.#place?.leave();
-    const votes = this.#newVotes();
-    void this.#steps.release({ token: this.#shared.protocol.newToken(), ttlMs: 0 }, votes.onAnswer);
-    await votes.settled();
-  }
-
-  #newVotes(): VoteCount {
-    return new VoteCount(this.#shared, this.#steps.resourceCount, this.#request.onError);
+    await this.#call.release(this.#call.shared.protocol.newToken(), 0);
+    return error;
   }
 }
 

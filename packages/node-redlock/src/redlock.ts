@@ -1,5 +1,5 @@
 import { EventEmitter } from "node:events";
-import { callQuietly, readClock, shaped } from "@x/redlock-core/kit";
+import { callQuietly, readClock } from "@x/redlock-core/kit";
 import {
   AutoExtension,
   batchScript,
@@ -9,17 +9,18 @@ import {
   remainingMs,
 } from "@x/redlock-core/protocol";
 import { acquire } from "./acquisition.ts";
-import { NO_QUORUM, Retries, untilOver } from "./retries.ts";
+import { Call, type Outcome } from "./call.ts";
 import {
   type CustomScripts,
   checkDuration,
   clientsOf,
   DEFAULT_SETTINGS,
-  engineSettingsOf,
-  refuseScripts,
+  ENGINE_SETTINGS,
+  lockWith,
+  SCRIPTS,
   settingsOf,
 } from "./settings.ts";
-import { quitClients, type SharedEngine, sharedEngine } from "./shared-engine.ts";
+import { quitClients, type SharedEngine, type SharedSettings, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
   type EngineSettings,
@@ -30,7 +31,6 @@ import {
   type Settings,
   type SomeSettings,
 } from "./types.ts";
-import { VoteCount } from "./vote-count.ts";
 
 /**
  * Stands for an unknown fencing token of a lock that was constructed by the caller. An extension of this lock repairs
@@ -38,15 +38,16 @@ import { VoteCount } from "./vote-count.ts";
  */
 const NO_FENCING_TOKEN = -1;
 
-/** Private facts about a lock. Unknown for a lock that was constructed by the caller. */
-interface KnownLease {
+/** Private facts about a lock. */
+interface Lease {
   /** End of the lease by all clocks. `expiration` only contains the wall clock. */
   readonly end: LeaseEnd;
   /** Longest duration requested for the lock's value, with or without an answer. The keys may live for this long. */
   readonly longestMs: number;
 }
 
-const leases = new WeakMap<Lock, KnownLease>();
+/** Leases of the locks. A lock that the caller constructed has none until it is extended. */
+const leases = new WeakMap<Lock, Lease>();
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -92,21 +93,7 @@ export class Lock {
   }
 }
 
-interface ScriptText {
-  readonly value: string;
-  readonly hash: string;
-}
-
 type Routine<Result> = (signal: RedlockAbortSignal) => Promise<Result>;
-
-/**
- * Result of an operation. After `for` or `against`, another attempt may help. `never` means that a quorum has reported
- * another holder.
- */
-interface Voted {
-  readonly decision: "for" | "against" | "never";
-  readonly stats: Promise<ExecutionStats>;
-}
 
 /**
  * The class of node-redlock 5 on the engine of `@x/redlock-core`. Emits `error` for each client that failed, even if a
@@ -116,15 +103,10 @@ export class Redlock extends EventEmitter {
   readonly clients: Set<Client>;
   readonly settings: Settings;
   /** The engine's only script, which performs all three operations. */
-  readonly scripts: {
-    readonly acquireScript: ScriptText;
-    readonly extendScript: ScriptText;
-    readonly releaseScript: ScriptText;
-  };
-  readonly #engineSettings: EngineSettings;
-  /** The engine used last. */
-  #engine: SharedEngine | undefined;
-  readonly #onError = (error: Error): void => this.#emitError(error);
+  readonly scripts: Readonly<Record<keyof CustomScripts, { readonly value: string; readonly hash: string }>>;
+  readonly #engineSettings: SharedSettings;
+  /** Emits the error of a client. A listener that throws breaks nothing. */
+  readonly #onError = (error: Error): void => callQuietly(() => this.emit("error", error));
 
   /**
    * Creates a `Redlock` with one client per independent Redis node or Cluster.
@@ -136,12 +118,12 @@ export class Redlock extends EventEmitter {
     this.on("error", () => undefined);
     this.clients = clientsOf(clients);
     if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
-    refuseScripts(scripts);
+    SCRIPTS.resolve(scripts, "scripts");
     this.settings = settingsOf(settings, DEFAULT_SETTINGS);
-    this.#engineSettings = engineSettingsOf(settings);
+    this.#engineSettings = { ...ENGINE_SETTINGS.pick(settings), driftFactor: this.settings.driftFactor };
     const text = { value: batchScript.source, hash: batchScript.sha1 };
     this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
-    this.#shared();
+    sharedEngine(this.clients, this.#engineSettings);
   }
 
   /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
@@ -155,15 +137,11 @@ export class Redlock extends EventEmitter {
    * Rejects with `ExecutionError` if none of the `settings.retryCount + 1` attempts reached a quorum.
    */
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
-    const merged = settingsOf(settings, this.settings);
-    checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
-    const { token, ...acquired } = await acquire(this.#shared(), {
-      resources,
-      duration,
-      settings: merged,
-      onError: this.#onError,
-    });
-    return this.#lock(resources, { ...acquired, value: token, longestMs: duration });
+    const call = this.#call(resources, settings);
+    checkDuration(duration, call.settings.driftFactor, this.#engineSettings.maxTtl);
+    const { token, fencingToken, end } = await acquire(call, duration);
+    const lock = new Lock(this, listOf(resources), token, call.attempts, 0, fencingToken);
+    return keep(lock, { end, longestMs: duration });
   }
 
   /**
@@ -176,10 +154,11 @@ export class Redlock extends EventEmitter {
    */
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     LOCK.of("lock", lock);
-    const merged = settingsOf(settings, this.settings);
-    const end = endOf(lock, this.#shared());
+    const call = this.#call(lock.resources, settings);
+    const { end, longestMs } = leaseOf(lock, call.shared);
     lock.expiration = 0;
-    return await this.#retry(merged, end, () => this.#releaseOnce(lock));
+    await call.repeat(end, () => call.release(lock.value, longestMs));
+    return { attempts: call.attempts };
   }
 
   /**
@@ -190,25 +169,17 @@ export class Redlock extends EventEmitter {
    */
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     LOCK.of("existing", existing);
-    const merged = settingsOf(settings, this.settings);
-    checkDuration(duration, merged.driftFactor, this.#engineSettings.maxTtl);
-    const shared = this.#shared();
-    const { clock } = shared.protocol;
-    const end = endOf(existing, shared);
-    if (remainingMs(end, readClock(clock)) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
-    let asked = readClock(clock);
-    const { attempts } = await this.#retry(merged, end, async () => {
-      asked = readClock(clock);
-      return await this.#extendOnce(existing, { duration, end });
-    });
+    const call = this.#call(existing.resources, settings);
+    checkDuration(duration, call.settings.driftFactor, this.#engineSettings.maxTtl);
+    const { end } = leaseOf(existing, call.shared);
+    if (remainingMs(end, readClock(call.shared.protocol.clock)) <= 0)
+      throw new ExecutionError("Cannot extend an already-expired lock.", []);
+    await call.repeat(end, () => extendOnce(call, existing, duration));
+    const { value, fencingToken } = existing;
+    const extended = new Lock(this, listOf(existing.resources), value, call.attempts, 0, fencingToken);
+    keep(extended, leaseOf(existing, call.shared));
     existing.expiration = 0;
-    return this.#lock(existing.resources, {
-      value: existing.value,
-      fencingToken: existing.fencingToken,
-      attempts,
-      end: leaseEnd(asked, duration, merged.driftFactor),
-      longestMs: longestMsOf(existing, shared),
-    });
+    return extended;
   }
 
   /**
@@ -231,12 +202,13 @@ export class Redlock extends EventEmitter {
     settingsOrRoutine: SomeSettings | Routine<Result> | undefined,
     optionalRoutine?: Routine<Result>,
   ): Promise<Result> {
-    const given = typeof settingsOrRoutine === "function" ? {} : settingsOrRoutine;
-    const settings = settingsOf(given, this.settings);
     const routine = optionalRoutine ?? settingsOrRoutine;
+    const given = typeof settingsOrRoutine === "function" ? undefined : settingsOrRoutine;
+    const { settings, shared } = this.#call(resources, given);
     checkDuration(duration, settings.driftFactor, this.#engineSettings.maxTtl);
     if (typeof routine !== "function") throw new TypeError("INVARIANT: routine is not a function.");
-    if (settings.automaticExtensionThreshold > duration - 100) {
+    const { automaticExtensionThreshold: thresholdMs } = settings;
+    if (thresholdMs > duration - 100) {
       throw new RangeError(
         "A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.",
       );
@@ -244,130 +216,52 @@ export class Redlock extends EventEmitter {
     const lock = await this.acquire(resources, duration, settings);
     const controller = new AbortController();
     const signal: RedlockAbortSignal = controller.signal;
-    const extension = this.#autoExtend(lock, { duration, settings }, (error) => {
-      signal.error = error;
-      controller.abort(error);
-    });
+    const { clock } = shared.protocol;
+    const extension = new AutoExtension(
+      clock,
+      {
+        remaining: () => remainingMs(leaseOf(lock, shared).end, readClock(clock)),
+        keepAlive: true,
+        expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
+        extend: async () => {
+          const once = this.#call(resources, settings);
+          const outcome = await extendOnce(once, lock, duration);
+          return outcome === "done" ? { kind: "extended" } : { kind: outcome, error: once.error() };
+        },
+      },
+      extendBeforeEnd(thresholdMs),
+      (error) => {
+        signal.error = error;
+        controller.abort(error);
+      },
+    );
     try {
       return await routine(signal);
     } finally {
       extension.stop();
-      lock.expiration = 0;
-      await this.#releaseOnce(lock);
+      await this.release(lock, { retryCount: 0 }).catch(() => undefined);
     }
   }
 
-  #shared(): SharedEngine {
-    const settings = { ...this.#engineSettings, driftFactor: this.settings.driftFactor };
-    if (this.#engine?.isUsable !== true || !this.#engine.serves(this.clients, settings)) {
-      this.#engine = sharedEngine(this.clients, settings);
-    }
-    return this.#engine;
-  }
-
-  /** Creates the handle of a lock. Untyped code may pass a single resource as a string. */
-  #lock(
-    resources: string | readonly string[],
-    facts: {
-      readonly value: string;
-      readonly fencingToken: number | undefined;
-      readonly attempts: readonly Promise<ExecutionStats>[];
-      readonly end: LeaseEnd;
-      readonly longestMs: number;
-    },
-  ): Lock {
-    const { value, fencingToken, attempts, longestMs } = facts;
-    const end = withWholeMs(facts.end);
-    const names = typeof resources === "string" ? [resources] : [...resources];
-    const lock = new Lock(this, names, value, attempts, end.wallMs, fencingToken);
-    leases.set(lock, { end, longestMs });
-    return lock;
-  }
-
-  #autoExtend(
-    lock: Lock,
-    options: { readonly duration: number; readonly settings: Settings },
-    onLost: (error: Error) => void,
-  ): AutoExtension {
-    const { clock } = this.#shared().protocol;
-    const { duration, settings } = options;
-    let end = endOf(lock, this.#shared());
-    return new AutoExtension(
-      clock,
-      {
-        remaining: () => remainingMs(end, readClock(clock)),
-        keepAlive: true,
-        expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
-        extend: async () => {
-          const asked = readClock(clock);
-          const { decision, stats } = await this.#extendOnce(lock, { duration, end });
-          if (decision === "for") {
-            end = leaseEnd(asked, duration, settings.driftFactor);
-            const shown = withWholeMs(end);
-            lock.expiration = shown.wallMs;
-            leases.set(lock, { end: shown, longestMs: longestMsOf(lock, this.#shared()) });
-            return { kind: "extended" };
-          }
-          return { kind: decision === "never" ? "lost" : "failed", error: new ExecutionError(NO_QUORUM, [stats]) };
-        },
-      },
-      extendBeforeEnd(settings.automaticExtensionThreshold),
-      onLost,
-    );
-  }
-
-  /**
-   * Repeats an operation until it succeeds or cannot succeed any more, or until the retries or the lock's time are used
-   * up.
-   */
-  async #retry(settings: Settings, end: LeaseEnd, operation: () => Promise<Voted>): Promise<ExecutionResult> {
-    const shared = this.#shared();
-    const retries = new Retries(shared, settings);
-    for (;;) {
-      const { decision, stats } = await operation();
-      retries.note(stats);
-      if (decision === "for") return { attempts: retries.attempts };
-      if (decision === "never" || retries.isLast) throw retries.error();
-      const pause = retries.startPause();
-      if (remainingMs(end, readClock(shared.protocol.clock)) <= pause.leftMs) throw retries.error();
-      await untilOver(pause);
-      pause.dispose();
-    }
-  }
-
-  async #releaseOnce(lock: Lock): Promise<Voted> {
-    const shared = this.#shared();
-    const steps = shared.protocol.stepsOf(lock.resources);
-    const votes = new VoteCount(shared, steps.resourceCount, this.#onError);
-    const isReleased = await steps.release({ token: lock.value, ttlMs: longestMsOf(lock, shared) }, votes.onAnswer);
-    await votes.settled();
-    const isPointless = votes.refusals > shared.clients.length - shared.quorum;
-    return { decision: isReleased ? "for" : isPointless ? "never" : "against", stats: votes.stats };
-  }
-
-  async #extendOnce(lock: Lock, { duration, end }: { duration: number; end: LeaseEnd }): Promise<Voted> {
-    const shared = this.#shared();
-    const steps = shared.protocol.stepsOf(lock.resources);
-    const votes = new VoteCount(shared, steps.resourceCount, this.#onError);
-    const longestMs = Math.max(longestMsOf(lock, shared), duration);
-    leases.set(lock, { end: endOf(lock, shared), longestMs });
-    const { value: token, fencingToken = NO_FENCING_TOKEN } = lock;
-    const { kind } = await steps.extend({ token, fencingToken, ttlMs: duration, end }, votes.onAnswer);
-    await votes.settled();
-    return { decision: kind === "extended" ? "for" : kind === "lost" ? "never" : "against", stats: votes.stats };
-  }
-
-  /** Emits an error. A listener that throws breaks nothing. */
-  #emitError(error: Error): void {
-    callQuietly(() => this.emit("error", error));
+  #call(resources: string[], given: SomeSettings | undefined): Call {
+    const settings = settingsOf(given, this.settings);
+    return new Call(sharedEngine(this.clients, this.#engineSettings), resources, settings, this.#onError);
   }
 }
 
-const LOCK = shaped<Lock>(
-  "a Lock",
-  ({ resources, value, expiration }) =>
-    resources !== undefined && typeof value === "string" && typeof expiration === "number",
-);
+/** Extends a lock once. The keys may live for `duration` even if no client answers. */
+async function extendOnce(call: Call, lock: Lock, duration: number): Promise<Outcome> {
+  const { end, longestMs: knownMs } = leaseOf(lock, call.shared);
+  const longestMs = Math.max(knownMs, duration);
+  leases.set(lock, { end, longestMs });
+  const { value: token, fencingToken = NO_FENCING_TOKEN } = lock;
+  const asked = readClock(call.shared.protocol.clock);
+  const outcome = await call.extend({ token, fencingToken, ttlMs: duration, end });
+  if (outcome === "done") keep(lock, { end: leaseEnd(asked, duration, call.settings.driftFactor), longestMs });
+  return outcome;
+}
+
+const LOCK = lockWith<Lock>("resources");
 
 /** Failed extensions are repeated after this share of the remaining time, so that several fit before the end. */
 const RETRY_SHARE = 1 / 8;
@@ -380,20 +274,26 @@ function extendBeforeEnd(thresholdMs: number): Pick<RenewalPolicy, "dueMs" | "re
   };
 }
 
-/** Returns the end of the lease with the wall clock rounded as in `expiration`. */
-function withWholeMs(end: LeaseEnd): LeaseEnd {
-  return { ...end, wallMs: Math.floor(end.wallMs) };
+/** Sets the lease of a lock, and its public end. */
+function keep(lock: Lock, lease: Lease): Lock {
+  lock.expiration = lease.end.wallMs;
+  leases.set(lock, lease);
+  return lock;
 }
 
-/** Returns the longest duration of a lock. For a lock constructed by the caller this is `maxTtl`. */
-function longestMsOf(lock: Lock, { maxTtl }: SharedEngine): number {
-  return leases.get(lock)?.longestMs ?? maxTtl;
-}
-
-/** Returns the end of a lock. The caller may have changed `expiration`, usually to 0. */
-function endOf(lock: Lock, { protocol }: SharedEngine): LeaseEnd {
-  const known = leases.get(lock)?.end;
-  if (known?.wallMs === lock.expiration) return known;
+/**
+ * Returns the lease of a lock. The end of an unknown lock, and of a lock whose `expiration` the caller has changed, is
+ * known by the wall clock only.
+ */
+function leaseOf(lock: Lock, { protocol, redlock }: SharedEngine): Lease {
+  const known = leases.get(lock);
+  if (known?.end.wallMs === lock.expiration) return known;
   const now = readClock(protocol.clock);
-  return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
+  const end = { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
+  return { end, longestMs: known?.longestMs ?? redlock.options.maxTtl };
+}
+
+/** Returns a copy of the resources. Untyped code may pass a single resource as a string. */
+function listOf(resources: string | string[]): string[] {
+  return [resources].flat();
 }

@@ -4,12 +4,12 @@
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
-import { type Check, callQuietly, shaped } from "@x/redlock-core/kit";
+import { callQuietly } from "@x/redlock-core/kit";
 import { resolveResources } from "@x/redlock-core/protocol";
 /** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
 import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
-import { OBJECT } from "./settings.ts";
+import { lockWith, numbersIn, OBJECT } from "./settings.ts";
 import { quitClients } from "./shared-engine.ts";
 import {
   type Client,
@@ -24,6 +24,9 @@ import {
 export interface Options
   extends EngineSettings,
     Pick<SomeSettings, "driftFactor" | "retryCount" | "retryDelay" | "retryJitter"> {}
+
+/** A resource, or several resources that are locked together. */
+type Resource = string | string[];
 
 /** Options of one call. As in node-redlock 4, an option with the value 0 counts as left out. */
 export type LockOptions = Pick<Options, "retryCount" | "retryDelay">;
@@ -65,7 +68,7 @@ export class LockError extends Error {
 /** A lock that was acquired. An extension updates this object. */
 export class Lock {
   readonly redlock: Redlock;
-  resource: string | string[];
+  resource: Resource;
   value: string;
   /** Time until which the lock may be trusted, in ms since the epoch. 0 once the lock is unlocked. */
   expiration: number;
@@ -76,7 +79,7 @@ export class Lock {
 
   constructor(
     redlock: Redlock,
-    resource: string | string[],
+    resource: Resource,
     value: string,
     expiration: number,
     attempts: number,
@@ -124,6 +127,7 @@ export class Redlock extends EventEmitter {
   readonly #redlock: Redlock5;
   /** The version 5 lock of each lock, with facts that the public fields do not show. */
   readonly #heldLocks = new WeakMap<Lock, Lock5>();
+  readonly #emitError = (error: Error): void => callQuietly(() => this.emit("clientError", error));
 
   /**
    * Creates a `Redlock` with one client per independent Redis node or Cluster.
@@ -132,10 +136,10 @@ export class Redlock extends EventEmitter {
   constructor(clients: Iterable<Client>, options: Options = {}) {
     super();
     const { driftFactor, retryCount, retryDelay, retryJitter, ...others }: Options = OBJECT.of("options", options);
-    const { lockScript, unlockScript, extendScript, ...engineSettings } = others as typeof others & OwnScripts;
+    const { lockScript, unlockScript, extendScript, ...engineSettings } = others as Record<string, undefined>;
     this.#redlock = new Redlock5(
       clients,
-      { ...engineSettings, ...numbers({ driftFactor, retryCount, retryDelay, retryJitter }) },
+      { ...engineSettings, ...numbersIn({ driftFactor, retryCount, retryDelay, retryJitter }) },
       { acquireScript: lockScript, releaseScript: unlockScript, extendScript },
     );
     const { settings } = this.#redlock;
@@ -144,7 +148,7 @@ export class Redlock extends EventEmitter {
     this.retryCount = settings.retryCount;
     this.retryDelay = settings.retryDelay;
     this.retryJitter = settings.retryJitter;
-    this.#redlock.on("error", (error: Error) => this.#emitError(error));
+    this.#redlock.on("error", this.#emitError);
   }
 
   /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
@@ -156,32 +160,22 @@ export class Redlock extends EventEmitter {
    * Locks one resource, or all of several resources, for `ttl` ms. The lock is valid when the call resolves. Rejects
    * with a `LockError` if no attempt reached a quorum.
    */
-  lock(resource: string | string[], ttl: number, callback?: Callback<Lock>): Promise<Lock> {
+  lock(resource: Resource, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return this.lockWithOptions(resource, ttl, {}, callback);
   }
 
   /** Locks like `lock`, with options for this call. */
-  lockWithOptions(
-    resource: string | string[],
-    ttl: number,
-    options: LockOptions,
-    callback?: Callback<Lock>,
-  ): Promise<Lock> {
+  lockWithOptions(resource: Resource, ttl: number, options: LockOptions, callback?: Callback<Lock>): Promise<Lock> {
     return withCallback(this.#lock(resource, ttl, options), callback);
   }
 
-  /** Another name of `lock`. */
-  acquire(resource: string | string[], ttl: number, callback?: Callback<Lock>): Promise<Lock> {
+  /** Alias of `lock`. */
+  acquire(resource: Resource, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return this.lock(resource, ttl, callback);
   }
 
-  /** Another name of `lockWithOptions`. */
-  acquireWithOptions(
-    resource: string | string[],
-    ttl: number,
-    options: LockOptions,
-    callback?: Callback<Lock>,
-  ): Promise<Lock> {
+  /** Alias of `lockWithOptions`. */
+  acquireWithOptions(resource: Resource, ttl: number, options: LockOptions, callback?: Callback<Lock>): Promise<Lock> {
     return this.lockWithOptions(resource, ttl, options, callback);
   }
 
@@ -189,7 +183,7 @@ export class Redlock extends EventEmitter {
    * Locks like `lock`, for bluebird's `Promise.using`, which unlocks. `onError` is called if the unlock fails.
    * @throws TypeError unless `Redlock.Promise` is bluebird.
    */
-  disposer(resource: string | string[], ttl: number, onError: Callback = () => undefined): Disposer {
+  disposer(resource: Resource, ttl: number, onError: Callback = () => undefined): Disposer {
     if (!("disposer" in Redlock.Promise.prototype)) {
       throw new TypeError("disposer() needs bluebird's promises: set Redlock.Promise to bluebird");
     }
@@ -205,7 +199,7 @@ export class Redlock extends EventEmitter {
     return withCallback(this.#unlock(lock), callback);
   }
 
-  /** Another name of `unlock`. */
+  /** Alias of `unlock`. */
   release(lock: Lock, callback?: Callback): Promise<void> {
     return this.unlock(lock, callback);
   }
@@ -218,7 +212,7 @@ export class Redlock extends EventEmitter {
     return withCallback(this.#extend(lock, ttl), callback);
   }
 
-  async #lock(given: string | string[], ttl: number, options: LockOptions): Promise<Lock> {
+  async #lock(given: Resource, ttl: number, options: LockOptions): Promise<Lock> {
     const resource = listOf(given);
     const { retryCount, retryDelay }: LockOptions = OBJECT.of("options", options);
     // In node-redlock 4, 0 also counts as left out.
@@ -288,10 +282,6 @@ export class Redlock extends EventEmitter {
       }
     }
   }
-
-  #emitError(error: Error): void {
-    callQuietly(() => this.emit("clientError", error));
-  }
 }
 
 type Lock4 = Lock;
@@ -308,25 +298,10 @@ export declare namespace Redlock {
   export type CompatibleRedisClient = Client;
 }
 
-interface OwnScripts {
-  readonly lockScript?: string;
-  readonly unlockScript?: string;
-  readonly extendScript?: string;
-}
+const LOCK = lockWith<Lock>("resource");
 
-const LOCK: Check<Lock> = shaped<Lock>(
-  "a Lock",
-  ({ resource, value, expiration }) =>
-    resource !== undefined && typeof value === "string" && typeof expiration === "number",
-);
-
-function listOf(resource: string | string[]): string[] {
+function listOf(resource: Resource): string[] {
   return [...resolveResources(resource, true)];
-}
-
-function numbers(options: Readonly<Record<string, unknown>>): Readonly<Record<string, number>> {
-  const given = Object.entries(options).filter((entry): entry is [string, number] => typeof entry[1] === "number");
-  return Object.fromEntries(given);
 }
 
 function asLockError(error: unknown, message: (attempts: number) => string): unknown {

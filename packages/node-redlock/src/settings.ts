@@ -1,5 +1,5 @@
 /** Pure: the settings and arguments of node-redlock, with their defaults and rules. */
-import { Check, integer, kindOf, number, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
+import { Check, integer, kindOf, number, numberLike, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
 import { DEFAULT_DRIFT_FACTOR, driftMs, MAX_NODES } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings, SomeSettings } from "./types.ts";
 
@@ -11,88 +11,74 @@ export const DEFAULT_SETTINGS: Settings = Object.freeze({
   automaticExtensionThreshold: 500,
 });
 
+type Script = string | ((script: string) => string);
+
 /** Custom scripts of node-redlock, which must be left out because the engine has scripts of its own. */
 export interface CustomScripts {
-  readonly acquireScript?: string | ((script: string) => string) | undefined;
-  readonly extendScript?: string | ((script: string) => string) | undefined;
-  readonly releaseScript?: string | ((script: string) => string) | undefined;
+  readonly acquireScript?: Script | undefined;
+  readonly extendScript?: Script | undefined;
+  readonly releaseScript?: Script | undefined;
 }
 
-const FINITE_MS = new Check<number>({
-  rule: "finite (ms)",
-  faultOf: (value) => {
-    if (typeof value !== "number") return "type";
-    return Number.isFinite(value) ? undefined : "range";
-  },
-});
+const FINITE_MS = numberLike("finite (ms)", Number.isFinite);
 
 /** Unknown names are ignored, as in node-redlock, because existing code passes settings of other versions. */
 const SETTINGS = new Schema({
   driftFactor: number({ min: 0, max: 0.5 }).optional(),
-  retryCount: new Check<number>({
-    rule: "a number",
-    faultOf: (value) => {
-      if (typeof value !== "number") return "type";
-      return Number.isNaN(value) ? "range" : undefined;
-    },
-  }).optional(),
+  retryCount: numberLike("a number", (value) => !Number.isNaN(value)).optional(),
   retryDelay: FINITE_MS.optional(),
   retryJitter: FINITE_MS.optional(),
   automaticExtensionThreshold: FINITE_MS.optional(),
 } satisfies ShapeOf<SomeSettings>);
 
-const ENGINE_SETTINGS = new Schema({
+export const ENGINE_SETTINGS: Schema<ShapeOf<EngineSettings>> = new Schema({
   nodeTimeout: integer({ min: 1 }).optional(),
   maxTtl: integer({ min: 1 }).optional(),
-} satisfies ShapeOf<EngineSettings>);
+});
 
-const SCRIPT = new Check<never>({ rule: "left out, as the engine has its own script", faultOf: () => "type" });
-const SCRIPTS = new Schema({
+const SCRIPT = new Check<Script>({ rule: "left out, as the engine has its own script", faultOf: () => "type" });
+
+export const SCRIPTS: Schema<ShapeOf<CustomScripts>> = new Schema({
   acquireScript: SCRIPT.optional(),
   extendScript: SCRIPT.optional(),
   releaseScript: SCRIPT.optional(),
-} satisfies ShapeOf<CustomScripts>);
-
-export function engineSettingsOf(settings: EngineSettings): EngineSettings {
-  return ENGINE_SETTINGS.pick(settings);
-}
-
-/** Throws `TypeError` for custom scripts, because the promises depend on the engine's own script. */
-export function refuseScripts(scripts: CustomScripts): void {
-  SCRIPTS.resolve(scripts, "scripts");
-}
+});
 
 export const OBJECT: Check<object> = shaped<object>(
   "an object",
   (given) => Object.prototype.toString.call(given) === "[object Object]",
 );
 
+/** Checks a lock, which the caller may have constructed. `resources` is the name of the field with its resources. */
+export function lockWith<Lock>(resources: keyof Lock & string): Check<Lock> {
+  return shaped("a Lock", (given) => {
+    const { value, expiration } = given;
+    return given[resources] !== undefined && typeof value === "string" && typeof expiration === "number";
+  });
+}
+
 /** Returns complete settings. Settings that are left out or undefined are taken from `defaults`. */
 export function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
   if (settings === undefined) return defaults;
-  const given = SETTINGS.pick(OBJECT.of("settings", settings));
-  return {
-    driftFactor: given.driftFactor ?? defaults.driftFactor,
-    retryCount: given.retryCount ?? defaults.retryCount,
-    retryDelay: given.retryDelay ?? defaults.retryDelay,
-    retryJitter: given.retryJitter ?? defaults.retryJitter,
-    automaticExtensionThreshold: given.automaticExtensionThreshold ?? defaults.automaticExtensionThreshold,
-  };
+  return { ...defaults, ...numbersIn(SETTINGS.pick(OBJECT.of("settings", settings))) };
 }
 
+/** Returns the numbers of an object, without its other values. */
+export function numbersIn(given: object): Readonly<Record<string, number>> {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => typeof value === "number"));
+}
+
+const CLIENT = shaped<Client>("clients of ioredis", () => true);
+
 export function clientsOf(given: Iterable<Client>): Set<Client> {
-  let clients: Set<Client> | undefined;
+  let clients: Set<Client>;
   try {
-    if (typeof given === "object" && given !== null) clients = new Set(given);
+    clients = new Set([...given]);
   } catch {
-    // `given` is not iterable, or throws.
+    throw new TypeError(`clients must be an iterable of clients, got ${kindOf(given)}`);
   }
-  if (clients === undefined) throw new TypeError(`clients must be an iterable of clients, got ${kindOf(given)}`);
   if (clients.size > MAX_NODES) throw new RangeError(`clients must be at most ${MAX_NODES}, got ${clients.size}`);
-  for (const client of clients) {
-    if (typeof client !== "object" || client === null)
-      throw new TypeError(`clients must be clients of ioredis, got ${kindOf(client)}`);
-  }
+  for (const client of clients) CLIENT.of("clients", client);
   return clients;
 }
 

@@ -6,17 +6,11 @@
  */
 
 import { type LockNode, Redlock } from "@x/redlock-core";
-import { onAbort, warn } from "@x/redlock-core/kit";
-import { databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
+import { onAbort } from "@x/redlock-core/kit";
+import { CallDeadline, databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
-type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
-
-/**
- * The core's default `ttl`, which must not exceed `maxTtl`. The durations of calls are checked by `checkDuration`
- * instead of the core, so that a lock without `maxTtl` may be longer than the core allows.
- */
-const DEFAULT_TTL_MS = 30_000;
+export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
 /** How long the first call waits for new connections. A Cluster needs some hundred milliseconds. */
 const CONNECT_MS = 2_000;
@@ -50,32 +44,26 @@ export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
 }
 
 export class SharedEngine {
+  readonly redlock: Redlock;
   readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
   /** Clients that are too slow to wait for (see `VoteCount`). */
   readonly slow: Set<Client> = new Set();
-  readonly #redlock: Redlock;
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
   /** Resolves when each connection is open or known to be down, after at most `CONNECT_MS`. Undefined afterwards. */
   #connecting: Promise<void> | undefined;
-  /** Waits for clients, see `untilUsable`. */
-  readonly #waitsByClient = new Map<Client, Promise<void>>();
-  readonly #stopListening: (() => void)[] = [];
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
     const { driftFactor, nodeTimeout, maxTtl } = settings;
-    this.#redlock = new Redlock(clients, {
-      driftFactor,
-      nodeTimeout,
-      ...(maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: Math.min(DEFAULT_TTL_MS, maxTtl) }),
-    });
-    this.protocol = protocolOf(this.#redlock);
-    const { nodes } = this.protocol;
+    const trust = maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: maxTtl };
+    this.redlock = new Redlock(clients, { driftFactor, nodeTimeout, ...trust });
+    this.protocol = protocolOf(this.redlock);
     this.clients = clients;
     this.#databases = clients.map(databaseOf);
     this.#settings = settings;
+    const { nodes } = this.protocol;
     for (const [index, client] of clients.entries()) this.#closeWithClient(client, nodes[index]);
     this.#connecting = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
       this.#connecting = undefined;
@@ -87,18 +75,9 @@ export class SharedEngine {
    * client has selected another database.
    */
   get isUsable(): boolean {
-    if (this.protocol.closed.aborted) return false;
-    for (const client of this.#ended) if (client.status !== "end") return false;
-    return this.clients.every((client, index) => databaseOf(client) === this.#databases[index]);
-  }
-
-  get quorum(): number {
-    return this.#redlock.quorum;
-  }
-
-  /** Longest duration of a lock whose duration is unknown. */
-  get maxTtl(): number {
-    return this.#redlock.options.maxTtl;
+    const isUnchanged = (client: Client, index: number): boolean =>
+      databaseOf(client) === this.#databases[index] && (client.status === "end" || !this.#ended.has(client));
+    return !this.protocol.closed.aborted && this.clients.every(isUnchanged);
   }
 
   /**
@@ -107,12 +86,12 @@ export class SharedEngine {
    * long as a command of the client would wait. Never rejects.
    */
   untilUsable(): Promise<void> | undefined {
-    const isUsable = this.#hasQuorum || this.protocol.closed.aborted;
-    return this.#connecting?.then(() => this.untilUsable()) ?? (isUsable ? undefined : this.#untilQuorum());
+    if (this.#connecting !== undefined) return this.#connecting.then(() => this.untilUsable());
+    return this.#hasQuorum || this.protocol.closed.aborted ? undefined : this.#untilQuorum();
   }
 
   get #hasQuorum(): boolean {
-    return this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.quorum;
+    return this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.redlock.quorum;
   }
 
   async #untilQuorum(): Promise<void> {
@@ -121,23 +100,14 @@ export class SharedEngine {
   }
 
   /** Resolves when the client gives up, or once the client and then also the engine's connections are open. */
-  #untilAnswered(client: Client): Promise<void> {
-    const known = this.#waitsByClient.get(client);
-    if (known !== undefined) return known;
-    const ask = async (): Promise<void> => {
-      try {
-        // A connected client queues nothing. If its server hangs, the answer would never arrive.
-        if (client.status !== "ready") await client.ping();
-        await this.#untilNodes(() => this.protocol.nodes.every(({ state }) => state === "ready"));
-      } catch {
-        // The client will not be connected, or has no queue. The attempt reports the error.
-      } finally {
-        this.#waitsByClient.delete(client);
-      }
-    };
-    const asked = ask();
-    this.#waitsByClient.set(client, asked);
-    return asked;
+  async #untilAnswered(client: Client): Promise<void> {
+    try {
+      // A connected client queues nothing. If its server hangs, the answer would never arrive.
+      if (client.status !== "ready") await client.ping();
+      await this.#untilNodes(() => this.protocol.nodes.every(({ state }) => state === "ready"));
+    } catch {
+      // The client will not be connected, or has no queue. The attempt reports the error.
+    }
   }
 
   /**
@@ -145,20 +115,18 @@ export class SharedEngine {
    * votes are reported by position.
    */
   serves(clients: ReadonlySet<Client>, settings: SharedSettings): boolean {
-    if (clients.size !== this.clients.length) return false;
-    let index = 0;
-    for (const client of clients) if (client !== this.clients[index++]) return false;
+    const { driftFactor, nodeTimeout, maxTtl } = this.#settings;
     return (
-      settings.driftFactor === this.#settings.driftFactor &&
-      settings.nodeTimeout === this.#settings.nodeTimeout &&
-      settings.maxTtl === this.#settings.maxTtl
+      clients.size === this.clients.length &&
+      [...clients].every((client, index) => client === this.clients[index]) &&
+      settings.driftFactor === driftFactor &&
+      settings.nodeTimeout === nodeTimeout &&
+      settings.maxTtl === maxTtl
     );
   }
 
   close(): void {
-    if (this.protocol.closed.aborted) return;
-    for (const stop of this.#stopListening) stop();
-    closeQuietly(this.#redlock);
+    void this.redlock.close();
   }
 
   /**
@@ -167,33 +135,29 @@ export class SharedEngine {
    */
   async #untilNodes(isDone: () => boolean, over?: Promise<unknown>): Promise<void> {
     const { nodes, clock, closed } = this.protocol;
-    const stops: (() => void)[] = [];
-    await new Promise<void>((resolve) => {
+    const timeoutMs = over === undefined ? CONNECT_MS : Number.POSITIVE_INFINITY;
+    const deadline = new CallDeadline(clock, { timeoutMs, closed });
+    await deadline.untilCalled((wake) => {
       const check = (): void => {
-        if (isDone() || closed.aborted) resolve();
+        if (isDone()) wake();
       };
-      stops.push(onAbort(closed, resolve), ...nodes.map((node) => node.onStateChange(check)));
-      if (over === undefined) stops.push(clock.schedule(CONNECT_MS, resolve, { keepAlive: true }));
-      else void over.then(() => resolve());
+      const stops = nodes.map((node) => node.onStateChange(check));
+      void over?.then(wake);
       check();
+      return () => {
+        for (const stop of stops) stop();
+      };
     });
-    for (const stop of stops) stop();
+    deadline.dispose();
   }
 
   #closeWithClient(client: Client, node: LockNode | undefined): void {
     const onEnd = (): void => {
       this.#ended.add(client);
-      if (node !== undefined) closeQuietly(node);
+      void node?.close();
     };
-    if (client.status === "end") {
-      onEnd();
-      return;
-    }
-    client.once("end", onEnd);
-    this.#stopListening.push(() => client.removeListener("end", onEnd));
+    if (client.status === "end") onEnd();
+    else client.once("end", onEnd);
+    onAbort(this.protocol.closed, () => client.removeListener("end", onEnd));
   }
-}
-
-function closeQuietly(closed: { close(): Promise<void> }): void {
-  closed.close().catch((error) => warn(error, "X_REDLOCK_CLOSE"));
 }

@@ -1,7 +1,7 @@
 /** Counts the votes of one attempt in the form in which node-redlock reports them. */
 
-import { deferred } from "@x/redlock-core/kit";
-import { type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
+import { type Deferred, deferred } from "@x/redlock-core/kit";
+import { CallDeadline, type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
@@ -15,78 +15,65 @@ import { type Client, type ExecutionStats, ResourceLockedError } from "./types.t
 const GRACE_MS = 50;
 
 export class VoteCount {
-  /** Resolves when every client has voted. Never rejects. */
-  readonly stats: Promise<ExecutionStats>;
   readonly onAnswer: OnAnswer = (node, answer) => this.#count(node, answer);
   readonly #shared: SharedEngine;
   readonly #resourceCount: number;
   readonly #onError: (error: Error) => void;
-  readonly #stats: ExecutionStats;
-  readonly #onComplete: (stats: ExecutionStats) => void;
+  readonly #votesFor = new Set<Client>();
+  readonly #votesAgainst = new Map<Client, Error>();
   /** Clients that have not voted. */
   readonly #open: Set<Client>;
-  #onAllVotes: (() => void) | undefined;
-  #refusals = 0;
+  readonly #complete: Deferred<ExecutionStats> = deferred();
+  readonly #settled: Deferred<void> = deferred();
 
   /** `onError` is called for each client that failed. Contention is not an error. */
   constructor(shared: SharedEngine, resourceCount: number, onError: (error: Error) => void) {
-    const { clients, quorum } = shared;
     this.#shared = shared;
     this.#resourceCount = resourceCount;
     this.#onError = onError;
-    this.#open = new Set(clients);
-    this.#stats = {
-      membershipSize: clients.length,
-      quorumSize: quorum,
-      votesFor: new Set(),
-      votesAgainst: new Map(),
-    };
-    const { promise, resolve } = deferred<ExecutionStats>();
-    this.stats = promise;
-    this.#onComplete = resolve;
+    this.#open = new Set(shared.clients);
+  }
+
+  /** Resolves when every client has voted. Never rejects. */
+  get stats(): Promise<ExecutionStats> {
+    return this.#complete.promise;
   }
 
   /** Number of clients that reported that the lock is held by another, or not held by the caller. */
   get refusals(): number {
-    return this.#refusals;
+    return [...this.#votesAgainst.values()].filter((error) => error instanceof ResourceLockedError).length;
   }
 
   /** Resolves when every client that is not slow has voted, at the latest after `GRACE_MS`. */
   async settled(): Promise<void> {
     if (this.#isSettled) return;
-    const { clock } = this.#shared.protocol;
-    await new Promise<void>((resolve) => {
-      const giveUp = (): void => {
-        for (const client of this.#open) this.#shared.slow.add(client);
-        resolve();
-      };
-      const cancel = clock.schedule(GRACE_MS, giveUp, { keepAlive: true });
-      this.#onAllVotes = () => {
-        cancel();
-        resolve();
-      };
-    });
+    const { clock, closed } = this.#shared.protocol;
+    const grace = new CallDeadline(clock, { timeoutMs: GRACE_MS, closed });
+    await grace.until(this.#settled.promise);
+    grace.dispose();
+    for (const client of this.#open) this.#shared.slow.add(client);
   }
 
   get #isSettled(): boolean {
-    for (const client of this.#open) if (!this.#shared.slow.has(client)) return false;
-    return true;
+    return [...this.#open].every((client) => this.#shared.slow.has(client));
   }
 
   #count(node: number, answer: NodeAnswer): void {
-    const client = this.#shared.clients[node];
+    const { clients, slow, redlock } = this.#shared;
+    const client = clients[node];
     if (client === undefined || !this.#open.delete(client)) return;
-    if (answer.kind === "answered") this.#shared.slow.delete(client);
+    if (answer.kind === "answered") slow.delete(client);
     if (answer.kind !== "not asked") this.#record(client, this.#errorOf(node, answer));
-    if (this.#open.size === 0) this.#onComplete(this.#stats);
-    if (this.#isSettled) this.#onAllVotes?.();
+    if (this.#isSettled) this.#settled.resolve();
+    if (this.#open.size > 0) return;
+    const [votesFor, votesAgainst] = [this.#votesFor, this.#votesAgainst];
+    this.#complete.resolve({ membershipSize: clients.length, quorumSize: redlock.quorum, votesFor, votesAgainst });
   }
 
   #record(client: Client, error: Error | undefined): void {
-    if (error === undefined) this.#stats.votesFor.add(client);
-    else this.#stats.votesAgainst.set(client, error);
-    if (error instanceof ResourceLockedError) this.#refusals += 1;
-    else if (error !== undefined) this.#onError(error);
+    if (error === undefined) this.#votesFor.add(client);
+    else this.#votesAgainst.set(client, error);
+    if (error !== undefined && !(error instanceof ResourceLockedError)) this.#onError(error);
   }
 
   #errorOf(node: number, answer: Exclude<NodeAnswer, { kind: "not asked" }>): Error | undefined {

@@ -24,6 +24,7 @@ export {
   integer,
   listOf,
   number,
+  numberLike,
   type Option,
   objectWith,
   shaped,

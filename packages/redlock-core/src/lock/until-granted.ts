@@ -34,7 +34,7 @@ export interface Acquirer<Granted, Refused extends { readonly kind: "refused" },
   /** Called with a grant that arrived after the caller had cancelled. */
   drop(grant: Granted): void;
   /** Called after each refusal. */
-  onRefused(refused: Refused): void;
+  onRefused?(refused: Refused): void;
   /** Reports whether the nodes may grant if they are asked again immediately, because no other client is in the way. */
   isCorrectable(refused: Refused): boolean;
   /** Waits until the next attempt is due. */
@@ -144,7 +144,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> {
   #refused(refused: Refused): void {
     if (this.#hasEnded) return;
     const acquirer = this.#acquirer;
-    acquirer.onRefused(refused);
+    acquirer.onRefused?.(refused);
     if (acquirer.isCorrectable(refused) && this.#corrections < MAX_CORRECTIONS) {
       this.#corrections += 1;
       this.begin();

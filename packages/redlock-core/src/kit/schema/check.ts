@@ -120,6 +120,11 @@ export function textLike(rule: string, isRight: (text: string) => boolean): Chec
   return primitive("string", rule, isRight);
 }
 
+/** Checks a property of a number. `rule` describes the property. */
+export function numberLike(rule: string, isRight: (value: number) => boolean): Check<number> {
+  return primitive("number", rule, isRight);
+}
+
 export function choice<const Choice extends string>(choices: readonly Choice[]): Check<Choice> {
   const set = new Set<string>(choices);
   const quoted = choices.map((each) => `"${each}"`);
