@@ -1,4 +1,6 @@
-/** Wrong arguments, everywhere: each is refused by name, before anything is sent, and no error shows a secret. */
+/**
+ * Wrong arguments of every function: each is refused by name, before anything is sent, and no error contains a secret.
+ */
 import { type Database, Effects, OutboxRelay } from "@x/effects";
 import { LeaderElection } from "@x/leader";
 import { coordinator } from "@x/leader/node-cron";
@@ -106,7 +108,7 @@ beforeAll(async () => {
 
 afterAll(async () => await close());
 
-/** All that was sent but questions about the server itself. */
+/** Counts the sent commands, except questions about the server itself. */
 async function sent(): Promise<Readonly<Record<string, number>>> {
   const stats = String(await server.call("INFO", "commandstats"));
   const calls = [...stats.matchAll(/^cmdstat_(\S+?):calls=(\d+)/gm)]
@@ -115,7 +117,7 @@ async function sent(): Promise<Readonly<Record<string, number>>> {
   return Object.fromEntries(calls);
 }
 
-/** The term opens a channel of its own beside the election. */
+/** The term opens its own channel in addition to the election's. */
 async function sentBefore(): ReturnType<typeof sent> {
   await expect.poll(sent).toHaveProperty("subscribe", 1);
   return await sent();
@@ -127,7 +129,7 @@ function rightOf({ right, options }: Parameter): unknown {
   return given === undefined && options !== undefined ? {} : given;
 }
 
-/** One wrong value in one place; undefined if the call is refused as it should be. */
+/** Passes one wrong value in one place. Resolves with undefined if the call is refused correctly. */
 async function faultOf(entry: Entry, at: number, value: unknown, says: string | RegExp): Promise<string | undefined> {
   const args = Object.values(entry.parameters).map(rightOf);
   args[at] = value;
@@ -154,11 +156,11 @@ interface Place {
   readonly at: number;
   readonly says: string | RegExp;
   readonly isLegal: Legal;
-  /** Of the value in this place, the argument. */
+  /** Returns the argument with a value in this place. */
   readonly argument: (value: unknown) => unknown;
 }
 
-/** Every argument, and every option of those that are options. */
+/** Returns every argument, and every option of an argument with options. */
 function placesIn(name: string, entry: Entry): readonly Place[] {
   return Object.entries(entry.parameters).flatMap(([parameterName, parameter], at) => {
     const { options, says = parameterName, legal = isPlain } = parameter;
@@ -187,7 +189,7 @@ function placesIn(name: string, entry: Entry): readonly Place[] {
   });
 }
 
-/** No right value throws when it is looked at. */
+/** A value whose inspection throws is never legal. */
 function safely(legal: Legal): Legal {
   return (value) => {
     try {
@@ -198,7 +200,7 @@ function safely(legal: Legal): Legal {
   };
 }
 
-/** An object without a name of its own has no wrong option; what it lacks is looked at with the options. */
+/** An object without a name of its own has no wrong option. Its missing options are found with the options. */
 const isPlain: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
 
 const places = Object.entries(TABLE).flatMap(([name, entry]) => placesIn(name, entry));
@@ -223,7 +225,7 @@ function namesOf(prefix: string, name: string, value: unknown): readonly string[
   if (typeof value !== "function") return [prefix + name];
   const { prototype } = value as { readonly prototype?: object };
   if (prototype === undefined || !String(value).startsWith("class ")) return [prefix + name];
-  // Errors are made by their package.
+  // Errors are created by their package.
   if (prototype instanceof Error) return [];
   return [`${prefix}new ${name}`, ...methodsOf(prototype).map((method) => `${prefix}${name}.${method}`)];
 }

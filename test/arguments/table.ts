@@ -1,4 +1,4 @@
-/** Every exported function, constructor and method: how it is called, and what its arguments and options may be. */
+/** Every exported function, constructor and method, with the legal values of its arguments and options. */
 import * as effects from "@x/effects";
 import type { LeaderElection, LeaderTerm } from "@x/leader";
 import * as leader from "@x/leader";
@@ -33,7 +33,7 @@ import {
   texts,
 } from "./values.ts";
 
-/** What is called; of each package one. */
+/** The objects whose methods are called, one of each class. */
 export interface Subjects {
   readonly node: core.LockNode;
   readonly redlock: core.Redlock;
@@ -66,12 +66,12 @@ export interface Subjects {
 }
 
 export interface Parameter {
-  /** As the message says it; default: its name. */
+  /** The name of the parameter in the error message. Default: its name. */
   readonly says?: string | RegExp;
   readonly legal?: Legal;
-  /** Options, each with its rule: then `legal` is not needed. */
+  /** Options, each with its rule. `legal` is then unnecessary. */
   readonly options?: Readonly<Record<string, Legal>>;
-  /** A right value; for options those that must be given. */
+  /** A legal value. For options, the required options. */
   readonly right?: unknown;
 }
 
@@ -130,13 +130,13 @@ const make =
   (_, args) =>
     new Made(...args);
 
-/** The URLs of values.ts, which are right where a node is. */
+/** The URLs of values.ts, which are legal for a node. */
 const isNode: Legal = (value) =>
   value instanceof URL ||
   (typeof value === "string" && /^redis:\/\/[^:]*:[^@]*@host:6379$/.test(value)) ||
   (Array.isArray(value) && value.length > 0 && value.every(isNode));
 
-/** What BullMQ takes as a connection. */
+/** Values that BullMQ accepts as a connection. */
 const isConnection: Legal = (value) => {
   if (Object.prototype.toString.call(value) !== "[object Object]") return false;
   const { host, port } = { ...(value as Readonly<Record<string, unknown>>) };
@@ -151,7 +151,7 @@ const compatSettings = {
   automaticExtensionThreshold: optional(Number.isFinite),
 };
 const isOptions: Legal = (value) => value === undefined || Object.prototype.toString.call(value) === "[object Object]";
-/** It can be iterated and brings nothing, or may do so. */
+/** Values that can be iterated, and contain or may contain no client. */
 const isWithoutClients: Legal = (value) =>
   value === "" ||
   value instanceof Map ||
@@ -212,7 +212,7 @@ const jobId: Parameter = { legal: text(1), right: "1" };
 
 const cancelReason: Parameter = { legal: optional(text(0, 10_000)) };
 
-/** The methods that a queue and a queue in partitions have alike. */
+/** Methods that a queue and a queue in partitions share. */
 const operators: Readonly<Record<string, Entry["parameters"]>> = {
   listKeys: { options: limit },
   jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
@@ -370,7 +370,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     call: make(compat.Redlock),
     parameters: {
       clients: {
-        // Of none there is node-redlock's own error.
+        // Without a client, node-redlock's own error is thrown.
         legal: isWithoutClients,
         right: ({ compatClient }: Subjects) => [compatClient],
         says: /clients?|node/,
@@ -386,7 +386,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
     acquire: { resources: compatResources, duration, settings },
     release: { lock: compatLock, settings },
     extend: { existing: compatLock, duration, settings },
-    // The routine may stand in the place of the settings.
+    // The routine may be passed instead of the settings.
     using: {
       resources: compatResources,
       duration,
@@ -403,7 +403,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
         right: ({ compatClient }: Subjects) => [compatClient],
         says: /clients?|node/,
       },
-      // What is no number counts as left out, as in node-redlock 4.
+      // A value that is not a number counts as omitted, as in node-redlock 4.
       options: {
         options: {
           driftFactor: (value) => typeof value !== "number" || number(0, 0.5)(value),
@@ -783,7 +783,7 @@ export const TABLE: Readonly<Record<string, Entry>> = {
   }),
 };
 
-/** Public, and not in the table: who else checks their arguments. */
+/** Public functions that are not in the table, with the place where their arguments are checked. */
 export const NOT_CALLED: Readonly<Record<string, string>> = {
   "core.systemClock": "a port that this package calls",
   "protocol.RedlockProtocol.call": "called by @x/semaphore with a name that it has checked",
@@ -835,7 +835,7 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "workers.ExclusiveWorker.callProcessJob": "called by BullMQ",
 };
 
-/** What is exported, by the name in front of its entries. */
+/** The exports, by the prefix of their entries. */
 export const MODULES: Readonly<Record<string, object>> = {
   core,
   compat,
@@ -850,7 +850,7 @@ export const MODULES: Readonly<Record<string, object>> = {
   partitions,
 };
 
-/** What is not exported as a class, and yet called by users. */
+/** Objects that are not exported as a class, but whose methods users call. */
 export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> => ({
   "nodeCron.RunCoordinator": subjects.runCoordinator,
   "protocol.RedlockProtocol": subjects.protocol,

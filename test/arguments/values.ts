@@ -1,7 +1,7 @@
-/** What code without types, or with bad luck, passes; and what of it is legal where. */
+/** Values that code without types, or with a mistake, may pass, and where each value is legal. */
 import fc from "fast-check";
 
-/** Planted wherever text stands: no error may show it. */
+/** Part of every text in the values. No error may contain it. */
 export const SECRET = "hunter2-wrong-place";
 const URL_WITH_SECRET = `redis://user:${SECRET}@host:6379`;
 
@@ -23,7 +23,7 @@ function cyclic(): object {
 
 const traps = { get: thrower, has: thrower, ownKeys: thrower, getPrototypeOf: thrower };
 
-/** Behind functions: test runners print what they are given. */
+/** Behind functions, because test runners print arguments. */
 export const VALUES: Readonly<Record<string, () => unknown>> = {
   undefined: () => undefined,
   null: () => null,
@@ -78,7 +78,7 @@ export const VALUES: Readonly<Record<string, () => unknown>> = {
   "a host of digits": () => ({ host: 5, password: SECRET }),
 };
 
-/** Anything else that JavaScript has. */
+/** Any other value of JavaScript. */
 export const anything: fc.Arbitrary<() => unknown> = fc.oneof(
   fc.constantFrom(...Object.values(VALUES)),
   fc
@@ -98,7 +98,7 @@ export const anything: fc.Arbitrary<() => unknown> = fc.oneof(
     .map((value) => () => value),
 );
 
-/** Whether a value is right for a parameter, said without the code under test. */
+/** Reports whether a value is legal for a parameter, without the code under test. */
 export type Legal = (value: unknown) => boolean;
 
 export const optional =
@@ -127,7 +127,7 @@ export const oneOf =
   (...choices: readonly unknown[]): Legal =>
   (value) =>
     choices.includes(value);
-/** A stranger's object is taken for what it looks like. */
+/** An object of another library is accepted if it has these members. */
 export const having =
   (...members: readonly string[]): Legal =>
   (value) =>

@@ -1,7 +1,8 @@
 /**
- * `npm run bullmq -- 6.8.0`: installs a release of BullMQ, compares the texts of its scripts with the known ones, and runs the
- * contract, the crashes and the lanes with it. If all pass, the release is added to the table of known texts and to the documents.
- * `latest` is a release, too; `--all` runs the newest release of each known set; `--compare` compares only.
+ * The command `npm run bullmq -- 6.8.0`: installs a release of BullMQ, compares the texts of its scripts with the known
+ * texts, and runs the contract, the crash tests and the lanes with it. If all pass, the release is added to the table
+ * of known texts and to the documents. `latest` is the newest release, `--all` runs the newest release of each known
+ * set, and `--compare` only compares.
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

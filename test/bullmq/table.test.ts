@@ -1,4 +1,4 @@
-/** What `npm run bullmq` records of a release that has passed, and where. */
+/** The record of a release that has passed `npm run bullmq`, and its places. */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { parse } from "yaml";

@@ -1,9 +1,9 @@
-/** Pure: what the table of known texts and the documents say once a release has passed. */
+/** Pure: the table of known texts and the documents after a release has passed. */
 import type { ScriptSet, ScriptTexts } from "../../packages/workers/src/bullmq/rules/script-sets.ts";
 
 type Sets = readonly ScriptSet[];
 
-/** Say `supportedReleases`, and are changed with it. */
+/** The documents that contain `supportedReleases`, and are changed with it. */
 export const documents: readonly string[] = [
   "docs/comparison.md",
   "docs/support.md",
@@ -11,7 +11,7 @@ export const documents: readonly string[] = [
   "packages/workers/README.md",
 ];
 
-/** The table with this release: its set widened, or a new one. */
+/** Returns the table with this release: in a wider set, or in a new set. */
 export function tableWith(sets: Sets, version: string, texts: ScriptTexts): Sets {
   const has = (set: Sets[number]): boolean => JSON.stringify(set.texts) === JSON.stringify(texts);
   const known = sets.find(has);
@@ -27,7 +27,7 @@ export function tableWith(sets: Sets, version: string, texts: ScriptTexts): Sets
   return all.toSorted((one, other) => compare(one.from, other.from));
 }
 
-/** The source of the table with these sets in place of its own. */
+/** Returns the source of the table with other sets. */
 export function withSets(source: string, sets: Sets): string {
   const entries = sets.map(({ from, to, texts }) => {
     const lines = Object.entries(texts).map(([name, text]) => `      ${name}: "${text}",`);

@@ -96,7 +96,7 @@ describe("a chaos run", () => {
     expect(page).toContain("no invariant broke");
     expect(page).not.toMatch(/NaN|Infinity|undefined/);
     const faults = history.filter(({ kind }) => kind === "fault");
-    // Each hold, and each fault but the last line across all, is a bar that says what it is.
+    // Each hold, and each fault except the last fault of all processes, is a bar with a description.
     expect(page.match(/<title>[^<]*, fencing token /g)).toHaveLength(verdict.intervals.length);
     expect(page.match(/<title>\d+ ms: /g)).toHaveLength(faults.length - 1);
     for (const name of ["node 1", "node 2", "node 3", "queue", "locker 1"]) expect(page).toContain(`>${name}<`);

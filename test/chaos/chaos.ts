@@ -1,6 +1,7 @@
 /**
- * A chaos run: real Redis servers, real processes with locks, an election and a queue, a bad network between them, and faults all the time.
- * Everything is recorded; checker.ts reads the record afterwards and knows nothing of this file.
+ * A chaos run: real Redis servers, real processes with locks, an election and a queue, a bad network between them, and
+ * faults all the time. The run records everything. checker.ts reads the record afterwards and knows nothing of this
+ * file.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -20,7 +21,7 @@ import { PAYMENTS, type ProcessArguments, REFUNDS } from "./processes/arguments.
 
 export interface ChaosOptions {
   readonly seed: string;
-  /** How long faults strike. */
+  /** Duration of the faults. */
   readonly faultyMs: number;
   readonly onProgress?: (text: string) => void;
 }
@@ -28,7 +29,7 @@ export interface ChaosOptions {
 const MAX_TTL_MS = 1_500;
 const LOCK_NODES = 3;
 const KEYS = 12;
-/** Jobs that are neither done nor failed; the producer waits above. */
+/** Limit of jobs that are neither done nor failed. Above this limit the producer waits. */
 const MAX_BACKLOG = 60;
 const DRAIN_TIMEOUT_MS = 60_000;
 
@@ -118,7 +119,7 @@ class ChaosRun implements AsyncDisposable {
     });
   }
 
-  /** The next one who tells that he holds something. */
+  /** Resolves with the next member that reports a hold. */
   #nextHolder(): Promise<Member> {
     return new Promise((resolve) => this.#waitingForHolder.push(resolve));
   }
@@ -151,7 +152,7 @@ class ChaosRun implements AsyncDisposable {
     }
   }
 
-  /** The id makes a repeated add harmless: an answer that was lost does not make two jobs. */
+  /** The ID keeps a repeated add harmless: after a lost reply there are not two jobs. */
   async #add(queue: Queue, key: string, seq: number): Promise<void> {
     const job = { jobId: `${key}-${seq}`, attempts: 1_000, backoff: { type: "fixed", delay: 30 } };
     for (;;) {
@@ -206,7 +207,7 @@ class ChaosRun implements AsyncDisposable {
     this.#mending.add(settled);
   }
 
-  /** One fault, and its end. */
+  /** Causes one fault, and ends it. */
   async #fault(queueServer: RedisServer): Promise<void> {
     const random = this.#random;
     const node = random.pick(this.#nodes);
@@ -274,7 +275,7 @@ class ChaosRun implements AsyncDisposable {
         end = this.#tell(member.name, "killed", `SIGKILL ${member.name}`);
         const { child } = member;
         await child.kill();
-        // Killed twice, it comes back once.
+        // A member that is killed twice is started once.
         if (member.child === child) member.child = this.#spawn(member.name, member.role, member.args);
         break;
       }
@@ -286,7 +287,7 @@ class ChaosRun implements AsyncDisposable {
     end();
   }
 
-  /** One that is on its way back already is left alone: killed again, it would not have started. */
+  /** A server that is starting is left alone, because a second kill would keep it from starting. */
   async #killServer(server: RedisServer, name: string, fault: string): Promise<void> {
     const downMs = this.#random.between(0, 300);
     if (this.#down.has(server)) return;
@@ -311,7 +312,7 @@ class ChaosRun implements AsyncDisposable {
     }
   }
 
-  /** Records a fault, and returns what records its end. */
+  /** Records a fault. Returns a function that records the end of the fault. */
   #tell(on: string | undefined, what: FaultKind, text: string): () => void {
     const id = (this.#faults += 1);
     this.#history.push({ kind: "fault", id, on, what, text, atMs: machineMs() });

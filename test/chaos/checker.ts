@@ -7,7 +7,7 @@ export interface Held {
   readonly resource: string;
   readonly fencingToken: number;
   readonly fromMs: number;
-  /** The last time at which it was seen to be valid; it may have been so for longer. */
+  /** The last time at which the hold was seen to be valid. It may have been valid for longer. */
   readonly toMs: number;
 }
 
@@ -94,7 +94,7 @@ function tokenOrder(intervals: readonly Held[]): readonly string[] {
   return problems;
 }
 
-/** A write that was refused though its holder was seen to be valid afterwards. */
+/** Finds refused writes of holders that were seen to be valid afterwards. */
 function refusedValid(history: History, intervals: readonly Held[]): readonly string[] {
   const byHold = new Map(intervals.map((interval) => [interval.hold, interval]));
   return history.flatMap((entry) => {
@@ -115,7 +115,7 @@ function lostJobs(history: History): readonly string[] {
   });
 }
 
-/** The jobs of a key begin in the order in which they were added; a job may run again later. */
+/** Checks that the jobs of a key begin in the order in which they were added. A job may run again later. */
 function jobOrder(history: History): readonly string[] {
   const lastOf = new Map<string, number>();
   const begun = new Set<string>();

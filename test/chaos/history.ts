@@ -1,4 +1,7 @@
-/** What the processes of a chaos run tell, and what the run itself does. Times are milliseconds of the machine's monotonic clock, one for all processes. */
+/**
+ * The reports of the processes of a chaos run, and the actions of the run itself. Times are milliseconds of the
+ * machine's monotonic clock, which all processes share.
+ */
 
 export type Told =
   | {
@@ -8,7 +11,7 @@ export type Told =
       readonly hold: string;
       readonly resource: string;
       readonly fencingToken: number;
-      /** Read before the lock, the term or the job was asked whether it is still valid. */
+      /** The time before the lock, the term or the job was asked whether it is still valid. */
       readonly atMs: number;
     }
   | { readonly type: "write"; readonly hold: string; readonly resource: string; readonly fencingToken: number }
@@ -31,9 +34,9 @@ export type Entry =
     }
   | {
       readonly kind: "fault";
-      /** The same for its end. */
+      /** The same number for the end of the fault. */
       readonly id: number;
-      /** The server or process that it struck; undefined for all of them. */
+      /** The server or process that was struck. Undefined for all of them. */
       readonly on: string | undefined;
       readonly what: FaultKind;
       readonly text: string;

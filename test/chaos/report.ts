@@ -31,7 +31,7 @@ const FAULT_COLOURS = { killed: "#b3141d", frozen: "#d9822b", network: "#8b95a3"
 const HOLDER_HEIGHT = 14;
 const FAULT_HEIGHT = 8;
 
-/** Who held what when, and below it, for each server and process, which faults struck it. */
+/** Draws which process held which resource when, and below, the faults of each server and process. */
 export function chaosSvg(title: string, history: History, verdict: Verdict): string {
   const { intervals } = verdict;
   const faults = history.flatMap((entry) => (entry.kind === "fault" ? [entry] : []));
@@ -94,7 +94,7 @@ function byName(one: string, other: string): number {
   return one.localeCompare(other, "en", { numeric: true });
 }
 
-/** The jobs' keys are many. */
+/** Sorts the keys of jobs last, because there are many. */
 function jobsLast(one: string, other: string): number {
   const [isJobs, areOthers] = [one, other].map((name) => name.startsWith("account"));
   return Number(isJobs) - Number(areOthers) || byName(one, other);

@@ -1,4 +1,4 @@
-/** `npm run chaos`: see `--help`. */
+/** The command `npm run chaos`. See `--help`. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";

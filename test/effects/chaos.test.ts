@@ -1,6 +1,6 @@
 /**
- * Processes that do effects and relay them are killed and frozen at every await. Afterwards the tables and queues must say
- * that each effect happened once and in order, and that each job of a committed transaction, and no other, was delivered.
+ * Processes that do effects and relay them are killed and frozen at every await. Afterwards the tables and queues must
+ * show that each effect happened once and in order, and that exactly the jobs of committed transactions were delivered.
  */
 import { Effects } from "@x/effects";
 import {
@@ -20,9 +20,9 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ChildSettings } from "./children/effects-process.ts";
 
 const JOBS = Number(process.env["EFFECT_JOBS"] ?? 120);
-/** Many jobs need rarer faults to end in time. */
+/** With many jobs, faults must be rarer, so that the run ends in time. */
 const RARER = JOBS > 1_000 ? 4 : 1;
-/** A relay meets an await of each kind about ten times a second, however many jobs there are. */
+/** A relay meets each kind of await about ten times a second, for any number of jobs. */
 const RELAY_CHANCE = 0.012;
 const ACCOUNTS = 12;
 const LIMIT_MS = 90_000 + JOBS * 60;
@@ -39,7 +39,7 @@ type Fault = { readonly fault: "kill" | "freeze"; readonly place: string };
 const isFault = (message: unknown): message is Fault =>
   typeof message === "object" && message !== null && "fault" in message;
 
-/** Every statement of a worker and a relay, and what is between them. */
+/** Every statement of a worker and a relay, and the places between statements. */
 const PLACES: Readonly<Record<ChildSettings["role"], readonly string[]>> = {
   worker: [
     "received",
@@ -80,7 +80,7 @@ class Crew {
     });
   }
 
-  /** Thaws all and lets them end what they have begun. */
+  /** Resumes all processes and lets them end their work. */
   async end(): Promise<void> {
     this.#isEnding = true;
     for (const timer of this.#timers) clearTimeout(timer);
@@ -106,7 +106,7 @@ class Crew {
   }
 }
 
-/** Counts entries of an account that come after a later one of the same account. */
+/** Counts the entries that come after a later entry of the same account. */
 function disorderOf(entries: readonly Numbered[]): number {
   const last = new Map<number, number>();
   return entries.filter(({ account, n }) => {
@@ -173,7 +173,7 @@ describe.skipIf(isWithoutPostgres())("effects across processes", () => {
       ...faults,
     };
     for (let index = 0; index < 3; index += 1) workers.start({ ...settings, role: "worker" });
-    // Where only the order of effects counts, the relay is left alone.
+    // If only the order of effects counts, the relay has no faults.
     const chances = faults.onFailure === "skip" ? [0] : [RELAY_CHANCE, RELAY_CHANCE];
     for (const chance of chances) relays.start({ ...settings, role: "relay", chance });
     try {
@@ -220,7 +220,7 @@ describe.skipIf(isWithoutPostgres())("effects across processes", () => {
     expect(outcome.charged).toBe(JOBS);
     expect(disorderOf(outcome.log)).toBe(0);
     expect(outcome.left).toBe(0);
-    // Each row took effect once, though it may have been delivered twice.
+    // Each row took effect once, although it may have been delivered twice.
     expect(numbersOf(outcome.receipt)).toEqual(all);
     const seen = new Set<number>();
     const first = outcome.deliveries.filter(({ n }) => seen.size < seen.add(n).size);

@@ -1,4 +1,4 @@
-/** Each protection of `@x/effects` is needed: without it a scene breaks, and with it none does. */
+/** Each protection of `@x/effects` is needed: without it a scene breaks, and with every protection no scene breaks. */
 import * as effects from "@x/effects";
 import { isWithoutPostgres, type PostgresServer, type RedisServer, startPostgres, startRedis } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

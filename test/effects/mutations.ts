@@ -1,4 +1,4 @@
-/** Every protection of `@x/effects`, how to take it away, and the scene that breaks without it. */
+/** The protections of `@x/effects`, each with a patch that removes it and a scene that breaks without it. */
 import type { SourcePatch } from "../simulation/sources.ts";
 import type { SceneName } from "./scenes.ts";
 

@@ -1,4 +1,4 @@
-/** A PgBouncer in transaction mode in front of a PostgreSQL server, where `pgbouncer` is on the PATH. */
+/** A PgBouncer in transaction mode in front of a PostgreSQL server, if `pgbouncer` is on the PATH. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -18,7 +18,7 @@ export interface Pgbouncer {
   readonly stop: () => Promise<void>;
 }
 
-/** Starts one with this number of connections to the server. */
+/** Starts a PgBouncer with `size` connections to the server. */
 export async function startPgbouncer(server: PostgresServer, size: number): Promise<Pgbouncer> {
   const folder = mkdtempSync(join(temporaryFolder(), "pgbouncer-"));
   const reserved = await reservePort();
@@ -38,7 +38,7 @@ pool_mode = transaction
 default_pool_size = ${size}
 `,
   );
-  // It refuses to run as root, as the server does.
+  // PgBouncer refuses to run as root, like the server.
   const isRoot = process.getuid?.() === 0;
   if (isRoot) {
     chmodSync(temporaryFolder(), 0o711);

@@ -1,6 +1,6 @@
 /**
- * Scenes in which a protection of `@x/effects` is the only thing between a fault and a broken promise. Each throws if the
- * promise is broken, and each waits for events, so that its schedule is the same every time.
+ * Scenes in which a protection of `@x/effects` is the only thing between a fault and a broken promise. A scene throws
+ * if the promise is broken. Scenes wait for events, so the schedule of a scene is always the same.
  */
 import { type RedisServer, startCommitProxy, until } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
@@ -69,7 +69,7 @@ export class Stage implements AsyncDisposable {
     return queue;
   }
 
-  /** Ends what a scene has begun, the last first. */
+  /** Registers the end of something that the scene has begun. The last registered end runs first. */
   atEnd(close: () => Promise<unknown>): void {
     this.#close.push(close);
   }
@@ -86,7 +86,7 @@ export class Stage implements AsyncDisposable {
       return n;
     };
 
-  /** The numbers of the effects, in their order. */
+  /** Returns the numbers of the effects, in their order. */
   async log(): Promise<number[]> {
     return (await this.rows<{ n: number }>(`SELECT n FROM ${this.name}log ORDER BY seq`)).map(({ n }) => n);
   }
@@ -150,7 +150,7 @@ const zombieAfterItsJobFailed: Scene = async (stage) => {
     recheckInterval: 100,
     maxStalledCount: 0,
   } as const;
-  // It does not renew BullMQ's lock, as a frozen process does not; the lock of the key is taken away below.
+  // Like a frozen process, this worker does not renew BullMQ's lock. The lock of the key is deleted below.
   const frozen = new ExclusiveWorker<{ account: number; n: number }>(
     queue.name,
     async (job, _token, _signal, lock) => {
@@ -191,7 +191,10 @@ const lostReply: Scene = async (stage) => {
   expectSame([result, ...(await stage.log())], [1, 1], "result and effects");
 };
 
-/** The first transaction enqueues, and then changes what the second one has changed and committed in between. */
+/**
+ * The first transaction enqueues, and then changes a row that the second transaction has changed and committed in the
+ * meantime.
+ */
 const dependentTransactions: Scene = async (stage) => {
   const effects = stage.effects();
   const enqueued = gate();
@@ -272,7 +275,7 @@ const refusedJobs: Scene = async (stage) => {
   const effects = stage.effects();
   const queue = stage.queue();
   await effects.transaction((tx) => tx.enqueue(queue.name, "send", {}));
-  // Something else is where BullMQ counts the queue's jobs.
+  // The key in which BullMQ counts the queue's jobs contains another value.
   await stage.connection.set(`bull:${queue.name}:id`, "not a number");
   const relay = stage.relay();
   const failed = new Promise((resolve) => relay.on("relayFailed", resolve));
@@ -286,7 +289,7 @@ const refusedJobs: Scene = async (stage) => {
   expectSame([await queue.getWaitingCount()], [1], "jobs");
 };
 
-/** A leader reads rows, loses its term, and resumes after the next leader has relayed them. */
+/** A leader reads rows, loses its term, and resumes after the next leader has relayed the rows. */
 const formerLeader: Scene = async (stage) => {
   const queue = stage.queue();
   const read = gate();
@@ -357,7 +360,7 @@ export const SCENES = {
 
 export type SceneName = keyof typeof SCENES;
 
-/** Plays a scene, and returns how it broke; undefined if it did not. */
+/** Plays a scene. Returns how the scene broke, or undefined if no promise was broken. */
 export async function play(name: SceneName, module: EffectsModule, servers: Servers): Promise<string | undefined> {
   await using stage = await Stage.open(module, servers);
   try {

@@ -1,6 +1,6 @@
 /**
- * A stand-in for S3 with what a conditional write needs, as S3's documentation says it: an ETag is the MD5 of the object in quotes, and a PUT
- * whose `If-Match` is another one is refused with 412. It looks at no signature.
+ * A replacement for S3 with the conditional writes that S3's documentation describes: an ETag is the MD5 of the object
+ * in quotes, and a PUT with another `If-Match` is refused with 412. The store checks no signature.
  */
 import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";

@@ -1,25 +1,31 @@
 /**
- * Holders of a lock that take something away from numbers in a store, each by grant, claim, read and write, their steps in any order: a
- * process may be frozen between any two. Whether an update is lost, or somebody refused without reason, is checked against a model.
+ * Holders of a lock that subtract from numbers in a store. Each holder takes the steps grant, claim, read and write,
+ * and the steps of several holders occur in any order, because a process may be frozen between any two steps. A model
+ * detects lost updates and holders that were refused without reason.
  */
 import fc from "fast-check";
 
 export interface FencedStore {
   reset(values: ReadonlyMap<string, number>): Promise<void>;
-  /** Undefined: refused. */
+  /** Undefined if the claim is refused. */
   claim(token: number, keys: readonly string[]): Promise<Claim | undefined>;
   values(): Promise<ReadonlyMap<string, number>>;
-  /** Loses who has claimed the key. */
+  /** Loses the claim of the key. */
   forget(key: string): Promise<void>;
 }
 
-/** Undefined and false: refused. */
+/**
+ * The store's operations of a holder that has claimed. They resolve with undefined or false if the store refuses them.
+ */
 export interface Claim {
   read(): Promise<readonly number[] | undefined>;
   write(values: readonly number[]): Promise<boolean>;
 }
 
-/** The next step of a holder, who is granted the lock of `keys` if he has none; or a claim that the store forgets. */
+/**
+ * The next step of a holder, who is granted the lock of `keys` if the holder has no lock. Or a key whose claim the
+ * store forgets.
+ */
 export type Turn = { readonly holder: number; readonly keys: readonly string[] } | { readonly forget: string };
 
 interface Holder {
@@ -32,10 +38,13 @@ interface Holder {
 const HOLDERS = 4;
 const AT_FIRST = 1_000_000;
 
-/** The first holder freezes after its read, the second reads, the first wakes and writes, the second writes. */
+/**
+ * The first holder freezes after its read, the second holder reads, the first resumes and writes, and the second
+ * writes.
+ */
 export const overlap: readonly Turn[] = [0, 0, 0, 1, 1, 1, 0, 1].map((holder) => ({ holder, keys: ["a"] }));
 
-/** Random turns; each holder has one of `locks`. */
+/** Generates random turns. Each holder has one of `locks`. */
 export function schedules(locks: readonly (readonly string[])[]): fc.Arbitrary<Turn[]> {
   const step = fc.record({ holder: fc.nat(HOLDERS - 1), keys: fc.constantFrom(...locks) });
   const forget = fc.record({ forget: fc.constantFrom(...locks.flat()) });
@@ -46,7 +55,7 @@ export function schedules(locks: readonly (readonly string[])[]): fc.Arbitrary<T
   });
 }
 
-/** Plays a schedule and returns what went wrong. */
+/** Plays a schedule and returns the faults. */
 export async function faultsOf(store: FencedStore, schedule: readonly Turn[]): Promise<readonly string[]> {
   const play = new Play(store);
   await play.start(schedule);
@@ -84,7 +93,7 @@ class Play {
     if (!(await this.#step(holder))) this.#holders.delete(turn.holder);
   }
 
-  /** False when the holder has written, or was refused. */
+  /** Takes the holder's next step. Resolves with false if the holder has written, or was refused. */
   async #step(holder: Holder): Promise<boolean> {
     const { token, keys, claim, read } = holder;
     const isOurs = keys.every((key) => this.#claimedBy.get(key) === token);

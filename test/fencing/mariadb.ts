@@ -1,4 +1,4 @@
-/** A MariaDB server with nothing in it, where `mariadbd` is on the PATH: the npm registry has no MySQL. */
+/** An empty MariaDB server, if `mariadbd` is on the PATH. The npm registry has no MySQL. */
 import { spawn, spawnSync } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { userInfo } from "node:os";
@@ -22,7 +22,7 @@ export function isWithoutMariadb(): boolean {
 export async function startMariadb(): Promise<Mariadb> {
   const folder = await mkdtemp(join(temporaryFolder(), "mariadb-"));
   const socketPath = join(folder, "socket");
-  // What a machine that loses its power would need is not asked here.
+  // These tests do not need durability after a power failure.
   const quick = ["--innodb-flush-log-at-trx-commit=0", "--innodb-fast-shutdown=2"];
   const own = [...quick, `--datadir=${folder}`, `--socket=${socketPath}`, `--user=${userInfo().username}`];
   const child = spawn(BINARY, ["--no-defaults", "--skip-networking", "--skip-grant-tables", ...own], {

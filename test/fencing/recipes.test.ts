@@ -1,6 +1,6 @@
 /**
- * The recipes of docs/fencing.md and docs/fencing-stores.md, run from their text: each store with the schedule that loses an update elsewhere,
- * and with random ones.
+ * The recipes of docs/fencing.md and docs/fencing-stores.md, run from their text: each store with the schedule that
+ * loses an update without fencing, and with random schedules.
  */
 import { readFileSync } from "node:fs";
 import { FencedOffError, fence } from "@x/redlock-core";
@@ -27,7 +27,7 @@ function snippetsOf(title: string, language: string): string[] {
 }
 
 type Body = (...args: unknown[]) => Promise<unknown>;
-/** `new AsyncFunction(…)`: a snippet with what the text around it names. */
+/** Runs a snippet with the names of its surrounding text: `new AsyncFunction(…)`. */
 const AsyncFunction = (async () => undefined).constructor as new (...source: string[]) => Body;
 
 let server: RedisServer;
@@ -41,7 +41,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** Undefined where the promise rejects with a `FencedOffError`. */
+/** Resolves with undefined if the promise rejects with a `FencedOffError`. */
 async function unlessRefused<Value>(promise: Promise<Value>): Promise<Value | undefined> {
   try {
     return await promise;
@@ -82,7 +82,7 @@ const inRedis: FencedStore = {
   },
 };
 
-/** The recipe that is found everywhere: nobody knows of a holder before it writes. */
+/** The recipe of most articles, in which the store does not know a holder before the holder writes. */
 const checkedOnWrite: FencedStore = {
   ...inRedis,
   async claim(token, keys) {
@@ -209,7 +209,7 @@ interface ObjectClaim {
   readonly etag: string;
 }
 
-/** The page's two functions, as a module that imports nothing. */
+/** The page's two functions, as a module without imports. */
 type ObjectRecipe = {
   readonly claim: (s3: AwsClient, url: string, token: number) => Promise<ObjectClaim | undefined>;
   readonly write: (s3: AwsClient, url: string, item: object, etag: string) => Promise<string | undefined>;
@@ -259,7 +259,7 @@ async function openS3(): Promise<Opened> {
 
 type Item = { readonly _id: string; readonly quantity: number; readonly fence?: number };
 
-/** A collection with the two methods of MongoDB's driver, each one atomic step, on mingo's query and update language. */
+/** A collection with two methods of MongoDB's driver, each an atomic step, on mingo's query and update language. */
 class Collection {
   items: Item[] = [];
 
@@ -310,7 +310,7 @@ function inMongo(): FencedStore {
 
 const one = [["a"], ["b"]];
 const several = [["a"], ["b"], ["a", "b"]];
-/** The nightly run asks for more. */
+/** The nightly run sets a greater number. */
 const RUNS = Number(process.env["RECIPE_RUNS"] ?? 50);
 /** A request to a server costs more than a call in this process. */
 const FEW_RUNS = Math.min(RUNS, 30);
@@ -344,10 +344,10 @@ describe.each(stores)("the recipe for %s", (_name, locks, open, numRuns = RUNS) 
   }, 120_000);
 });
 
-/** The page's lines for one holder, who freezes before it writes. */
+/** The page's code for one holder, who freezes before it writes. */
 class PageHolder {
   readonly sold: Promise<unknown>;
-  /** True once it has read. */
+  /** Whether the holder has read. */
   isFrozen = false;
   wake = (): void => undefined;
 

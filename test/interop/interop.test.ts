@@ -1,4 +1,7 @@
-/** Locks of other libraries and of this project on the same keys of real nodes: each sees the other's lock as held. */
+/**
+ * Locks of other libraries and of this project on the same keys of real nodes: each library sees the other's lock as
+ * held.
+ */
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock as CompatRedlock } from "@x/node-redlock";
@@ -148,7 +151,7 @@ describe.each(["node-redlock 5", "ours with its class"] as const)("%s while Redi
       isSettled = true;
     });
     waiting.catch(() => undefined);
-    // It has tried to reach it, twice.
+    // Wait until the client has tried twice to reach the node.
     for (let times = 0; times < 2; times += 1) await new Promise((resolve) => client.once("reconnecting", resolve));
     expect(isSettled).toBe(false);
     await server.restart();
@@ -190,7 +193,7 @@ async function untilAcquired(peer: Peer, resource: string): Promise<Release> {
   }
 }
 
-/** Their releases may still be on their way to some of the nodes. */
+/** Acquires the lock, even while releases are still on their way to some of the nodes. */
 async function untilOurs(redlock: Redlock, resource: string): ReturnType<Redlock["acquire"]> {
   return await redlock.acquire(resource, { timeout: 20_000 });
 }

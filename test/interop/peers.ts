@@ -1,4 +1,4 @@
-/** The other libraries behind one interface, each with the key that it makes of a resource. */
+/** The other libraries behind one interface, each with the key that it uses for a resource. */
 import { createRequire } from "node:module";
 import type { Redis } from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
@@ -7,13 +7,13 @@ import { createLock, createRedlock, IoredisAdapter, LockAcquisitionError } from 
 export type Release = () => Promise<unknown>;
 
 export interface Peer {
-  /** One attempt; null when the resource is held. */
+  /** Makes one attempt. Resolves with null if the resource is held. */
   tryAcquire(resource: string): Promise<Release | null>;
 }
 
 export interface PeerKind {
   readonly name: string;
-  /** What it puts before a resource to make its key. */
+  /** The prefix of the library's keys. */
   readonly keyPrefix: string;
   readonly open: (clients: readonly Redis[]) => Peer;
 }
@@ -31,7 +31,7 @@ export interface Redlock5 {
 
 type Make<Instance> = new (clients: readonly Redis[], settings: object) => Instance;
 
-// Neither has types that resolve here.
+// The types of both libraries do not resolve here.
 const require = createRequire(import.meta.url);
 const NodeRedlock4 = require("redlock4") as Make<Redlock4>;
 export const { default: NodeRedlock5 } = require("redlock") as { readonly default: Make<Redlock5> };
@@ -92,7 +92,7 @@ export const peerKinds: readonly PeerKind[] = [
   },
 ];
 
-/** A library that reports by an error that the resource is held. */
+/** Adapts a library that reports a held resource with an error. */
 function attempts(errorName: string, acquire: (resource: string) => Promise<Release>): Peer {
   return {
     tryAcquire: async (resource) => {

@@ -1,4 +1,4 @@
-/** node-redlock 4.2.0's own tests, on our class of its name. */
+/** The tests of node-redlock 4.2.0, run on this project's class of the same name. */
 import { execFile } from "node:child_process";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
@@ -10,7 +10,7 @@ interface Report {
   readonly failures: readonly { readonly fullTitle: string; readonly err: { readonly message?: string } }[];
 }
 
-/** What is not supported: scripts of one's own, and a method that is private in every version. */
+/** Tests of unsupported features: custom scripts, and a method that is private in every version. */
 const LEFT_OUT = "supports custom script functions in options|should be backwards compatible";
 
 const resolve = (name: string): string => createRequire(import.meta.url).resolve(name);
@@ -25,7 +25,7 @@ it.concurrent.each(["ioredis", "ioredis5"])(
     };
     const suite = resolve("redlock4/test.js");
     const hook = fileURLToPath(new URL("redlock4-hook.cjs", import.meta.url));
-    // Its locks live for 200 ms and are extended after 100, which a busy machine may miss.
+    // The suite's locks live for 200 ms and are extended after 100 ms, which a busy machine may miss.
     const args = ["--retries", "5", "--require", hook, "--reporter", "json", "--timeout", "20000", "--exit"];
     const report = await new Promise<string>((done) => {
       execFile(

@@ -1,23 +1,26 @@
-/** How many slots of workers a keyed queue could use, and what its gauges say, asked of a real queue step by step. */
+/**
+ * The number of worker slots that a queue with keys could use, and the queue's gauges, read from a real queue step by
+ * step.
+ */
 import { escaped, startRedis, until } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 
 export interface Step {
-  /** Jobs that are not finished and do not run. */
+  /** Unfinished jobs that do not run. */
   readonly waiting: number;
-  /** Jobs that run, with more free slots than jobs. */
+  /** Jobs that run while there are more free slots than jobs. */
   readonly active: number;
-  /** The gauge before the jobs of the step were started, together with the jobs that ran then. */
+  /** The gauge before the jobs of the step were started, plus the jobs that ran at that time. */
   readonly usable: number;
 }
 
-/** 60 jobs of one customer, then three of each of six others. */
+/** 60 jobs of one customer, then three jobs of each of six other customers. */
 const KEYS: readonly string[] = [
   ...Array.from({ length: 60 }, () => "hot"),
   ...Array.from({ length: 18 }, (_, index) => `customer-${index % 6}`),
 ];
 
-/** Each job takes one step. More slots than jobs are free, so what runs is what can run. */
+/** Returns the steps. Each job takes one step. There are more free slots than jobs, so every job that can run runs. */
 export async function steps(): Promise<readonly Step[]> {
   await using server = await startRedis();
   const connection = { host: server.host, port: server.port };
@@ -55,7 +58,7 @@ export async function steps(): Promise<readonly Step[]> {
 }
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [900, 300, 60, 24, 70, 44];
-/** What a scaler on waiting jobs is usually told: one slot for so many of them. */
+/** The usual setting of a scaler on waiting jobs: one slot for this number of jobs. */
 const JOBS_PER_SLOT = 5;
 
 interface Series {

@@ -1,4 +1,4 @@
-/** What the command line answers, by its own commands, asked of nodes in virtual time. */
+/** The answers of the command line, from its own commands, on nodes in virtual time. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
@@ -13,7 +13,7 @@ import { Output } from "../../packages/console/src/output.ts";
 const ELECTION = "billing";
 const SCHEDULE = "fetch-statements";
 
-/** The text of a terminal in which several commands were asked, with its codes of colours. */
+/** Returns the text of a terminal after several commands, with its color codes. */
 export async function commandLine(): Promise<string> {
   const clock = new VirtualClock();
   const nodes = memoryNodes(3, { clock, latency: 1 });

@@ -1,4 +1,4 @@
-/** The pictures of the guides show the behavior of the code: run with `-u` to draw them anew. */
+/** The pictures of the guides show the behavior of the code. Run with `-u` to draw the pictures again. */
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 import { ATTACKS, type Attack, play } from "../proof/attacks.ts";
@@ -28,7 +28,7 @@ it("the picture of the command line shows the output of its commands", async () 
 
 it("the picture of traces shows the spans of the instrumentation", async () => {
   const rows = await trace();
-  // A request waits for the lock, has it, and what it does meanwhile is under the lock.
+  // A request waits for the lock and acquires it. The work of the request is under the lock.
   expect(rows.map(({ name, depth }) => `${"  ".repeat(depth)}${name}`)).toEqual(
     ["POST /invoices", "POST /refunds"].flatMap((request) => [
       request,
@@ -88,7 +88,7 @@ it("the picture of a rotation shows the order in which a worker starts jobs", as
 
 it("the picture of autoscaling shows the slots that a queue can use, and what its gauges say", async () => {
   const found = await steps();
-  // The customers' first three jobs run side by side. Afterwards one customer is left.
+  // The first three jobs of all customers run together. Afterwards jobs of one customer are left.
   const active = [0, 7, 7, 7, ...Array.from({ length: 57 }, () => 1)];
   expect(found.map((step) => step.active)).toEqual(active);
   expect(found.map(({ usable }) => usable)).toEqual([7, ...active.slice(1)]);
@@ -96,7 +96,7 @@ it("the picture of autoscaling shows the slots that a queue can use, and what it
   await expect(stepsSvg(found)).toMatchFileSnapshot(file("autoscaling"));
 });
 
-/** The report's own picture, without what one sees only by pointing at it, which has tokens in it. */
+/** The picture of the report, without the texts under the mouse pointer, which contain tokens. */
 const plain = (svg: string): string => `${svg.replaceAll(/<title>.*?<\/title>/g, "")}\n`;
 
 it.each([

@@ -1,4 +1,7 @@
-/** Runs that the solver has found, as timelines: what clients believe, whose key a node has, and when it casts no vote. */
+/**
+ * Runs that the solver has found, as timelines: the beliefs of clients, the owner of the key on a node, and when the
+ * node casts no vote.
+ */
 import type { Attack, Moment, Run } from "../proof/attacks.ts";
 import { CLIENTS, type Client, KEY, STATUS } from "../proof/model.ts";
 import type { Bar, Mark, Timeline } from "./timeline.ts";
@@ -44,7 +47,7 @@ export function runTimeline(title: string, { without }: Attack, { moments }: Run
   return { title, endMs, participants, bars: cut, marks };
 }
 
-/** Between two moments the client's clocks go on evenly. */
+/** Between two moments the client's clocks advance evenly. */
 function beliefsOf(moments: readonly Moment[], x: Client): readonly (readonly [fromMs: number, toMs: number])[] {
   const leftOf = ({ values }: Moment): number =>
     Math.min(Number(values.get(`${x}.leftMono`)), Number(values.get(`${x}.leftWall`)));

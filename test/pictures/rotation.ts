@@ -1,4 +1,4 @@
-/** In which order one slot starts the jobs of a hot key and of quiet ones, asked of real workers. */
+/** The order in which one slot starts the jobs of a hot key and of quiet keys, read from real workers. */
 import { startRedis } from "@x/test-support";
 import { ExclusiveWorker, type ExclusiveWorkerOptions } from "@x/workers";
 import { Queue } from "bullmq";
@@ -12,10 +12,10 @@ const ROWS: Readonly<Record<string, Between>> = {
   '"rotate"': "rotate",
   "hot: weight 3": { rotate: { weights: { hot: 3 } } },
 };
-/** A start takes as much of the axis as a second. */
+/** On the axis a start takes as much as a second. */
 const START_MS = 1_000;
 
-/** All jobs wait when the worker begins, so the order is not a matter of time. */
+/** All jobs wait when the worker begins, so the order does not depend on time. */
 async function orderWith(between: Between): Promise<readonly string[]> {
   await using server = await startRedis();
   const connection = { host: server.host, port: server.port };

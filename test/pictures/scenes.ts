@@ -1,4 +1,4 @@
-/** What the pictures show, played in virtual time with the real code: nothing in them is drawn by hand. */
+/** The scenes of the pictures, played in virtual time with the real code. No part of a picture is drawn by hand. */
 import { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import { healthHandler, LeaderElection } from "@x/leader";
@@ -39,7 +39,7 @@ class Stage {
     this.marks.push({ who, text, atMs });
   }
 
-  /** Lets time pass until `isTrue`, a hundredth of a second at a time, and returns when it was. */
+  /** Lets time pass until `isTrue`, a hundredth of a second at a time, and returns the time. */
   async when(isTrue: () => boolean): Promise<number> {
     for (let ms = 0; ms < 60_000; ms += 10) {
       if (isTrue()) return this.clock.elapsedMs;
@@ -49,7 +49,7 @@ class Stage {
   }
 }
 
-/** A leader that dies, and one that is asked to stop: how long nobody leads. */
+/** A leader that dies, and a leader that is asked to stop: shows how long nobody leads. */
 export async function failover(): Promise<Timeline> {
   const stage = new Stage();
   const [a, b, c] = ["replica A", "replica B", "replica C"].map((name) => {
@@ -100,7 +100,7 @@ export async function failover(): Promise<Timeline> {
   };
 }
 
-/** A holder that two of three nodes no longer answer, and the one who comes after it. */
+/** A holder that two of three nodes no longer answer, and the next holder. */
 export async function loss(): Promise<Timeline> {
   const stage = new Stage();
   const holder = stage.process("holder");
@@ -148,7 +148,7 @@ async function promoted(quarantine: boolean, title: string): Promise<Timeline> {
   const stage = new Stage(1);
   const options = { quarantine, maxTtl: 10_000 };
   const [a, b] = [stage.process("A", options), stage.process("B", options)];
-  /** What the lock protects: it takes no write with another token than the greatest that was claimed. */
+  /** The store that the lock protects accepts no write with a token other than the greatest claimed token. */
   let claimed = 0;
   const write = (name: string, { fencingToken }: Lock): void => {
     claimed = Math.max(claimed, fencingToken);
@@ -215,10 +215,13 @@ export const quarantined = (): Promise<Timeline> =>
   promoted(true, "The same failover with quarantine: B waits until A cannot believe in the lock (ttl, maxTtl 10 s)");
 
 const STATES: Readonly<Record<string, string>> = { leader: "leads", draining: "its task ends", follower: "stands by" };
-/** How often a replica is asked. */
+/** Interval between two probes of a replica. */
 const PROBE_MS = 100;
 
-/** What two replicas answer to probes while one leads, Redis is lost and comes back, a task overruns, and one is stopped. */
+/**
+ * The answers of two replicas to probes while one replica leads, Redis is lost and returns, a task overruns, and a
+ * replica is stopped.
+ */
 export async function health(): Promise<Timeline> {
   const stage = new Stage();
   const replicas = ["replica A", "replica B"].map((name) => {
@@ -240,7 +243,7 @@ export async function health(): Promise<Timeline> {
       last.set(who, { who, text, kind, fromMs, toMs: fromMs + PROBE_MS });
     }
   };
-  /** Lets time pass, in which each replica is asked again and again. */
+  /** Lets time pass, and probes each replica at regular intervals. */
   const probed = async (ms: number): Promise<void> => {
     for (let left = ms; left > 0; left -= PROBE_MS) {
       for (const { name, election, handler } of replicas) {
@@ -256,7 +259,7 @@ export async function health(): Promise<Timeline> {
     }
   };
 
-  /** A task of the first term after this runs on without its lease for so long. */
+  /** The task of the first term that begins now overruns its lease by this time. */
   let overrunMs = 0;
   const start = ({ name, election }: (typeof replicas)[number]): Promise<void> => {
     stage.mark(name, "starts");
@@ -297,7 +300,7 @@ export async function health(): Promise<Timeline> {
   };
 }
 
-/** Asks a handler as a server of Node does. */
+/** Asks a handler as an HTTP server of Node.js does. */
 function statusOf(handler: ReturnType<typeof healthHandler>, path: string): number {
   const request = new IncomingMessage(new Socket());
   request.method = "GET";

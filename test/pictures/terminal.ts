@@ -1,4 +1,4 @@
-/** Pure: what a terminal shows, as SVG: the text of each command and its answer, in the colours that it was written in. */
+/** Pure: a terminal as SVG, with the text of each command and its answer in their colors. */
 import { escaped } from "@x/test-support";
 
 const FONT_SIZE = 13;
@@ -9,7 +9,7 @@ const INKS: Readonly<Record<string, string>> = { 31: "#ff8a8a", 32: "#5fd394", 3
 const INK = "#e8ebf0";
 const FRAME = "#5b6675";
 
-/** Returns the picture of `text`, which has line ends and ANSI's codes of colours. */
+/** Returns the picture of `text`, which contains line ends and ANSI color codes. */
 export function terminalSvg(text: string): string {
   const lines = text.trimEnd().split("\n").map(runsOf);
   const columns = Math.max(...lines.map((runs) => runs.reduce((sum, run) => sum + run.text.length, 0)));
@@ -21,7 +21,7 @@ export function terminalSvg(text: string): string {
     return runs.flatMap(({ text, ink }) => {
       const x = PADDING + column * CHAR;
       column += text.length;
-      // Fonts differ: each run is as long here as it is in a terminal.
+      // Fonts differ, so each run gets the length that it has in a terminal.
       const length = `textLength="${(text.length * CHAR).toFixed(1)}" lengthAdjust="spacingAndGlyphs"`;
       return text.trim() === ""
         ? []
@@ -42,7 +42,7 @@ interface Run {
   readonly ink: string;
 }
 
-/** Cuts a line where its colour changes, and a frame from what is in it. */
+/** Divides a line at changes of color, and separates frames from their content. */
 function runsOf(line: string): readonly Run[] {
   let ink = INK;
   // oxlint-disable-next-line no-control-regex -- ANSI's codes begin with one

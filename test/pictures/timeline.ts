@@ -1,4 +1,4 @@
-/** Pure: a timeline as SVG. One line per participant, a bar where it has something, a mark where something happens to it. */
+/** Pure: a timeline as SVG. Each participant has a line, with a bar for each state and a mark for each event. */
 import { escaped } from "@x/test-support";
 
 export interface Bar {
@@ -6,7 +6,10 @@ export interface Bar {
   readonly fromMs: number;
   readonly toMs: number;
   readonly text: string;
-  /** `held`: it is true; `doubtful`: it stands on the nodes, and its holder no longer trusts it; `fault`: something is broken. */
+  /**
+   * `held`: a state that is certain; `doubtful`: a state of the nodes that its holder no longer trusts; `fault`: a
+   * fault.
+   */
   readonly kind: "held" | "doubtful" | "fault";
 }
 
@@ -19,7 +22,7 @@ export interface Mark {
 export interface Timeline {
   readonly title: string;
   readonly endMs: number;
-  /** What a thousand of the axis are. Default "s". */
+  /** The unit of a thousand on the axis. Default "s". */
   readonly unit?: string;
   readonly participants: readonly string[];
   readonly bars: readonly Bar[];

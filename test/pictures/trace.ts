@@ -1,4 +1,4 @@
-/** The spans of `@x/otel`, from OpenTelemetry's own SDK. Their times are those of the virtual clock that they ran in. */
+/** The spans of `@x/otel`, from OpenTelemetry's own SDK, with the times of the virtual clock. */
 import { context, SpanStatusCode } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import {
@@ -13,7 +13,7 @@ import { Redlock } from "@x/redlock-core";
 import { memoryNodes, VirtualClock } from "@x/testing";
 import type { Row } from "./waterfall.ts";
 
-/** Two requests of two services for one account: the second waits until the first has done. */
+/** Two requests of two services for one account. The second request waits until the first has ended. */
 export async function trace(): Promise<readonly Row[]> {
   const clock = new VirtualClock();
   const nodes = memoryNodes(3, { clock, latency: 1 });

@@ -1,15 +1,15 @@
-/** Pure: the spans of traces as SVG, one row each, under their parents, as tracing tools draw them. */
+/** Pure: the spans of traces as SVG, each in a row under its parent, as tracing tools draw them. */
 import { escaped } from "@x/test-support";
 
 export interface Row {
   readonly name: string;
-  /** How many spans it is under. */
+  /** Number of spans above this span. */
   readonly depth: number;
-  /** The process that it is of. */
+  /** The process of the span. */
   readonly service: string;
   readonly fromMs: number;
   readonly toMs: number;
-  /** What is written beside the bar. */
+  /** The text next to the bar. */
   readonly text: string;
   readonly isError: boolean;
 }

@@ -6,9 +6,9 @@ export interface ProcessArguments {
 
 export const RESOURCES = ["ledger", "stock"] as const;
 export const ELECTION = "billing";
-/** The locks of their keys are on the lock nodes. */
+/** A queue whose keys have their locks on the lock nodes. */
 export const PAYMENTS = "payments";
-/** The locks of their keys are on the queue's own Redis, where the queue's scripts take and release them. */
+/** A queue whose keys have their locks on the queue's own Redis, where the queue's scripts acquire and release them. */
 export const REFUNDS = "refunds";
 
 export function processArguments(): ProcessArguments {

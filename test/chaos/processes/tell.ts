@@ -1,4 +1,4 @@
-/** What every child process of a chaos run has in common: how it tells what it holds. */
+/** Reports of the child processes of a chaos run about their holds. */
 import { randomUUID } from "node:crypto";
 import { machineMs } from "@x/test-support";
 import type { Told } from "../history.ts";
@@ -7,7 +7,7 @@ export function tell(told: Told): void {
   if (process.connected) process.send?.(told);
 }
 
-/** One belief to hold something; `isValid` asks the production code. */
+/** One belief to hold a resource. `isValid` asks the production code. */
 export class Holding {
   readonly #hold = randomUUID();
   readonly #resource: string;
@@ -21,7 +21,10 @@ export class Holding {
     this.see("start");
   }
 
-  /** False when it is over. The time is read first: a freeze in between makes the interval shorter, never longer. */
+  /**
+   * Reports whether the hold is still valid. The time is read first, so a freeze in between makes the interval shorter,
+   * never longer.
+   */
   see(state: "start" | "seen" | "end" = "seen"): boolean {
     const atMs = machineMs();
     if (!this.#isValid()) return false;
@@ -29,7 +32,7 @@ export class Holding {
     return true;
   }
 
-  /** A write to the store that the lock protects; deliberately sent without asking first. */
+  /** Writes to the store that the lock protects, deliberately without asking the lock first. */
   write(): void {
     tell({ type: "write", hold: this.#hold, resource: this.#resource, fencingToken: this.#fencingToken });
   }

@@ -34,7 +34,7 @@ async function at(place: string): Promise<void> {
 const pool = new pg.Pool({ ...settings.postgres, max: 20 });
 pool.on("error", () => undefined);
 
-/** A client whose every statement, including BEGIN and COMMIT, has a place before it and one after it. */
+/** A client whose statements, including BEGIN and COMMIT, each have a place before and a place after. */
 const faulty = new WeakSet<object>();
 const connect = pool.connect.bind(pool) as () => Promise<pg.PoolClient>;
 async function connectFaulty(): Promise<pg.PoolClient> {
