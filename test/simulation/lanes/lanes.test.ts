@@ -42,6 +42,10 @@ describe("lanes, step by step", () => {
     ],
     ["let a limited job of a lost line wait for the end of the limit, even if the limit is removed", "p/26"],
     [
+      "let a limited job of a lost line wait for the end of the limit, even if the limit was replaced during a pause",
+      "fresh-5.81.5/203",
+    ],
+    [
       "let a job that was handed out continue before a job that returned from its wait for a lock to a limited key",
       "ci/300",
       {

@@ -75,6 +75,8 @@ export interface ModelKey {
   healsAtMs: number;
   /** Until this time the first job of a lost line may wait: the end of the pause or limit at the time of the loss. */
   timedUntilMs: number;
+  /** The end of limits that operators have replaced. The first job in line may still have its timer at this time. */
+  formerLimitMs: number;
   /** The policy that operators have set for the key. */
   policy: KeyPolicy | undefined;
   /** Number of jobs in the key's line after the previous step. */
@@ -135,6 +137,7 @@ export class LaneModel {
       stop: undefined,
       healsAtMs: 0,
       timedUntilMs: 0,
+      formerLimitMs: 0,
       policy: undefined,
       standing: Number.POSITIVE_INFINITY,
       mostSlots: slots,
@@ -186,6 +189,7 @@ export class LaneModel {
   setPolicy(name: string, policy: KeyPolicy | undefined): void {
     const key = this.key(name);
     const before = this.slotsOf(name);
+    key.formerLimitMs = Math.max(key.formerLimitMs, this.limitedUntilMs(name));
     key.policy = policy;
     const slots = this.slotsOf(name);
     key.wasLowered ||= slots < before;
@@ -452,7 +456,7 @@ export class LaneModel {
     for (const id of key.owners) if (!holders.get(name)?.has(id)) key.owners.delete(id);
     // The first job in line has its timer at the latest of these ends, even if a pause or limit is lifted earlier,
     // because the line that the lift would look at is gone.
-    const ends = [this.limitedUntilMs(name), key.stop?.untilMs ?? 0].filter(Number.isFinite);
+    const ends = [this.limitedUntilMs(name), key.formerLimitMs, key.stop?.untilMs ?? 0].filter(Number.isFinite);
     key.timedUntilMs = Math.max(key.timedUntilMs, ...ends);
     this.heal(name, Math.max(nowMs, key.timedUntilMs));
     this.#displace(name);
