@@ -11,7 +11,7 @@ beforeEach(() => {
   folder = mkdtempSync(join(temporaryFolder(), "path-"));
 });
 
-// Every stub writes its command line to `calls`; `sudo` runs the rest of its own, as the real one does.
+// Creates a stub, which writes its command line to `calls`. `sudo` runs its command, like the real one.
 function stub(name: string, script = ""): void {
   writeFileSync(join(folder, name), `#!/bin/sh\necho "${name} $*" >> "${folder}/calls"\n${script}\n`, { mode: 0o755 });
 }

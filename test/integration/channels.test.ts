@@ -1,4 +1,4 @@
-/** docs/channels.md lists every channel with every field; a channel or field that is added and not listed fails. */
+/** docs/channels.md lists every channel with every field. The test fails if a channel or field is not listed. */
 import { channel } from "node:diagnostics_channel";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -17,7 +17,7 @@ import { expect, it, onTestFinished } from "vitest";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const page = readFileSync(`${root}docs/channels.md`, "utf8");
 
-/** The messages by channel: each of their fields, and whether it may be left out. The compiler knows if one is missing. */
+/** The messages by channel: their fields, and whether each field is optional. The compiler finds missing fields. */
 type Known<Messages> = {
   readonly [Channel in keyof Messages]: {
     readonly [Field in keyof Messages[Channel]]-?: object extends Pick<Messages[Channel], Field>
@@ -122,7 +122,7 @@ const workerTraces: Known<WorkerTraces> = { run: { ...job, fencingToken: always,
 
 type Fields = Readonly<Record<string, string>>;
 
-/** As the page writes it: the fields by channel, with a question mark behind those that may be left out. */
+/** Returns the fields by channel as the page writes them, with a question mark behind optional fields. */
 function written(prefix: string, messages: Readonly<Record<string, Fields>>): [string, string[]][] {
   return Object.entries(messages).map(([name, fields]) => [
     `${prefix}${name}`,
@@ -226,7 +226,7 @@ it("the sources have no other channels", () => {
   const listed = rows.map(([name]) => name);
   expect(named.length).toBeGreaterThan(9);
   expect(named.filter((name) => !listed.some((each) => each === name || each.startsWith(`${name}.`)))).toEqual([]);
-  // Only these two classes make channels to publish on.
+  // Only these two classes create channels to publish on.
   const makers = files.filter(
     (text) => text.includes("node:diagnostics_channel") && /\.(?:publish|trace\w*)\(/.test(text),
   );

@@ -25,7 +25,7 @@ const { services } = parse(read("docker-compose.yml"), { merge: true }) as {
 const MEMBERS = ["cluster-1", "cluster-2", "cluster-3", "cluster-4", "cluster-5", "cluster-6"];
 const LOCK_NODES = ["lock-1", "lock-2", "lock-3", "lock-4", "lock-5"];
 
-/** The words of a service's command, as Docker Compose hands them over. */
+/** Returns the words of a service's command, as Docker Compose passes them. */
 function wordsOf(service: string): readonly string[] {
   const command = (services[service]?.command ?? "").replaceAll("$$", "$");
   const words = execFileSync("sh", ["-c", `printf '%s\\0' ${command}`], { encoding: "utf8" });
@@ -35,12 +35,12 @@ function wordsOf(service: string): readonly string[] {
 async function startService(service: string): Promise<RedisServer> {
   const [program, ...args] = wordsOf(service);
   expect(program).toBe("redis-server");
-  // They listen on the port of all clients and examples.
+  // The servers listen on the port of all clients and examples.
   expect(args).not.toContain("--port");
   return await startRedis({ args });
 }
 
-/** Runs `work` with the servers of these services, side by side. */
+/** Runs `work` with the servers of these services, which run at the same time. */
 async function withServers(
   names: readonly string[],
   work: (servers: readonly RedisServer[]) => Promise<void>,
@@ -100,7 +100,7 @@ it("builds an image with the Node of development, which installs again only if a
     .slice(1);
   const installing = stages.filter((stage) => stage.includes("npm ci"));
   expect(installing).toHaveLength(2);
-  // What comes before the installation decides whether it is repeated.
+  // The lines before the installation decide whether Docker repeats it.
   for (const stage of installing) {
     const copied = stage.slice(0, stage.indexOf("npm ci")).match(/^COPY .*$/gm);
     expect(copied).toEqual(["COPY --from=manifests /manifests ."]);
@@ -138,7 +138,7 @@ it("joins six servers to the Cluster of the guide once, as three masters with a 
   });
 });
 
-/** A folder of programs for which these servers have the names, addresses and ports that they have in Docker's network. */
+/** Returns a folder of programs for which these servers have the names, addresses and ports of Docker's network. */
 function folderOfNames(servers: readonly RedisServer[]): string {
   const folder = join(temporaryFolder(), "compose");
   mkdirSync(folder);

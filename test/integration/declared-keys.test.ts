@@ -86,7 +86,7 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
     return redlock;
   }
 
-  /** The commands that a server has refused because of their keys. */
+  /** Returns the commands that a server has refused because of their keys. */
   async function refusals(): Promise<readonly unknown[]> {
     const logs = await Promise.all(servers.map((server) => server.call("ACL", "LOG") as Promise<unknown[]>));
     return logs.flat();
@@ -121,7 +121,7 @@ describe.each([1, 3])("with every key declared, on %i nodes", (count) => {
         await inLine(a, resource, 2);
         await expect(a.acquire(resources, { timeout: 300 })).rejects.toThrow("held");
         await first.extend();
-        // The release and another waiter of the same process leave in one request.
+        // The release and the waiting call of the same process share one request.
         waiting.push(a.acquire(resources, { timeout: 60_000 }));
         expect(await first.release()).toBe(true);
         for (const next of waiting) expect(await (await next).release()).toBe(true);

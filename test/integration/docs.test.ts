@@ -20,7 +20,7 @@ function linksOf(file: string): string[] {
   return [...text.matchAll(/\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$/gm)].map((match) => match[1] ?? match[2] ?? "");
 }
 
-/** Names in brackets that no line `[name]: address` explains: `[text][name]`. */
+/** Returns the names in brackets (`[text][name]`) without a line `[name]: address`. */
 function unknownReferences(file: string): string[] {
   const text = readFileSync(join(root, file), "utf8").replaceAll(/```[^]*?```|`[^`\n]*`/g, "");
   const used = [...text.matchAll(/\]\[([^\]]+)\]/g)].map((match) => match[1] ?? "");
@@ -42,10 +42,10 @@ function anchorsOf(file: string): string[] {
 
 function isBroken(link: string, from: string): boolean {
   const [, owner, ours] = /^(https:\/\/github\.com\/[^/]+\/[^/]+)\/(?:blob|tree)\/main\/(.+)$/.exec(link) ?? [];
-  // What a package's README says of a repository's main branch it says of ours.
+  // Links of a package's README to the main branch of the repository are links to this checkout.
   if (owner !== undefined && owner !== repositoryUrl) return from.startsWith("packages/");
   if (ours === undefined && /^[a-z]+:/.test(link)) return false;
-  // A package's README stands on npm, too, where nothing is beside it.
+  // npm also shows a package's README, without the files next to it.
   if (ours === undefined && !link.startsWith("#") && /^packages\/[^/]+\/README\.md$/.test(from)) return true;
   const [path = "", anchor] = (ours ?? link).split("#");
   const folder = ours === undefined ? dirname(from) : "";
@@ -65,10 +65,10 @@ it.each(readmes)("%s can be read in one sitting, with at most 150 lines", (file)
   expect(readFileSync(join(root, file), "utf8").trimEnd().split("\n").length).toBeLessThanOrEqual(150);
 });
 
-/** Lines that no formatter can break: of tables, of code, with an address. */
+/** Lines that no formatter can break: tables, headings, and lines with an address. */
 const UNBREAKABLE = /^\s*\||https:\/\/|^#|^description: /;
 
-// The report of the benchmarks is written by a program.
+// A program writes the report of the benchmarks.
 const written = documents.filter((file) => !file.startsWith("docs/benchmarks/"));
 
 it.each(written)("the prose of %s fits 120 columns", (file) => {
@@ -80,7 +80,7 @@ it.each(written)("the prose of %s fits 120 columns", (file) => {
 
 const guides = documents.filter((file) => file.startsWith("docs/") && file !== "docs/README.md");
 
-/** The documents that a document links to. */
+/** Returns the documents that a document links to. */
 function linkedFrom(file: string): readonly string[] {
   return linksOf(file).map((link) => {
     const [path = ""] = link.split("#");
@@ -94,18 +94,18 @@ it("every guide can be reached from docs/README.md", () => {
   expect(guides.filter((file) => !reached.has(file))).toEqual([]);
 });
 
-/** Prose: of a document all but its code blocks, of a source its comments. */
+/** Returns the prose: of a document everything except code blocks, of a source its comments. */
 function proseOf(file: string): string {
   const text = readFileSync(join(root, file), "utf8");
   if (file.endsWith(".md")) return text.replaceAll(/```[^]*?```/g, "");
   return [...text.matchAll(/\/\*\*?[^]*?\*\/|(?<=^|\s)\/\/ .*$/gm)].join("\n");
 }
 
-/** Names of files, and anything in a folder of notes that is not part of the repository. */
+/** Matches names of files, and paths in folders of notes that do not belong to the repository. */
 const NAMED_PATH =
   /(?<![\w/:.@*<-])(?:(?:research|shared|design)(?:\/|\.md|\.? ?§)[^\s),;`]*|[\w@-][\w@./-]*\.(?:ts|mjs|cjs|md|csv|yml|svg))\b/g;
 
-/** A path may be written from anywhere in the repository, so a tracked file that ends with it is enough. */
+/** A path may be written relative to any folder, so a tracked file that ends with the path is enough. */
 function isTracked(path: string): boolean {
   return tracked.some((file) => file === path || file.endsWith(`/${path}`));
 }
@@ -127,7 +127,7 @@ it.each(packages)("@x/%s has its own README, which the package lists", (name) =>
   expect(existsSync(join(folder, "README.md"))).toBe(true);
 });
 
-/** Text about a package for agents: what begins the file says when to read it. */
+/** A skill describes a package for agents, and begins with the situations in which to read it. */
 it.each(packages)("@x/%s has a packed skill that says when to use it", (name) => {
   const folder = join(root, "packages", name);
   const [, front = ""] = /^---\n([^]*?)\n---\n/.exec(readFileSync(join(folder, "SKILL.md"), "utf8")) ?? [];
@@ -139,7 +139,7 @@ it.each(packages)("@x/%s has a packed skill that says when to use it", (name) =>
   expect(files).toContain("SKILL.md");
 });
 
-/** What a text names between backticks, also as a call. */
+/** Returns the names between backticks in a text, including names of calls. */
 function namesIn(text: string): ReadonlySet<string> {
   const codes = [...text.replaceAll(/```[^]*?```/g, "").matchAll(/`([^`]+)`/g)].map(([, code = ""]) => code);
   return new Set(codes.map((code) => code.replace(/\(.*$/, "")));

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 
 const MAX_COLUMNS = 120;
-/** A docstring that opens with one of these says when, where or of what, before it says what. */
+/** A docstring that opens with one of these words says when, where or of what before it says what. */
 const PREPOSITIONS = /^(?:As|Between|By|For|In|Of|On|Per|So|Where)(?=[\s,])/;
 
 const packages = new URL("../../packages/", import.meta.url);
@@ -20,7 +20,7 @@ interface Line {
   readonly text: string;
 }
 
-/** The block comments of a file, line by line, as they stand in it. */
+/** Returns the block comments of a file, line by line. */
 function commentsOf(file: string): readonly (readonly Line[])[] {
   const source = readFileSync(new URL(file, packages), "utf8");
   return [...source.matchAll(/(?<=^\s*)\/\*[^]*?\*\//gm)].map(({ 0: comment, index }) => {
@@ -33,7 +33,7 @@ function commentsOf(file: string): readonly (readonly Line[])[] {
   });
 }
 
-/** A line of a comment without what makes it one. A tag begins a sentence as a dash does. */
+/** Returns a line of a comment without comment signs. A tag begins a sentence, like a dash. */
 function proseOf(line: string): string {
   return line
     .replace(/^\s*(?:\/\*\*?|\*(?!\/))\s?/, "")
@@ -42,8 +42,8 @@ function proseOf(line: string): string {
 }
 
 /**
- * The sentences of a comment. Code, an empty line, an item of a list and the colon before a list end one; so does a
- * full stop, unless it is that of `e.g.` or within a name.
+ * Returns the sentences of a comment. Code, an empty line, an item of a list and the colon before a list end a
+ * sentence. A full stop also ends a sentence, unless it belongs to `e.g.` or to a name.
  */
 function sentencesOf(comment: readonly Line[]): readonly Line[] {
   const sentences: Line[] = [];

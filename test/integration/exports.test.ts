@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 
-/** `@x/node-redlock` is left out: it has the names of the library that it stands in for. */
+/** `@x/node-redlock` is left out, because it has the names of the library that it replaces. */
 const ENTRIES = [
   "redlock-core/src/index.ts",
   "redlock-core/src/kit.ts",

@@ -1,7 +1,7 @@
 /**
- * The code of the guides of the site's first two sections does what they say: each snippet runs as it stands, on a real server, with what the
- * text around it takes for granted. The code of the fencing guides is run by test/fencing; that of all other pages is compiled
- * (snippets.test.ts), and not run.
+ * The code of the guides in the first two sections of the site does what the guides say. Each snippet runs unchanged on
+ * a real server, with the names that its surrounding text assumes. test/fencing runs the code of the fencing guides.
+ * The code of all other pages is compiled (snippets.test.ts), and not run.
  */
 import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
@@ -43,7 +43,7 @@ const AsyncFunction = (async () => undefined).constructor as new (
   ...parts: readonly string[]
 ) => (...values: readonly unknown[]) => Promise<Record<string, unknown>>;
 
-/** Made by a snippet, whether it has a name there or not: closed with the test, the last one first. */
+/** An object that a snippet has created, with or without a name. The test closes the last object first. */
 type Closable = { close(): Promise<unknown> } | { stop(): Promise<unknown> } | { quit(): Promise<unknown> };
 
 const run = new Set<string>();
@@ -57,7 +57,7 @@ afterAll(() => server.stop());
 const patient = { timeout: 20_000 } as const;
 const connectionOf = (): bullmq.ConnectionOptions => ({ path: server.path, maxRetriesPerRequest: null });
 
-/** A Redlock that is closed refuses every call. */
+/** Resolves when the Redlock is closed: then it refuses every call. */
 async function untilClosed(redlock: core.Redlock): Promise<void> {
   await vi.waitUntil(
     () =>
@@ -86,7 +86,7 @@ async function close(made: Closable): Promise<void> {
   else await made.quit();
 }
 
-/** Schedules of the guides are for the night. */
+/** The schedules of the guides run at night, so the tests replace them. */
 const EACH_SECOND = "* * * * * *";
 
 /** Ends a schedule with the test. */
@@ -109,7 +109,7 @@ const modules: Record<string, object> = {
   },
   "@x/effects": { ...effects, OutboxRelay: tracked(effects.OutboxRelay) },
   "@x/leader/node-cron": nodeCron,
-  // These close the clients that they are given.
+  // These classes close the clients that are passed to them.
   "@x/node-redlock": { default: Redlock5 },
   "@x/node-redlock/v4": { default: Redlock4 },
   "@x/semaphore": semaphores,
@@ -142,14 +142,17 @@ function snippetsOf(page: string): string[] {
   return [...text.matchAll(/^```ts\n([^]*?)^```/gm)].map((match) => match[1] ?? "");
 }
 
-/** What a module's import declares, as the declaration of a constant. */
+/** Returns the import of a module as the declaration of a constant. */
 function imported(clause: string, name: string): string {
   expect(modules).toHaveProperty([name]);
   const [, whole, list = whole === undefined ? "" : `default: ${whole}`] = /^(?:(\w+)|\{([^}]*)\})$/.exec(clause) ?? [];
   return `const {${list.replaceAll(" as ", ": ")}} = modules["${name}"];`;
 }
 
-/** Runs snippet `index` of a page with `names` around it, and returns what it names at its top. */
+/**
+ * Runs snippet `index` of a page with `names` around it. Returns the constants that the snippet declares at its top
+ * level.
+ */
 async function play<Names extends object>(page: string, index: number, names: object): Promise<Names> {
   run.add(`${page} ${index}`);
   const source = (snippetsOf(page)[index] ?? "").replaceAll("redis://localhost:6379", server.url);
@@ -158,12 +161,12 @@ async function play<Names extends object>(page: string, index: number, names: ob
     .replaceAll(/^import (.*) from "([^"]+)";$/gm, (_, clause: string, name: string) => imported(clause, name))
     .concat(`\nreturn { ${[...code.matchAll(/^const (\w+) =/gm)].map((match) => match[1]).join(", ")} };`);
   const around = { modules, ...modules["@x/workers"], connection: connectionOf(), ...names };
-  // A function within: what it imports may be a name that is around it, too.
+  // An inner function, because the snippet may import a name that also exists around it.
   const whole = `return await (async () => { ${body} })();`;
   return (await new AsyncFunction(...Object.keys(around), whole)(...Object.values(around))) as Names;
 }
 
-/** Only what a snippet asks of it: signals come when the test says so. */
+/** The part of `process` that a snippet uses. The test emits the signals. */
 class Process extends EventEmitter {
   readonly env: object = { POD_NAME: "pod-1" };
 }
@@ -181,7 +184,7 @@ function openQueue(name: string): workers.ExclusiveQueue {
   return queue;
 }
 
-/** A processor's work: what ran, in its order, and how many of a key at a time. */
+/** A processor that records which jobs ran, in their order, and how many jobs of a key ran at a time. */
 function recorder<Data extends object>(
   keyOf: (data: Data) => unknown,
 ): {
@@ -389,7 +392,7 @@ it("zero-downtime deploys: running jobs end, and no job is left", async () => {
   expect([...ended].sort()).toEqual(["job", "server", "task"]);
 });
 
-/** The redlock of a page, whose clients are quit with the test. */
+/** The `redlock` of a page, whose clients are closed with the test. */
 const client = (): ioredis.Redis => {
   const made = new ioredis.Redis(server.url, { maxRetriesPerRequest: null });
   onTestFinished(() => made.disconnect());
@@ -490,7 +493,7 @@ it("a burst of edits of a busy key is one job, even while that job waits, and on
   await expect.poll(parked, patient).toBe(second.id);
   await queue.resumeKey("42");
   await vi.waitUntil(() => running.length === 1, patient);
-  // Of those that come while it runs, the newest one is added when it ends.
+  // Of the edits that arrive while the job runs, the newest is added when the job ends.
   for (let i = 0; i < 3; i++) await edited("42");
   expect(await queue.getJobCountByTypes("waiting", "delayed", "active")).toBe(1);
   running[0]?.();
@@ -525,7 +528,7 @@ it("testing your own code: the test of the guide passes, and the faults occur", 
   const settle = (): void => void (isSettled = true);
   theirs.acquire("account:43").then(settle, settle);
   await clock.advance(100_000);
-  // It was killed.
+  // The process was killed.
   expect(isSettled).toBe(false);
   await clock.until(ours.close());
 });
@@ -540,7 +543,7 @@ it("from node-redlock 4: its API, one import changed", async () => {
   const found = await play<{ lock: { readonly expiration: number } }>("locks/from-node-redlock", 1, {
     client: client(),
   });
-  // It was unlocked.
+  // The lock was unlocked.
   expect(found.lock.expiration).toBe(0);
 });
 
@@ -625,7 +628,7 @@ it.each([
   await vi.waitUntil(() => sent.length >= 2, patient);
   expect(sent.length).toBeLessThanOrEqual(told.length);
   expect(errors).toEqual([]);
-  // The replicas have the same name for a tick: else each would be told to run it.
+  // The replicas have the same name for a tick. With different names, each replica would be told to run the tick.
   expect(new Set(asked).size).toBeLessThan(asked.length);
 });
 

@@ -40,7 +40,7 @@ class Matcher {
     if (this.#at < source.length) throw new SyntaxError(`not understood: ${source.slice(this.#at)}`);
   }
 
-  /** Counts the steps that all matches in a text take. */
+  /** Counts the steps of all matches in a text. */
   stepsOf(text: string): number {
     this.#text = text;
     this.#steps = 0;
@@ -116,7 +116,7 @@ class Matcher {
     return { parts: [], sample: "", run };
   }
 
-  /** A look behind is understood only for a part of one character. */
+  /** Supports a look-behind only for a part of one character. */
   #lookAround(part: Part, kind: string): Part {
     const isPositive = kind.endsWith("=");
     const run: Part["run"] = (at, next) => {
@@ -144,7 +144,10 @@ class Matcher {
   }
 }
 
-/** The texts to repeat: samples of all parts and of neighbours, and the texts before a part that may be repeated. */
+/**
+ * Returns the texts to repeat (samples of all parts and of neighboring parts), and the texts before a part that may be
+ * repeated.
+ */
 function samplesOf(root: Part): { readonly pumps: ReadonlySet<string>; readonly prefixes: ReadonlySet<string> } {
   const [pumps, prefixes] = [new Set<string>(), new Set([""])];
   const walk = ({ parts, isRepeated, sample }: Part, before: string): void => {
@@ -163,7 +166,7 @@ function samplesOf(root: Part): { readonly pumps: ReadonlySet<string>; readonly 
   return { pumps, prefixes };
 }
 
-/** Returns the input for which an expression takes more than its share, or undefined. */
+/** Returns the input for which an expression takes more than its share. Undefined if there is none. */
 function hostileInputOf(expression: RegExp): string | undefined {
   const matcher = new Matcher(expression);
   const { pumps, prefixes } = samplesOf(matcher.root);
@@ -183,7 +186,7 @@ function hostileInputOf(expression: RegExp): string | undefined {
 interface Found {
   readonly place: string;
   readonly text: string;
-  /** Undefined if the file does not say which expression it is. */
+  /** Undefined if the file computes the expression. */
   readonly expression: RegExp | undefined;
 }
 
@@ -205,7 +208,7 @@ interface SyntaxNode {
   readonly end: number;
 }
 
-/** The literals of a file, and each call of `RegExp`. */
+/** Returns the literals of a file, and the calls of `RegExp`. */
 function expressionsOf({ file, text }: { readonly file: string; readonly text: string }): readonly Found[] {
   const found: Found[] = [];
   const walk = (node: SyntaxNode): void => {
@@ -223,7 +226,7 @@ function expressionsOf({ file, text }: { readonly file: string; readonly text: s
   return found;
 }
 
-/** The patterns in the Lua of a file: those of calls, and all texts that begin as a pattern does. */
+/** Returns the patterns in the Lua of a file: the arguments of calls, and all texts that begin like a pattern. */
 function patternsOf({ file, text }: { readonly file: string; readonly text: string }): readonly Found[] {
   const isLua = file.endsWith(".lua.ts");
   const calls = [...text.matchAll(/(?<![\w.])(string\.)?(?:g?match|gsub|find)\((?=(.*))/g)]
@@ -245,7 +248,7 @@ function patternsOf({ file, text }: { readonly file: string; readonly text: stri
 const everything = [...files.flatMap(expressionsOf), ...files.flatMap(patternsOf)];
 const found = [...new Map(everything.map((each) => [`${each.place} ${each.text}`, each])).values()];
 
-/** Expressions that are made at run time, or that may take more than their share, with the reason. */
+/** Expressions that are created at run time, or that may take more than their share, with the reason. */
 const LISTED: Readonly<Record<string, string>> = {
   "testing/src/lua/rules/pattern.ts new RegExp(translatePattern(pattern))": "a pattern of a script, which is here too",
   "redlock-core/src/scripts/batch.lua.ts match(text, operation[2])": "a pattern of the same file, which is here too",

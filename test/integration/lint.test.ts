@@ -12,7 +12,7 @@ function sources(folder: string): string[] {
   );
 }
 
-/** In a glob, two stars are any number of folders, and one is a part of a name. */
+/** In a glob, two stars match any number of folders, and one star a part of a name. */
 function matchesGlob(file: string, glob: string): boolean {
   const pattern = glob
     .split(/(\*\*\/|\*)/)

@@ -21,13 +21,13 @@ interface Manifest {
   readonly peerDependencies?: Readonly<Record<string, string>>;
 }
 
-/** Node 20 warns of a `require()` of an ES module. */
+/** Node.js 20 warns if `require()` loads an ES module. */
 const quiet = process.versions.node.startsWith("20.") ? ["--disable-warning=ExperimentalWarning"] : [];
 
 const packages = readdirSync(join(root, "packages"));
 
 let server: RedisServer;
-/** The folder of the archives that npm would publish. */
+/** The folder with the archives that npm would publish. */
 let archives: string;
 
 beforeAll(async () => {
@@ -50,8 +50,8 @@ const manifestOf = (name: string): Manifest =>
   JSON.parse(readFileSync(join(root, "packages", name, "package.json"), "utf8")) as Manifest;
 
 /**
- * A folder in whose node_modules is what npm would install for these packages, as they are packed, and nothing else: their
- * dependencies, and those of the peers that are asked for.
+ * Creates a folder whose node_modules contains exactly the packages that npm would install for these packed packages:
+ * their dependencies, and the requested peers.
  */
 function install(names: readonly string[], clients: readonly string[]): string {
   const folder = mkdtempSync(join(temporaryFolder(), "packed-"));
@@ -122,7 +122,7 @@ it.each(["redlock-core", "node-redlock", "leader", "workers", "effects"])(
   },
 );
 
-/** NestJS 11 is CommonJS, and NestJS 12 ES modules. */
+/** NestJS 11 is CommonJS, and NestJS 12 consists of ES modules. */
 const nests = { 11: "fixtures/nest-11/node_modules/@nestjs", 12: "node_modules/@nestjs" } as const;
 
 it.each([
@@ -347,7 +347,7 @@ it("@x/node-redlock works with only @x/redlock-core and a client", () => {
   expect(execFileSync(process.execPath, ["main.mjs"], { cwd: folder, encoding: "utf8", env })).toBe("true 0\n");
 });
 
-/** The example of the guide, which our own tests run in vitest, as JavaScript. */
+/** Returns the example of the guide as JavaScript. The repository's own tests run it in vitest. */
 function exampleOfTesting(): string {
   const [, code = ""] = /^```ts\n([^]*?)^```/m.exec(readFileSync(join(root, "docs/testing.md"), "utf8")) ?? [];
   expect(code).toBe(readFileSync(join(root, "packages/testing/test/losing-a-lock.test.ts"), "utf8"));

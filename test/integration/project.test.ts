@@ -1,4 +1,4 @@
-/** What makes the repository a public project: addresses, workflows and the versions that they test. */
+/** The parts of a public project: addresses, workflows and the versions that they test. */
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
@@ -67,7 +67,7 @@ interface Setting {
 
 const settings = workflow("ci.yml").jobs["test"]?.strategy?.matrix["include"] as readonly Setting[];
 
-/** `[20, 19]` of `>=20.19`, `20.19` and `20.19.1`. A missing number is `otherwise`. */
+/** Returns `[20, 19]` for `>=20.19`, `20.19` and `20.19.1`. A missing number is `otherwise`. */
 function versionOf(text: string, otherwise: number): readonly [number, number] {
   const [, major, minor] = /(\d+)(?:\.(\d+))?/.exec(text) ?? [];
   return [Number(major), minor === undefined ? otherwise : Number(minor)];
@@ -75,7 +75,7 @@ function versionOf(text: string, otherwise: number): readonly [number, number] {
 
 it("CI tests the oldest Node that `engines` allows, and none that is older", () => {
   const [major, minor] = versionOf(manifest.engines.node, 0);
-  // "22" is the newest 22.
+  // "22" stands for the newest 22.
   const tested = settings.map(({ node }) => versionOf(node, Number.POSITIVE_INFINITY));
   expect(tested).toContainEqual([major, minor]);
   expect(tested.filter((each) => each[0] < major || (each[0] === major && each[1] < minor))).toEqual([]);

@@ -1,4 +1,7 @@
-/** The guides' tables against the sources: what can be set, listened to or caught is looked up there, and nothing else. */
+/**
+ * Compares the guides' tables with the sources: each option, event and error must be in a table, and the tables list
+ * nothing else.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -7,7 +10,7 @@ import { describe, expect, it } from "vitest";
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const page = (file: string): string => readFileSync(join(root, "docs", file), "utf8");
 
-/** All sources of a package as one text, so that no test depends on where a file lies. */
+/** Returns all sources of a package as one text, so that no test depends on the location of a file. */
 function sourcesOf(name: string): string {
   const folder = join(root, "packages", name, "src");
   const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
@@ -16,14 +19,14 @@ function sourcesOf(name: string): string {
 
 const [core, leader, workers] = ["redlock-core", "leader", "workers"].map(sourcesOf) as [string, string, string];
 
-/** The members that an interface has itself. */
+/** Returns the members that an interface declares itself. */
 function membersOf(source: string, name: string): string[] {
   const [, body] = new RegExp(`^export interface ${name}\\b[^{]*{\\n([^]*?)^}`, "m").exec(source) ?? [];
   if (body === undefined) throw new Error(`no interface ${name}`);
   return [...body.matchAll(/^ {2}(?:readonly )?(\w+)\??:/gm)].map((match) => match[1] ?? "");
 }
 
-/** The texts of a union of literals. */
+/** Returns the texts of a union of literals. */
 function choicesOf(source: string, name: string): string[] {
   const [, body] =
     new RegExp(`^export type ${name} =([^;]*);`, "m").exec(source.replaceAll(/\/\*\*.*?\*\//g, "")) ?? [];
@@ -31,7 +34,7 @@ function choicesOf(source: string, name: string): string[] {
   return [...body.matchAll(/"([^"]+)"/g)].map((match) => match[1] ?? "");
 }
 
-/** Names in code in the first column of the tables of a page, or of one of its sections. */
+/** Returns the code names in the first column of the tables of a page, or of one of its sections. */
 function tableOf(text: string): string[] {
   const cells = [...text.matchAll(/^\| ([^|]*?) +\|/gm)].map((match) => match[1] ?? "");
   return cells.flatMap((cell) => [...cell.matchAll(/`"?([\w-]+)"?`/g)].map((match) => match[1] ?? ""));
@@ -81,7 +84,7 @@ it("the guides name all options of the NestJS module", () => {
   expect(tableOf(table)).toEqual(names);
 });
 
-/** The docstrings of an interface's members, by name. */
+/** Returns the docstrings of an interface's members, by name. */
 function docstringsOf(source: string, name: string): ReadonlyMap<string, string> {
   const [, body = ""] = new RegExp(`^export interface ${name}\\b[^{]*{\\n([^]*?)^}`, "m").exec(source) ?? [];
   const documented = body.matchAll(/\/\*\*((?:(?!\*\/)[^])*)\*\/\s*readonly (\w+)\?/g);
@@ -112,7 +115,7 @@ describe("defaults in the guides match the docstrings", () => {
   });
 });
 
-/** The text inside the bracket that closes at `end`. */
+/** Returns the text inside the bracket that closes at `end`. */
 function insideOf(source: string, end: number): string {
   let depth = 0;
   for (let at = end; at >= 0; at -= 1) {
@@ -123,7 +126,7 @@ function insideOf(source: string, end: number): string {
 }
 
 describe("defaults in the docstrings match the code", () => {
-  /** A literal that may stand behind the name of a constant, as a docstring writes it. */
+  /** Returns the literal that a docstring may write instead of the name of a constant. */
   function literalOf(source: string, text: string): string | undefined {
     const [, named] = new RegExp(`^(?:export )?const ${text}(?:: [^=]*)? = ([^;]*);`, "m").exec(source) ?? [];
     const literal = (named ?? text).replaceAll(/(?<=\d)_(?=\d)/g, "").replace("Number.POSITIVE_INFINITY", "Infinity");
@@ -181,7 +184,10 @@ describe("events in the guides", () => {
 });
 
 describe("members in the guides", () => {
-  /** Public members of a class: what begins a line of its body and is neither private nor symbolic. */
+  /**
+   * Returns the public members of a class: names at the beginning of a line of its body that are neither private nor
+   * symbols.
+   */
   function classMembersOf(source: string, name: string): string[] {
     const [, body = ""] = new RegExp(`^export class ${name}\\b[^{]*{\\n([^]*?)^}`, "m").exec(source) ?? [];
     return [...body.matchAll(/^ {2}(?:readonly |async |get )*([a-z]\w*)[<(:?]/gm)].map((match) => match[1] ?? "");

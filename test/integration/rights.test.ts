@@ -75,7 +75,7 @@ it.skipIf(withGlide === undefined)(
   },
 );
 
-/** What the server has refused, except for commands that the guide says are optional. */
+/** Returns the commands that the server has refused, except commands that the guide calls optional. */
 async function refusals(server: RedisServer): Promise<readonly string[]> {
   const refused = (await server.call("ACL", "LOG")) as readonly unknown[];
   // Before Redis 7 the log has no subcommands.

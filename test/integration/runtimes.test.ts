@@ -1,6 +1,7 @@
 /**
- * The packages in Bun and Deno, as in Node.js: a smoke test of locks and of an exclusive worker. A runtime that is not on the PATH is
- * skipped, and says so; `npm run test:runtimes` gets them from the npm registry first.
+ * The packages in Bun and Deno: a smoke test of locks and of an exclusive worker, as in Node.js. A runtime that is not
+ * on the PATH is skipped, and a line reports this. `npm run test:runtimes` first downloads the runtimes from the npm
+ * registry.
  */
 import { execFile, spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";

@@ -1,4 +1,7 @@
-/** As secrets.test.ts, for workers: what BullMQ itself tells of its connections goes out through our class, too. */
+/**
+ * The test of secrets.test.ts for workers. BullMQ's own errors about its connections are also emitted by the class of
+ * this project.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { logTo } from "@x/redlock-core";
 import { type LogRecord, pinoLines, placesOf, type RedisServer, startRedis } from "@x/test-support";
@@ -9,7 +12,7 @@ import { describe, expect, it, onTestFinished } from "vitest";
 
 const secret = "s3cr3t-pa55word";
 
-/** BullMQ's loop asks again at once, in the same turn and for ever, where a connection is refused and not to be made again. */
+/** If a connection is refused and must not reconnect, BullMQ's loop repeats its request in the same turn, forever. */
 const unfitToRun = "options without reconnection";
 
 const connections: Readonly<Record<string, (port: number) => ConnectionOptions>> = {
@@ -38,7 +41,7 @@ async function startServer(password: string): Promise<RedisServer> {
 
 class Told {
   readonly things: unknown[] = [];
-  /** What pino has written. */
+  /** The lines that pino has written. */
   readonly lines: readonly LogRecord[];
   readonly worker: ExclusiveWorker;
   readonly queue: ExclusiveQueue;
@@ -51,7 +54,7 @@ class Told {
         this.#signals.push(signal);
         await delay(50);
       },
-      // A stalled check that fails waits for 5 s in BullMQ, also when the worker is closed.
+      // A check for stalled jobs that fails waits for 5 s in BullMQ, even if the worker is closed.
       { connection, key: "k", lockDuration: 1_000, skipStalledCheck: true, drainDelay: 1, runRetryDelay: 100, autorun },
     );
     const { logger, lines } = pinoLines();
@@ -64,7 +67,7 @@ class Told {
     this.worker.on("failed", (_job, error) => this.things.push(error));
     this.worker.redlock.on("lost", (lost) => this.things.push(lost));
     onTestFinished(() => this.worker.close(true).catch(() => undefined));
-    // BullMQ's `close` of a queue waits for a connection that never comes.
+    // BullMQ's `close` of a queue waits for a connection that is never established.
     const { backend } = this.queue as unknown as { backend: { connection: { _client?: { disconnect(): void } } } };
     onTestFinished(() => {
       this.queue.close().catch(() => undefined);
@@ -76,7 +79,7 @@ class Told {
     return this.#signals.map((signal) => signal.reason as unknown);
   }
 
-  /** What each call of ours resolves or rejects with; one that waits for a connection is not waited for. */
+  /** Returns the results and rejections of all calls. A call that waits for a connection is not awaited. */
   async askEverything(): Promise<void> {
     const { worker, queue, things } = this;
     const asked: readonly (() => Promise<unknown>)[] = [

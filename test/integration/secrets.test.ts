@@ -87,7 +87,7 @@ function listen(source: NodeSource): Told {
   return { things, lines, redlock, election, scheduler };
 }
 
-/** Everything that asks a node, with what it resolves or rejects with. */
+/** Calls every function that asks a node, and records its result or error. */
 async function askEverything({ things, redlock, election, scheduler }: Told): Promise<void> {
   const semaphore = new Semaphore(redlock, "permits", { permits: 1 });
   const readWrite = new ReadWriteLock(redlock, "document");
@@ -161,7 +161,7 @@ describe.each(Object.keys(sources))("a secret of %s is in no error and no event"
   });
 });
 
-/** Classes that take the caller's clients, as the libraries do that they replace. */
+/** Classes that receive the caller's clients, like the libraries that they replace. */
 const entries: Readonly<Record<string, (client: Redis, things: unknown[]) => () => Promise<unknown>>> = {
   "node-redlock 5": (client, things) => {
     const redlock = new NodeRedlock([client], { retryCount: 1, retryDelay: 10 });

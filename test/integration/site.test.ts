@@ -1,4 +1,7 @@
-/** What makes the documentation's site of the guides. The site itself is built, and its links are followed, beside the tests. */
+/**
+ * The parts that build the documentation's site from the guides. The site itself is built, and its links are checked,
+ * outside of these tests.
+ */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";

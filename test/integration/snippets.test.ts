@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-// Inside the repository, so that packages resolve; every tool ignores `dist`.
+// Inside the repository, so that packages resolve. Every tool ignores `dist`.
 const folder = join(root, "test", "dist", "snippets");
 const documents = [
   "README.md",
@@ -17,10 +17,11 @@ const documents = [
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-// A snippet may use what the text around it introduced: unknown names, and values never used, are fine; wrong members, options and types are not.
+// A snippet may use names that its surrounding text has introduced: unknown names and unused values are allowed, but
+// not wrong members, options and types.
 const forgiven = new Set(["TS2304", "TS2552", "TS7006", "TS7031", "TS18004", "TS2451", "TS6133", "TS2582"]);
 
-/** What the guides call these names, wherever a page does not make its own: so that their members and options are checked. */
+/** Names that the guides use without declaring them. Their declarations let the compiler check members and options. */
 const globals = `
   declare const redlock: import("@x/redlock-core").Redlock;
   declare const lock: import("@x/redlock-core").Lock;
@@ -73,7 +74,7 @@ it("the code in the READMEs and guides compiles", { timeout: 120_000 }, () => {
         noImplicitAny: false,
         noUnusedLocals: false,
         noUnusedParameters: false,
-        // Nest's own style has properties in the parameters of constructors.
+        // The style of NestJS declares properties in the parameters of constructors.
         erasableSyntaxOnly: false,
       },
       include: ["*.ts"],

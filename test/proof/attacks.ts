@@ -1,6 +1,6 @@
 /**
- * What happens without each protection: the steps of a run that breaks a promise. The solver finds the times. With the
- * protection the same steps are impossible.
+ * The result of removing each protection: the steps of a run that breaks a promise. The solver finds the times. With
+ * the protection the same steps are impossible.
  */
 import { prove } from "./induction.ts";
 import { invariantOf } from "./invariant.ts";
@@ -13,9 +13,12 @@ import { and, eq, evaluate, ge, le, mul, not, num, parse, type Sort, type Term, 
 
 export interface Attack {
   readonly without: Protection;
-  /** The promise that breaks: two believe at once, A believes again after B, or B has no greater token. `nothing`: B holds. */
+  /**
+   * The promise that breaks: two clients believe at the same time, A believes again after B, or B has no greater token.
+   * `nothing`: B holds the lock.
+   */
   readonly breaks: "exclusion" | "continuity" | "token order" | "nothing";
-  /** Time passes between any two of these. */
+  /** Time passes between any two steps. */
   readonly steps: readonly string[];
   /** The steps before which more than some milliseconds pass. */
   readonly after: RegExp;
@@ -25,7 +28,7 @@ export interface Attack {
   readonly sleepsAfter?: string;
   /** The step before which A's wall clock is set back by 5 s. */
   readonly setBackBefore?: string;
-  /** More that is true of the run, such as how far clocks differ. */
+  /** Additional facts about the run, such as the difference between clocks. */
   readonly given?: readonly Term[];
 }
 
@@ -130,7 +133,7 @@ export const ATTACKS: readonly Attack[] = [
   },
 ];
 
-/** One moment of a run: what happened, and every value afterwards. Clocks show the milliseconds since the start. */
+/** One moment of a run: the event, and every value after it. Clocks show the milliseconds since the start. */
 export interface Moment {
   readonly step: string;
   readonly time: number;
@@ -140,12 +143,12 @@ export interface Moment {
 
 export interface Run {
   readonly answer: Answer;
-  /** Empty unless the steps are possible. */
+  /** The moments of the run. Empty if the steps are impossible. */
   readonly moments: readonly Moment[];
   readonly constants: ReadonlyMap<string, Value>;
 }
 
-/** The model in which an attack is played. */
+/** Returns the model in which an attack is played. */
 export function modelFor(attack: Attack, rules: Rules, isRemoved: boolean): Model {
   const { nodes = 1, without } = attack;
   return modelOf({ rules, nodes, drift: DRIFT, assume: "wall clocks", without: isRemoved ? without : undefined });
@@ -155,7 +158,7 @@ export interface PlayOptions {
   readonly rules: Rules;
   /** Default: true. */
   readonly isRemoved?: boolean;
-  /** More that is true of the run. */
+  /** Additional facts about the run. */
   readonly given?: readonly Term[];
   /** The shortest time between two steps. A wait that does not matter is at most four times as long. Default: 5. */
   readonly pauseMs?: number;
@@ -189,7 +192,7 @@ export async function play(
     if (name === attack.sleepsAfter) isAsleep = true;
   }
 
-  /** Every clock that is right is near the true time. Times that do not matter are short. */
+  /** Every correct clock is near the true time. Times that do not matter are short. */
   function timing(index: number, tag: string): readonly Term[] {
     const tick = (of: string): Term => `draw.${of}${tag}`;
     const next = names[index + 1] ?? "";
@@ -204,7 +207,7 @@ export async function play(
     ];
   }
 
-  /** Leases are as long as allowed, and a loss leaves nothing. */
+  /** Leases are as long as allowed, and a loss removes everything. */
   function drawing(name: string, tag: string): readonly Term[] {
     const draw = (of: string): Term => `draw.${of}${tag}`;
     if (name === LOSS)

@@ -1,12 +1,15 @@
-/** Proof by induction: no start lacks the invariant, and no step leads from a state with it to one without. */
+/**
+ * Proof by induction: every start has the invariant, and no step leads from a state with the invariant to a state
+ * without it.
+ */
 import { type Claim, declarationsOf, groupedOf, type Machine, namesOf, startOf, transitionOf } from "./machine.ts";
 import type { Declarations, Solver } from "./solver.ts";
 import { and, eq, not, type Term } from "./terms.ts";
 
 export interface Proof {
-  /** What is not proved: a step, and the claim that it breaks. Empty if everything is. */
+  /** The steps and claims that are not proved. Empty if everything is proved. */
   readonly failures: readonly string[];
-  /** How many steps were shown to be possible in a state with the invariant. */
+  /** Number of steps that are possible in a state with the invariant. */
   readonly possible: number;
   readonly steps: number;
   readonly claims: number;
@@ -24,10 +27,10 @@ export async function prove<S>(
   const names = declarationsOf(machine);
   const state = groupedOf(machine.shape, before);
   const known = claims.map(({ holds }) => holds(state));
-  /** One drift is enough to show that a step is possible. It is found faster than any. */
+  /** A single drift is enough to show that a step is possible, and is found faster than an arbitrary drift. */
   const example = machine.constants.includes("drift") ? [eq("drift", "0.01")] : [];
 
-  /** Asks for all claims at once, and if that is not proved, for one after the other. */
+  /** Asks for all claims together, and one after the other if this is not proved. */
   const check = async (what: string, declarations: Declarations, given: readonly Term[], after: readonly Term[]) => {
     const changed = claims.map(({ name }, index) => ({ name, term: after[index] ?? "" }));
     const open = changed.filter(({ term }) => !given.includes(term));

@@ -1,8 +1,9 @@
 /**
- * What the induction needs besides the theorems. It need not be trusted: the solver shows that it is true at the start,
- * that every step keeps it, and that the theorems follow.
+ * The lemmas that the induction needs in addition to the theorems. A reader need not trust the lemmas: the solver shows
+ * that they are true at the start, that every step keeps them, and that the theorems follow.
  *
- * The heart is about one node: an attempt that the node has voted for is safe on it, and no node supports two.
+ * The main lemma is about one node: an attempt that the node has voted for is safe on it, and the node supports at most
+ * one attempt.
  */
 import type { Claim } from "./machine.ts";
 import {
@@ -25,7 +26,7 @@ import { add, and, eq, ge, gt, implies, ite, le, lt, mul, not, or, sub, type Ter
 
 type Lemma = Claim<Model["shape"]>;
 
-/** Time left by the clock that is right. */
+/** Returns the time that remains by the correct clock. */
 const left = (s: State, x: Client): Term => ite(s[x].byWall, s[x].leftWall, s[x].leftMono);
 const newLeft = (s: State, x: Client): Term => ite(s[x].newByWall, s[x].newLeftWall, s[x].newLeftMono);
 const isAsking = (s: State, x: Client): Term => and(is(s, x, "asking"), gt(left(s, x), "0"));
@@ -98,10 +99,10 @@ function noLeaseTooLong({ slow }: Model): Lemma {
 }
 
 function ofSafety({ slow }: Model, n: string): readonly Lemma[] {
-  /** The node keeps the key of x for `time` of a right clock, or casts no vote for so long. */
+  /** The node keeps the key of x for `time` of a correct clock, or casts no vote for this time. */
   const isSafe = ({ key, life, silence }: NodeTerms, x: Client, time: Term): Term =>
     or(and(eq(key, KEY[x]), le(time, mul(slow, sub(life, EARLY_MS)))), le(time, mul(slow, silence)));
-  /** What a client relies on, and for how long. */
+  /** Returns the facts that a client relies on, and for how long. */
   const reliance = (s: State, x: Client): readonly { readonly isRelied: Term; readonly time: Term }[] => {
     const { voted, backs, extends: extended } = at(s, n)[x];
     return [
@@ -125,7 +126,7 @@ function ofSafety({ slow }: Model, n: string): readonly Lemma[] {
   ];
 }
 
-/** x and y have the vote of n, and y had it first. */
+/** x and y have the vote of n, and x received it after y. */
 function isCrossed(s: State, n: string, x: Client, y: Client): Term {
   return and(at(s, n)[x].voted, at(s, n)[y].voted, eq(at(s, n).firstVote, KEY[y]));
 }

@@ -1,4 +1,4 @@
-/** State machines whose states are terms: their types, and what turns a state into a list of named values. */
+/** State machines whose states are terms: their types, and the conversion of a state to a list of named values. */
 import { eq, not, type Sort, type Term } from "./terms.ts";
 
 /** The sorts of a state, in groups of any depth. */
@@ -7,7 +7,7 @@ export type Terms<S> = { readonly [Name in keyof S]: S[Name] extends Sort ? Term
 export type Changes<S> = { [Name in keyof S]?: (S[Name] extends Sort ? Term : Changes<S[Name]>) | undefined };
 export type Draws = Readonly<Record<string, Sort>>;
 
-/** A step is possible if all of `when` are true. It draws some values, and changes what `next` says. */
+/** A step is possible if all terms of `when` are true. The step draws some values, and changes the values of `next`. */
 export interface Step<S, D extends Draws = Draws> {
   readonly name: string;
   readonly draws: D;
@@ -23,7 +23,7 @@ export interface Claim<S> {
 /** At the start every `Int` is 0, every `Bool` is false, and a `Real` may be anything. */
 export interface Machine<S> {
   readonly shape: S;
-  /** Numbers that never change during a run, and what is assumed of them. */
+  /** Numbers that never change during a run, and the assumptions about them. */
   readonly constants: readonly string[];
   readonly assumed: readonly Term[];
   readonly steps: readonly Step<S>[];
@@ -75,7 +75,7 @@ function namedOf(changes: Tree, prefix = ""): Map<string, Term> {
   return terms;
 }
 
-/** What is true of a state at the start. */
+/** Returns the facts about a state at the start. */
 export function startOf<S>(machine: Machine<S>, state: Named): readonly Term[] {
   const sorts = sortsOf(machine.shape as Shape);
   return [...state].flatMap(([name, term]) => {
@@ -84,15 +84,15 @@ export function startOf<S>(machine: Machine<S>, state: Named): readonly Term[] {
   });
 }
 
-/** What has to be true for a step from a state, and the state after it. */
+/** The conditions of a step from a state, and the state after the step. */
 export interface Transition {
   readonly assertions: readonly Term[];
   readonly after: Named;
-  /** The names that the step has brought: what it draws, and the values that it changes. */
+  /** The names that the step has added: the values that it draws and the values that it changes. */
   readonly declarations: ReadonlyMap<string, Sort>;
 }
 
-/** `tag` makes the new names different from those before. */
+/** `tag` makes the new names different from earlier names. */
 export function transitionOf<S>(machine: Machine<S>, step: Step<S>, before: Named, tag: string): Transition {
   const sorts = sortsOf(machine.shape as Shape);
   const draws = Object.fromEntries(Object.keys(step.draws).map((name) => [name, `draw.${name}${tag}`]));
@@ -111,12 +111,12 @@ export function transitionOf<S>(machine: Machine<S>, step: Step<S>, before: Name
   return { assertions: [...step.when(state, draws), ...equations], after, declarations };
 }
 
-/** Returns a state whose values have the names that they have in the shape, with `tag`. */
+/** Returns a state whose values have the names of the shape, with `tag`. */
 export function namesOf<S>(machine: Machine<S>, tag = ""): Named {
   return new Map([...sortsOf(machine.shape as Shape).keys()].map((name) => [name, name + tag]));
 }
 
-/** Returns the sorts of a machine's constants, and of a state of the names that the shape gives. */
+/** Returns the sorts of a machine's constants, and of a state with the names of the shape. */
 export function declarationsOf<S>(machine: Machine<S>): Map<string, Sort> {
   const constants = machine.constants.map((name) => [name, "Real"] as const);
   return new Map<string, Sort>([...constants, ...sortsOf(machine.shape as Shape)]);

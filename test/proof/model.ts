@@ -17,9 +17,9 @@ import { add, and, atLeast, eq, ge, gt, implies, ite, le, lt, max, mul, not, num
 
 // What is assumed -----------------------------------------------------------------------------------------------------
 
-/** Redis may expire a key this much early. */
+/** Redis may expire a key this number of ms early. */
 export const EARLY_MS = "2";
-/** At boot, a server's clock may be corrected by up to this much. */
+/** At boot, a server's clock may be corrected by up to this number of ms. */
 export const BOOT_STEP_MS = "300";
 
 /**
@@ -82,7 +82,7 @@ const NODE = {
   silence: "Real",
   /** The greatest fencing token that the node has granted. */
   register: "Real",
-  /** Notes: whose vote the node cast first, and whether it lost its data before it voted for the other. */
+  /** Notes: whose vote the node cast first, and whether it lost its data before it voted for the other attempt. */
   firstVote: "Int",
   forgot: "Bool",
   A: BACKING,

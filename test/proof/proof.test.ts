@@ -16,7 +16,7 @@ const rules = readRules();
 const solver = new Solver();
 afterAll(() => solver[Symbol.asyncDispose]());
 
-/** Kept as a second line of defense: lock/extend.ts says what for. */
+/** This rule is a second line of defense. lock/extend.ts explains its purpose. */
 const NOT_NEEDED = "a repaired node does not count";
 
 describe("the proof", () => {
@@ -78,7 +78,7 @@ describe("the comparison of traces with the model", () => {
     expect([...Object.keys(NOTICED), ...Object.keys(OUTSIDE)].toSorted()).toEqual(names.toSorted());
   });
 
-  // `npm run prove` has all of them.
+  // `npm run prove` runs all mutations.
   it.each(["drift margin", "lock check", "token compare"])("detects the mutation: %s", async (name) => {
     expect(await isNoticed(name)).toBe(true);
   });

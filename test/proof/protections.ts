@@ -1,4 +1,7 @@
-/** What the proof can do without, one at a time, to show that it is needed; and what is done instead. */
+/**
+ * The protections that the proof can leave out, one at a time, to show that each is needed, with the behavior without
+ * the protection.
+ */
 export const PROTECTIONS = {
   "the drift margin": "the whole ttl is trusted",
   "validity counts from the request": "it counts from the last answer",

@@ -1,6 +1,6 @@
 /**
- * The formulas of the product, read from its sources: what is proved is proved of the formula that the code computes. A
- * changed formula is proved anew, or fails.
+ * The formulas of the product, read from its sources, so that the proof is about the formulas that the code computes. A
+ * changed formula is proved again, or the proof fails.
  *
  * A rule is a function whose body is one `return` of arithmetic. Its roundings become numbers that are known only by
  * their bounds.
@@ -18,7 +18,7 @@ export interface Change {
   readonly replace: string;
 }
 
-/** A rule as a term. `where` says what is known of the numbers that it rounds to. */
+/** A rule as a term. `where` contains the facts about the numbers to which the rule rounds. */
 export interface Formula {
   readonly value: Term;
   readonly where: Term;

@@ -1,4 +1,4 @@
-/** `npm run prove`: see `--help`. */
+/** The command `npm run prove`. See `--help`. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";

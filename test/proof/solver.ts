@@ -8,7 +8,7 @@ export type Declarations = ReadonlyMap<string, Sort>;
 
 export interface Reply {
   readonly answer: Answer;
-  /** The values that make all assertions true. Undefined unless they were asked for. */
+  /** The values that make all assertions true. Undefined unless they were requested. */
   readonly values: ReadonlyMap<string, Value> | undefined;
 }
 
@@ -44,7 +44,7 @@ export class Solver implements AsyncDisposable {
     });
   }
 
-  /** How many questions were asked, and the processor time of the solver. */
+  /** The number of questions, and the processor time of the solver. */
   get effort(): { readonly questions: number; readonly cpuMs: number } {
     return { questions: this.#asked, cpuMs: this.#cpuMs };
   }

@@ -48,7 +48,7 @@ export function ite(condition: Term, a: Term, b: Term): Term {
 
 export const max = (a: Term, b: Term): Term => ite(ge(a, b), a, b);
 
-/** Whether at least `count` of the terms are true. */
+/** Returns whether at least `count` of the terms are true. */
 export function atLeast(count: Term, terms: readonly Term[]): Term {
   return ge(add("0", ...terms.map((each) => ite(each, "1", "0"))), count);
 }

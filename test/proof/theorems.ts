@@ -1,4 +1,4 @@
-/** Everything that is proved, in the order in which one thing follows from another. */
+/** All theorems, in an order in which each follows from the earlier ones. */
 
 import { prove } from "./induction.ts";
 import { continuityByRightClocks, exclusionByRightClocks, invariantOf } from "./invariant.ts";
@@ -10,13 +10,13 @@ import { add, and, eq, ge, gt, implies, ite, le, lt, mul, not, or, type Sort, su
 
 export interface Theorem {
   readonly name: string;
-  /** Whether it takes so long that only `npm run prove` proves it. */
+  /** Whether the theorem takes so long that only `npm run prove` proves it. */
   readonly isSlow?: boolean;
-  /** Returns what is not proved. */
+  /** Returns the parts that are not proved. */
   readonly check: (solver: Solver) => Promise<readonly string[]>;
 }
 
-/** The formulas as they are, or with a change. */
+/** Returns the theorems for the formulas, either unchanged or with a change. */
 export function theoremsOf(rules: Rules): readonly Theorem[] {
   return [
     ...ofArithmetic(rules),
@@ -76,7 +76,7 @@ interface Case {
   readonly claim: Term;
 }
 
-/** Each case follows from what is given. */
+/** Each case follows from the given facts. */
 function follows(name: string, declarations: Declarations, cases: readonly Case[]): Theorem {
   return {
     name,
@@ -139,7 +139,7 @@ function ofArithmetic(rules: Rules): readonly Theorem[] {
   ];
 }
 
-/** Two quorums share a node. What is proved of one node is so proved of all of them. */
+/** Two quorums share a node. A fact that is proved about one node therefore holds for all quorums. */
 function fromOneNodeToAny(rules: Rules): readonly Theorem[] {
   const model = modelOf({ rules, nodes: "any" });
   const names = namesOf(model);
@@ -179,7 +179,10 @@ function fromOneNodeToAny(rules: Rules): readonly Theorem[] {
   ];
 }
 
-/** To A and B, a key of a third attempt is that of another: what a third one does as A does, `another` does. */
+/**
+ * For A and B, a key of a third attempt is the key of another: `another` does what a third attempt does in the same way
+ * as A.
+ */
 function thirdAttempts(model: Model): Theorem {
   const names = namesOf(model);
   const s = groupedOf(model.shape, names);
@@ -214,7 +217,9 @@ function thirdAttempts(model: Model): Theorem {
   return follows("whatever a third attempt does on a node, `another` does", declarations, cases);
 }
 
-/** A node alone numbers its grants: above the last number, above what the client had before, and at least its time. */
+/**
+ * A single node numbers its grants: above the last number, above the client's previous number, and at least its time.
+ */
 const numbersOfOneNode: Theorem = (() => {
   // scripts/number.lua.ts
   const next = add("last", "1");
@@ -240,7 +245,9 @@ const numbersOfOneNode: Theorem = (() => {
   );
 })();
 
-/** Changes of the formulas in packages/redlock-core/src/rules, and whether everything is still proved with them. */
+/**
+ * Changes of the formulas in packages/redlock-core/src/rules, and whether everything is still proved with the change.
+ */
 export const CHANGES: readonly (Change & { readonly name: string; readonly isProved?: boolean })[] = [
   ...[
     { name: "no drift", replace: "return EXPIRY_RESOLUTION_MS;" },
@@ -254,7 +261,7 @@ export const CHANGES: readonly (Change & { readonly name: string; readonly isPro
   ...[
     { name: "a quarantine without slack", replace: "return maxTtlMs + driftMs(maxTtlMs, driftFactor);" },
     { name: "a quarantine of maxTtl + 297", replace: "return maxTtlMs + QUARANTINE_SLACK_MS - 3;" },
-    // The drift is there for the order of tokens over a loss of data: see rules/quarantine.ts.
+    // The drift is needed for the order of tokens over a loss of data: see rules/quarantine.ts.
     { name: "a quarantine without drift", replace: "return maxTtlMs + QUARANTINE_SLACK_MS;", isProved: true },
   ].map((each) => ({
     ...{ ...each, file: "quarantine.ts" as const },
@@ -266,7 +273,7 @@ export const CHANGES: readonly (Change & { readonly name: string; readonly isPro
   },
 ];
 
-/** Proves with a changed formula what depends on it. Returns whether everything is proved. */
+/** Proves everything that depends on the changed formula. Returns whether everything is proved. */
 export async function isProvedWith(solver: Solver, change: Change): Promise<boolean> {
   const rules = readRules(change);
   const [quorum] = ofArithmetic(rules);

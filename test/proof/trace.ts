@@ -1,7 +1,8 @@
 /**
- * Compares the model with the code. Schedules of the simulation run the real TypeScript and Lua, and each operation that
- * a node executes must be a step of the model: allowed in the state before, with the key, the expiry and the register
- * of the state after. A vote must be one that the model counts. A grant, and an end that moves, needs a quorum of them.
+ * Compares the model with the code. Schedules of the simulation run the real TypeScript and Lua. Each operation that a
+ * node executes must be a step of the model: allowed in the state before, with the key, the expiry and the register of
+ * the state after. A vote must be a vote that the model counts. A grant needs a quorum of votes, and so does an end
+ * that moves.
  */
 
 import { quarantineMs } from "../../packages/redlock-core/src/rules/quarantine.ts";
@@ -23,7 +24,7 @@ import { NOTICED } from "./traced.ts";
 export interface TraceResult {
   /** How often each step of the model was seen. */
   readonly steps: ReadonlyMap<string, number>;
-  /** What the model does not allow, with the first example of each. */
+  /** Operations that the model does not allow, with the first example of each. */
   readonly problems: ReadonlyMap<string, string>;
 }
 
@@ -42,7 +43,7 @@ interface Operation {
   readonly token: string;
   readonly ballot: number;
   readonly ttl: number;
-  /** The index of its first lock key, and how many it has. */
+  /** The index of its first lock key, and the number of its lock keys. */
   readonly first: number;
   readonly count: number;
   readonly registers: readonly string[];
@@ -60,7 +61,7 @@ interface Formulas {
 
 const MODEL = modelOf({ rules: readRules(), nodes: "any", drift: 0.01 });
 
-/** The steps of attempt A on the node: A is whoever asks. */
+/** Returns the steps of attempt A on the node. A is the attempt that sends the request. */
 function formulasOf(name: string): Formulas {
   const step = MODEL.steps.find((each) => each.name === name);
   if (step === undefined) throw new Error(`no step ${name}`);
@@ -108,7 +109,7 @@ async function traceOne(engine: Engine, tracer: Tracer, seed: string, nodeCount:
   await runSchedule(engine, seed, { nodeCount });
 }
 
-/** Schedules in which a mutation shows itself. */
+/** Number of schedules in which a mutation is noticed. */
 const NOTICING_RUNS = 30;
 
 /** Reports whether the trace notices a mutation of the simulation. */
@@ -144,7 +145,7 @@ class Tracer implements TraceResult {
     for (const each of [this.#silentUntilMs, this.#votes, this.#extensions, this.#held]) each.clear();
   }
 
-  /** Listens to servers and checkers. Returns a function that ends it. */
+  /** Listens to servers and checkers. Returns a function that stops listening. */
   listen(): () => void {
     const onLoss = (name: "flush" | "failOver" | "failOverLosing"): (() => void) =>
       wrap(Server.prototype, name, (server, _, own) => {
@@ -265,7 +266,10 @@ class Tracer implements TraceResult {
     ]);
   }
 
-  /** Makes the steps of one operation for one lock. Returns the values after them, or undefined if nothing is done. */
+  /**
+   * Makes the steps of one operation for one lock. Returns the values after the steps, or undefined if the operation
+   * does nothing.
+   */
   #operate(
     server: Server,
     { kind, token, ttl }: Operation,
@@ -279,7 +283,7 @@ class Tracer implements TraceResult {
   ): ReadonlyMap<string, Value> | undefined {
     const { values, before, answer, mayVote } = facts;
     const isMine = values.get("nodes.n1.key") === Number(KEY.A);
-    /** A reservation is a key of another, which leaves it to whom it is reserved for. */
+    /** A reservation is a key of another client, which leaves the key to the client for which it is reserved. */
     const freed = (): ReadonlyMap<string, Value> | undefined =>
       isReserved(before.text) ? this.#step("n1 releases another", values) : values;
     const make = (name: string, from: ReadonlyMap<string, Value> | undefined) =>
@@ -337,7 +341,7 @@ class Tracer implements TraceResult {
     this.#held.add({ hold, endMs: validityEnd(lock, machine)?.monotonicMs ?? 0 });
   }
 
-  /** An end moves only if a quorum has extended the lease since it moved last. */
+  /** An end moves only if a quorum has extended the lease since the last move. */
   #check(): void {
     for (const each of this.#held) {
       const { lock, machine, resources, fencingToken } = each.hold;
@@ -355,7 +359,7 @@ class Tracer implements TraceResult {
   }
 }
 
-/** Puts `around` in place of a method, which it calls with `own`. Returns a function that puts the method back. */
+/** Replaces a method by `around`, which calls the original with `own`. Returns a function that restores the method. */
 function wrap<Self extends object>(
   prototype: Self,
   name: keyof Self,

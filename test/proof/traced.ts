@@ -1,6 +1,9 @@
-/** The lock mutations of the simulation: those that the trace notices, and those that are outside the model, and why. */
+/**
+ * The lock mutations of the simulation: mutations that the trace notices, and mutations outside of the model, with the
+ * reason.
+ */
 
-/** By the name of the mutation: the directed schedule that shows it, or undefined if random schedules do. */
+/** By the name of the mutation: the directed schedule that breaks, or undefined if random schedules break. */
 export const NOTICED: Readonly<Record<string, string | undefined>> = {
   "drift margin": "slow clock",
   quarantine: undefined,

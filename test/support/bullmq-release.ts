@@ -1,13 +1,13 @@
 /**
- * The BullMQ that tests and their programs run with: `X_BULLMQ=5.66.2` chooses a release that `npm run bullmq` has installed.
- * Undefined: the one of the lock file.
+ * The BullMQ release of tests and their programs. `X_BULLMQ=5.66.2` chooses a release that `npm run bullmq` has
+ * installed. Undefined for the release of the lock file.
  */
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const releases = new URL("../../node_modules/.cache/bullmq/", import.meta.url);
 
-/** Where a release is installed, whether or not it is. */
+/** Returns the folder of a release, whether or not the release is installed. */
 export function folderOfRelease(version: string): string {
   return fileURLToPath(new URL(`${version}/`, releases));
 }

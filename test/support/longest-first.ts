@@ -1,8 +1,8 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 /**
- * The files that take half a minute and more, the longest first, so that none of them is left alone at the end. Beside each that computes
- * stand two that wait: together they keep the cores busy.
+ * The files that take half a minute or more, the longest first, so that no file runs alone at the end. Each file that
+ * computes is followed by two files that wait: together they keep the cores busy.
  */
 const LONG = [
   "test/simulation/lanes/mutations",
@@ -39,7 +39,7 @@ const LONG = [
   "leader/test/scheduler/scheduler",
 ];
 
-/** Orders the files of a clean checkout, which knows no durations. */
+/** Orders the files of a clean checkout, which has no recorded durations. */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rank = ({ moduleId }: TestSpecification): number => {

@@ -1,6 +1,6 @@
 /**
- * Bundles the programs that tests start as processes, once before all tests: a bundle starts in a third of the time that tsx needs.
- * `spawnChild` finds them by the environment.
+ * Bundles the programs that tests start as processes, once before all tests. A bundle starts in a third of the time
+ * that tsx needs. `spawnChild` finds the bundles by an environment variable.
  */
 import { execFile } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -18,10 +18,10 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 export async function setup(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "x-children-"));
   process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
-  // Where the bundles look for what is not bundled.
+  // The bundles look here for packages that are not bundled.
   symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
   writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
-  // The live page's script and style, which the page serves also when its own code runs from the sources.
+  // The script and style of the live page, which the page serves even when its own code runs from the sources.
   const page = promisify(execFile)(process.execPath, [join(root, "packages/console/bundle.mjs")]);
   await build({
     entryPoints: programs(),
@@ -35,7 +35,7 @@ export async function setup(): Promise<void> {
     banner: {
       js: 'import { createRequire as requireOf } from "node:module"; const require = requireOf(import.meta.url);',
     },
-    // The renewal thread tells errors by the names of their classes.
+    // The renewal thread identifies errors by the names of their classes.
     keepNames: true,
     tsconfig: join(root, "tsconfig.check.json"),
     ...(chosenBullMQ === undefined ? {} : { alias: { bullmq: chosenBullMQ } }),
@@ -46,7 +46,10 @@ export async function setup(): Promise<void> {
   process.env[BUNDLES] = folder;
 }
 
-/** What tests start: programs in folders of that name, the processes of the departure boards, and the renewal thread. */
+/**
+ * The programs that tests start: files in folders named `children`, the processes of the departure boards, and the
+ * renewal thread.
+ */
 const program =
   /\/(children|processes)\/[^/]+\.ts$|\/departure-boards\/src\/(main|scheduler|worker)\.ts$|\/renewal-thread\.ts$/;
 
@@ -58,17 +61,23 @@ function programs(): string[] {
     .filter((file) => program.test(file) && !/\/(node_modules|dist)\//.test(file));
 }
 
-/** Packages of which a process needs all: in the bundle they load in a fraction of the time that their hundred files take. */
+/**
+ * Packages that processes load completely. In a bundle they load in a fraction of the time that their hundred files
+ * take.
+ */
 const bundled = /^(bullmq|ioredis|croner)$/;
 
-/** What these need to run is no text; BullMQ loads them only where they are used. */
+/** These packages consist of more than text. BullMQ only loads them when it uses them. */
 const native = /^(msgpackr-extract|@valkey\/valkey-glide)$/;
 
-/** Every other package stays where it is; what a bundled one imports goes with it, unless it is optional or looks for files beside it. */
+/**
+ * All other packages are not bundled. The imports of a bundled package are bundled with it, unless an import is
+ * optional or reads files next to itself.
+ */
 const externalPackages: Plugin = {
   name: "external-packages",
   setup(builder) {
-    // What is loaded late has one export in a bundle, if it is CommonJS, unless a module names them.
+    // In a bundle, a CommonJS module that is loaded late has one export, unless a module names its exports.
     builder.onResolve({ filter: /^ioredis$/ }, ({ path, kind }) =>
       kind === "dynamic-import" ? { path, namespace: "named" } : undefined,
     );
@@ -84,7 +93,10 @@ const externalPackages: Plugin = {
   },
 };
 
-/** A source finds the files beside it, though its text is elsewhere; the one that names the thread finds the thread's bundle. */
+/**
+ * A source finds the files next to it, although its text is in the bundle. The source that names the thread finds the
+ * thread's bundle.
+ */
 function ownAddress(folder: string): Plugin {
   const addressOf = (path: string): string =>
     path.endsWith("/thread-url.ts") ? join(folder, relative(root, path)).replace(/\.ts$/, ".js") : path;

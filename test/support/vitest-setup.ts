@@ -3,7 +3,7 @@ import { rememberTimerOrigins, watchForLeaks } from "./src/leaks.ts";
 
 if (process.env["X_TEST_TIMER_ORIGINS"] !== undefined) rememberTimerOrigins();
 
-// Registered before a file's own hooks, so the check runs after all of them.
+// Registered before a file's own hooks, so that the check runs after all hooks.
 let check: (() => Promise<void>) | undefined;
 
 beforeAll(() => {

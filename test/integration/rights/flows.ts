@@ -1,4 +1,7 @@
-/** The main functions of each package, as the user of a URL. What a flow only prepares is done through the server's socket. */
+/**
+ * The main functions of each package, called by the user of a URL. A flow prepares its scene through the server's
+ * socket.
+ */
 import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
 import { runConsole } from "@x/console";
@@ -307,7 +310,7 @@ async function consoleAt({ url, keyPrefix }: Place, command: string): Promise<vo
     const address = (): string => /http:\S+/.exec(text)?.[0] ?? "";
     await expect.poll(address, patient).not.toBe("");
     const page = async (): Promise<string> => await (await fetch(`${address()}state`)).text();
-    // The page has found lock, election, schedule and queue.
+    // The page has found the lock, the election, the schedule and the queue.
     for (const found of ['"resource":"r"', '"boss"', '"fast"', '"plain"'])
       await expect.poll(page, patient).toContain(found);
     ending.abort();
@@ -331,7 +334,7 @@ export async function consoles(place: Place): Promise<void> {
   scheduler.start();
   await expect.poll(async () => (await scheduler.list()).length, patient).toBe(1);
   await scheduler.upsert("report", { kind: "mail", cron: "0 3 * * *" });
-  // Another service's lock, which the user may not read.
+  // The lock of another service, which the user may not read.
   await openRedlock({ path: server.path }, { keyPrefix: "other:" }).acquire("r", { ttl: 60_000 });
   await workForConsole(place);
   const waiting = openRedlock({ path: server.path }, { keyPrefix }).acquire("r");
@@ -340,7 +343,7 @@ export async function consoles(place: Place): Promise<void> {
   await (await waiting).release();
 }
 
-/** A failed job, a job that runs, and a job that waits for it. */
+/** Creates a failed job, a running job, and a job that waits for the running job. */
 async function workForConsole({ server, keyPrefix }: Place): Promise<void> {
   const connection = { path: server.path, maxRetriesPerRequest: null };
   const queue = new ExclusiveQueue<Data>("plain", { connection });

@@ -2,7 +2,7 @@ import { appendFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, expect, it } from "vitest";
 
-/** True in the first look only. */
+/** Reports whether this is the first look. */
 function isFirst(name: string): boolean {
   const file = join(process.env["LOOKS"] ?? "", name);
   const isFirst = !existsSync(file);

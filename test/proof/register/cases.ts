@@ -1,4 +1,4 @@
-/** What is explored of the scheduler's register, and which protections the exploration needs. */
+/** The explored cases of the scheduler's register, and the protections that the exploration needs. */
 import type { SourcePatch } from "../../simulation/sources.ts";
 import { type Exploration, explore } from "./explore.ts";
 import { type Bounds, loadRegister, RegisterWorld } from "./world.ts";
@@ -6,7 +6,7 @@ import { type Bounds, loadRegister, RegisterWorld } from "./world.ts";
 export interface Case {
   readonly name: string;
   readonly bounds: Bounds;
-  /** What has happened at the start. */
+  /** Actions that have happened at the start. */
   readonly after: readonly string[];
 }
 
@@ -74,7 +74,7 @@ export const REMOVED_RULES: readonly RemovedRule[] = [
   },
 ];
 
-/** More than any of the cases has. */
+/** More states than any case has. */
 const LIMIT = 50_000;
 
 export async function exploreRegister(

@@ -4,9 +4,9 @@
  */
 
 export interface World {
-  /** Everything that decides what can happen next. */
+  /** Text of everything that decides which actions are possible next. */
   readonly state: string;
-  /** What can happen now. The same state always has the same actions, in the same order. */
+  /** The possible actions. The same state always has the same actions, in the same order. */
   readonly actions: readonly string[];
   /** The first broken promise. */
   readonly violation: string | undefined;
@@ -17,13 +17,13 @@ export interface Exploration {
   readonly states: number;
   /** Whether the limit left states unvisited. */
   readonly isCut: boolean;
-  /** The first violation that was found: the actions that lead to it. */
+  /** The first violation, and the actions that lead to it. */
   readonly violation: { readonly broken: string; readonly actions: readonly string[] } | undefined;
 }
 
 /**
- * Visits what can happen after the actions of `after`. Goes on along one path while it leads to new states, then replays
- * a prefix. Stops at the first violation.
+ * Visits the states that are reachable after the actions of `after`. Follows a path while it leads to new states, and
+ * then replays a prefix. Stops at the first violation.
  */
 export async function explore(
   start: () => World,

@@ -1,4 +1,4 @@
-/** A part of what `npm run prove` explores of the scheduler's register. */
+/** A part of the exploration of the scheduler's register by `npm run prove`. */
 import { expect, it } from "vitest";
 import { CASES, exploreRegister, REMOVED_RULES } from "./cases.ts";
 

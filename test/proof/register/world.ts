@@ -1,9 +1,10 @@
 /**
  * The scheduler's register as a small world: the real `Register` and the real scripts on three simulated nodes. Any
- * message may come late or never, any request may time out, and one node may lose its data.
+ * message may be late or lost, any request may time out, and one node may lose its data.
  *
- * Each term wants the same tick. It claims the tick in its first step, unless the register shows that an earlier term
- * has claimed it, and runs the tick when the step is confirmed. A second step stands for the end of the tick.
+ * Each term wants the same tick. The term claims the tick in its first step, unless the register shows that an earlier
+ * term has claimed the tick, and runs the tick when the step is confirmed. A second step stands for the end of the
+ * tick.
  */
 import type { NodeScript } from "@x/redlock-core";
 import { quorumOf } from "../../../packages/redlock-core/src/rules/quorum.ts";
@@ -82,12 +83,12 @@ class SimulatedNode {
 class Leader {
   readonly term: number;
   readonly register: Register;
-  /** What it has done so far, for the state. */
+  /** The leader's progress so far, as a part of the state. */
   progress = "takes";
   timeouts = 0;
   request: Request | undefined;
   isCurrent = true;
-  /** The lines that it adopted; undefined until then, and if nodes may have forgotten. */
+  /** The lines that the leader adopted. Undefined before, and if nodes may have forgotten. */
   adopted: ReadonlyMap<string, string> | undefined;
 
   constructor(world: RegisterWorld, term: number) {
@@ -250,13 +251,13 @@ export class RegisterWorld implements World {
     if (this.#losses === this.#bounds.losses) this.#messages = this.#messages.filter((each) => !this.#isVain(each));
   }
 
-  /** Reports whether a node will refuse the message whenever it comes, and nobody waits for the answer. */
+  /** Reports whether a node will refuse the message whenever it arrives, and no call waits for the answer. */
   #isVain({ term, node, request }: Message): boolean {
     const promised = this.#nodes.get(node)?.store.call("HGET", ["register", ":promised"]);
     return !request.isOpen && Number(promised ?? 0) > term;
   }
 
-  /** The ledger of a leader. Its requests are messages that the exploration delivers. */
+  /** Returns the ledger of a leader. Its requests are messages that the exploration delivers. */
   ledgerOf(leader: Leader): Ledger {
     const quorum = quorumOf(NODES.length);
     const ask: Ledger["ask"] = (_what, script, keys, args, parse, enough) =>

@@ -8,7 +8,10 @@ import { temporaryFolder } from "./watchdog.ts";
 
 const names = ["chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"];
 
-/** The browser that `CHROMIUM` names (a path, or a name on the PATH), else the first on the PATH; undefined if there is none. */
+/**
+ * Returns the browser that `CHROMIUM` names (a path, or a name on the PATH), or else the first browser on the PATH.
+ * Undefined if there is none.
+ */
 export function browserBinary(
   path: string = process.env["PATH"] ?? "",
   chosen: string | undefined = process.env["CHROMIUM"],
@@ -17,19 +20,20 @@ export function browserBinary(
   return wanted.map((name) => onPath(name, path)).find((file) => file !== undefined);
 }
 
-/** Returns whether there is no browser; see `isMissing`. */
+/** Returns whether there is no browser. See `isMissing`. */
 export function isWithoutBrowser(untested: string): boolean {
   return isMissing("chromium-headless-shell", browserBinary() !== undefined, untested);
 }
 
 /**
- * Starts a browser with an empty profile. Close it before the test ends.
- * @throws Error when there is none; see `isWithoutBrowser`.
+ * Starts a browser with an empty profile. Close the browser before the test ends.
+ *
+ * @throws Error if there is no browser. See `isWithoutBrowser`.
  */
 export async function startBrowser(): Promise<Browser> {
   const executablePath = browserBinary();
   if (executablePath === undefined) throw new Error(`no ${names.join(" or ")} on the PATH`);
-  // Loading it takes time, and most tests need no browser.
+  // Loading puppeteer takes time, and most tests need no browser.
   const { launch } = await import("puppeteer-core");
   return await launch({
     executablePath,

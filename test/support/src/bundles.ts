@@ -2,12 +2,12 @@ import { existsSync } from "node:fs";
 import { join, relative } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
-/** The environment variable that names the folder in which the test run has bundled its programs. */
+/** The environment variable with the folder in which the test run has bundled its programs. */
 export const BUNDLES = "X_TEST_BUNDLES";
 
 const root = fileURLToPath(new URL("../../../", import.meta.url));
 
-/** The bundle of a program, if the test run has made one. */
+/** Returns the bundle of a program, if the test run has made one. */
 export function bundleOf(file: string): string | undefined {
   const folder = process.env[BUNDLES];
   if (folder === undefined) return undefined;
@@ -15,7 +15,10 @@ export function bundleOf(file: string): string | undefined {
   return existsSync(bundle) ? bundle : undefined;
 }
 
-/** Where Node finds a program without a loader for TypeScript, as a thread has none; the source outside of a test run. */
+/**
+ * Returns the address of a program that Node.js runs without a loader for TypeScript, as threads need. Outside of a
+ * test run, this is the source.
+ */
 export function programUrl(source: URL): URL {
   const bundle = bundleOf(fileURLToPath(source));
   return bundle === undefined ? source : pathToFileURL(bundle);

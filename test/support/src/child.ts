@@ -1,7 +1,8 @@
 /**
- * Node processes for tests and examples that need several: they talk over Node's IPC channel, are told apart by a name, and
- * are killed at the latest when the process that started them ends. A `.ts` file runs from source, as the bundle
- * that the test run has made of it or with tsx, and `@x/*` is the packages' sources (tsconfig.check.json); a `.js` file runs as it is.
+ * Node.js processes for tests and examples that need several processes. A child communicates over Node's IPC channel,
+ * has a name, and is killed at the latest when the process that started it ends. A `.ts` file runs from its source,
+ * either as the bundle of the test run or with tsx, and `@x/*` refers to the sources of the packages
+ * (tsconfig.check.json). A `.js` file runs unchanged.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -9,18 +10,18 @@ import { bundleOf } from "./bundles.ts";
 import { type Exit, follow } from "./processes.ts";
 
 export interface ChildOptions {
-  /** For messages and lists of running processes. Default: the file's name. */
+  /** Name for messages and lists of running processes. Default: the name of the file. */
   readonly name?: string;
   readonly args?: readonly string[];
-  /** More options of Node itself, after those that run TypeScript: `["--import", "…"]`. */
+  /** Additional options of Node.js, after the options that run TypeScript: `["--import", "…"]`. */
   readonly execArgv?: readonly string[];
   /** Added to this process's environment. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Called for each message that the child sends with `process.send`. */
+  /** Called with each message that the child sends with `process.send`. */
   readonly onMessage?: (message: unknown) => void;
 }
 
-/** Spawns a Node process; it starts to run before this returns, so that no message is lost. */
+/** Spawns a Node.js process. The process starts to run before this function returns, so that no message is lost. */
 export function spawnChild(file: string | URL, options: ChildOptions = {}): Child {
   return new Child(typeof file === "string" ? file : fileURLToPath(file), options);
 }
@@ -29,7 +30,7 @@ const keptLines = 200;
 
 export class Child implements AsyncDisposable {
   readonly name: string;
-  /** Resolves when the process has ended, and every message of it has come. */
+  /** Resolves when the process has ended and all its messages have arrived. */
   readonly exited: Promise<Exit>;
   readonly #process: ChildProcess;
   readonly #messages: unknown[] = [];
@@ -51,7 +52,8 @@ export class Child implements AsyncDisposable {
         ...(options.args ?? []),
       ],
       {
-        // Of its own, so that Ctrl-C reaches it through the process that started it, in that one's order.
+        // In its own process group, so that Ctrl-C reaches the child through the process that started it, in the order
+        // that this process chooses.
         detached: true,
         stdio: ["ignore", "pipe", "pipe", "ipc"],
         env: {
@@ -65,7 +67,7 @@ export class Child implements AsyncDisposable {
     );
     const told = new Promise<void>((resolve) => this.#process.once("disconnect", resolve));
     this.exited = follow(this.#process, this.name).then(async (exit) => {
-      // What it sent last may come after its end.
+      // The last messages may arrive after the end of the process.
       await told;
       this.#exit = exit;
       this.#wake();
@@ -76,7 +78,7 @@ export class Child implements AsyncDisposable {
       options.onMessage?.(message);
       this.#wake();
     });
-    // send() reports a closed channel to its callback, too; the error of a failed spawn rejects `exited`.
+    // `send()` also reports a closed channel to its callback. The error of a failed spawn rejects `exited`.
     this.#process.on("error", () => {});
     for (const stream of [this.#process.stdout, this.#process.stderr]) {
       stream?.setEncoding("utf8").on("data", (text: string) => {
@@ -94,24 +96,26 @@ export class Child implements AsyncDisposable {
     return this.#exit === undefined;
   }
 
-  /** What the process wrote last to stdout and stderr. */
+  /** The last lines that the process wrote to stdout and stderr. */
   get output(): string {
     return this.#output.join("");
   }
 
-  /** Every message so far. */
+  /** All messages so far. */
   get messages(): readonly unknown[] {
     return this.#messages;
   }
 
-  /** Sends a message; it is lost when the process has ended. */
+  /** Sends a message. The message is lost if the process has ended. */
   send(message: Readonly<Record<string, unknown>> | string): void {
     if (this.#process.connected) this.#process.send(message, () => {});
   }
 
   /**
-   * The first message that `matches`, waiting for it when it has not come yet.
-   * @throws Error with the process's output when it ends without sending one, or when `timeout` ms (default 20,000) have passed.
+   * Returns the first message that `matches`, and waits for it if it has not arrived yet.
+   *
+   * @throws Error with the process's output if the process ends without such a message, or after `timeout` ms (default
+   * 20,000).
    */
   async message<T>(
     matches: (message: unknown) => message is T,

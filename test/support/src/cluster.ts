@@ -4,19 +4,20 @@ import { until } from "./until.ts";
 const slotCount = 16_384;
 const stepTimeoutMs = 30_000;
 
-/** A Redis Cluster whose masters hold equal parts of the slots, with a replica each if asked for. */
+/** A Redis Cluster whose masters hold equal parts of the slots, optionally with a replica for each master. */
 export interface RedisCluster extends AsyncDisposable {
-  /** The masters, as they were at the start. */
+  /** The masters at the start. */
   readonly nodes: readonly RedisServer[];
-  /** The replica of each of `nodes`; empty if none were asked for. */
+  /** The replica of each of `nodes`. Empty without replicas. */
   readonly replicas: readonly RedisServer[];
   stop(): Promise<void>;
 }
 
 /**
- * Starts a cluster of `masters` nodes (default 3, the least that Redis supports), each with a replica if `replicas` is true, and
- * resolves when every node says it is complete.
- * @throws Error when a step of that takes longer than 30 s.
+ * Starts a cluster of `masters` nodes (default 3, the least that Redis supports), each with a replica if `replicas` is
+ * true. Resolves when every node reports that the cluster is complete.
+ *
+ * @throws Error if a step takes longer than 30 s.
  */
 export async function startCluster(
   options: RedisServerOptions & { readonly masters?: number; readonly replicas?: boolean } = {},
@@ -48,8 +49,8 @@ export async function startCluster(
 }
 
 /**
- * Moves a slot with all its keys to another master, key by key, as `redis-cli --cluster reshard` does. Meanwhile the slot is in two
- * places.
+ * Moves a slot with all its keys to another master, key by key, like `redis-cli --cluster reshard`. During the move the
+ * slot is on both masters.
  */
 export async function moveSlot(
   slot: number,
@@ -74,7 +75,7 @@ async function follow(masters: readonly RedisServer[], replicas: readonly RedisS
     if (master === undefined) continue;
     await replica.call("CLUSTER", "MEET", master.host, master.port);
     const id = String(await master.call("CLUSTER", "MYID"));
-    // It is refused until the two have met.
+    // The command is refused until the two nodes have met.
     await until(
       async () =>
         await replica.call("CLUSTER", "REPLICATE", id).then(
@@ -95,7 +96,7 @@ async function form(nodes: readonly RedisServer[]): Promise<void> {
     const first = Math.floor((index * slotCount) / nodes.length);
     const last = Math.floor(((index + 1) * slotCount) / nodes.length) - 1;
     await node.call("CLUSTER", "SET-CONFIG-EPOCH", index + 1);
-    // ADDSLOTS rather than ADDSLOTSRANGE, which only Redis 7 has.
+    // ADDSLOTS instead of ADDSLOTSRANGE, which only Redis 7 has.
     await node.call("CLUSTER", "ADDSLOTS", ...Array.from({ length: last - first + 1 }, (_, slot) => first + slot));
   }
   const [first, ...others] = nodes;

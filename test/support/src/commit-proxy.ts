@@ -3,19 +3,19 @@ import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 
 /**
- * What happens to a COMMIT.
+ * The fate of a COMMIT.
  *
- * - `pass`: nothing.
- * - `before`: the connection is cut before it arrives, so the server rolls back.
+ * - `pass`: nothing happens.
+ * - `before`: the connection is cut before the COMMIT arrives, so the server rolls back.
  * - `after`: the server commits, and the connection is cut before the reply arrives.
- * - `slow`: the client's side is cut at once, while the server still commits.
+ * - `slow`: the client's side is cut immediately, while the server still commits.
  * - `late`: the client's side is cut, and the COMMIT arrives a moment later.
  */
 export type CommitFault = "pass" | "before" | "after" | "slow" | "late";
 
 const LATE_MS = 150;
 
-/** Starts a proxy on a free loopback port. `faultOf` is asked at each COMMIT, with the number of those before it. */
+/** Starts a proxy on a free loopback port. `faultOf` is called at each COMMIT, with the number of earlier COMMITs. */
 export async function startCommitProxy(port: number, faultOf: (commits: number) => CommitFault): Promise<CommitProxy> {
   const proxy = new CommitProxy(port, faultOf);
   await proxy.listen();

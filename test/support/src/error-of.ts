@@ -1,4 +1,4 @@
-/** Rejects nothing: the error of a promise that must reject. */
+/** Resolves with the error of a promise that must reject. */
 export async function errorOf(promise: Promise<unknown>): Promise<unknown> {
   return await promise.then(
     (value) => {

@@ -6,7 +6,7 @@ const settleTimeoutMs = 3_000;
 
 const origins = new Map<number, { readonly timer: NodeJS.Timeout; readonly origin: Error }>();
 
-/** From now on timers remember where they were set, for the message of a leak. It makes every promise slower. */
+/** Lets timers remember from now on where they were set, for the message of a leak. This makes every promise slower. */
 export function rememberTimerOrigins(): void {
   Error.stackTraceLimit = 30;
   createHook({
@@ -18,8 +18,9 @@ export function rememberTimerOrigins(): void {
 }
 
 /**
- * Remembers what is open now (sockets, listeners, child processes, Redis servers) and returns a check that what was opened
- * since is closed again, and that no timer keeps the process alive. It waits up to 3 s for ends that are under way.
+ * Remembers the open sockets, listeners, child processes and Redis servers. Returns a check that everything opened
+ * since then is closed again, and that no timer keeps the process alive. The check waits up to 3 s for ends that are
+ * under way.
  */
 export function watchForLeaks(): () => Promise<void> {
   const before = openResources();
@@ -34,7 +35,7 @@ export function watchForLeaks(): () => Promise<void> {
   };
 }
 
-// What the test runner and Node open and close by themselves at any time.
+// Resources that the test runner and Node.js open and close themselves at any time.
 const notOurs = new Set([
   "CloseReq",
   "FSReqCallback",
@@ -56,7 +57,8 @@ function openResources(): Map<string, number> {
   return counts;
 }
 
-// Timers count from zero: the test runner's own come and go within 100 ms, and one of them in `before` would hide one of ours.
+// Timers count from zero: the test runner's own timers come and go within 100 ms, and such a timer in `before` would
+// hide a leak.
 function added(before: ReadonlyMap<string, number>, now: ReadonlyMap<string, number>): string[] {
   return [...now].flatMap(([name, count]) => {
     const more = name === "Timeout" ? count : count - (before.get(name) ?? 0);
@@ -64,7 +66,7 @@ function added(before: ReadonlyMap<string, number>, now: ReadonlyMap<string, num
   });
 }
 
-/** Where the timers were set that keep the process alive. The last one is the check's own. */
+/** Returns where the timers were set that keep the process alive. The last timer belongs to the check. */
 function timerOrigins(): string {
   const live = [...origins.values()].filter(({ timer }) => timer.hasRef());
   return live.map(({ origin }) => `\n${(origin.stack ?? "").replaceAll(/^.*\(node:internal\/.*\n/gm, "")}`).join("");

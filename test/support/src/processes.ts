@@ -1,7 +1,7 @@
 import type { ChildProcess } from "node:child_process";
 import { unwatch, watch } from "./watchdog.ts";
 
-/** How a process ended. */
+/** The end of a process. */
 export interface Exit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -9,7 +9,7 @@ export interface Exit {
 
 const running = new Map<number, string>();
 
-/** Follows a child that was just spawned: it is killed when this process ends, and listed while it runs. */
+/** Follows a child that was just spawned: the child is listed while it runs, and killed when this process ends. */
 export function follow(child: ChildProcess, name: string): Promise<Exit> {
   const { pid } = child;
   if (pid === undefined) {
@@ -28,7 +28,7 @@ export function follow(child: ChildProcess, name: string): Promise<Exit> {
   });
 }
 
-/** The processes started with this package that have not ended, as `name (pid)`. */
+/** Returns the processes that were started with this package and have not ended, as `name (pid)`. */
 export function runningProcesses(): string[] {
   return [...running].map(([pid, name]) => `${name} (${pid})`);
 }

@@ -1,16 +1,18 @@
-/** A TCP proxy between a client and a server whose network can be made bad, for all its connections or for one of them. */
+/**
+ * A TCP proxy between a client and a server that imitates a bad network, for all its connections or for one connection.
+ */
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 
-/** `up` is from the client to the server, `down` back. */
+/** `up` is the direction from the client to the server, and `down` the way back. */
 export type Direction = "up" | "down";
 
-/** Where the proxy connects to. */
+/** The server to which the proxy connects. */
 export type ProxyTarget = { readonly host: string; readonly port: number } | { readonly path: string };
 
 /** An open connection through the proxy. */
 export interface ProxyConnection {
-  /** Whether it is kept open while every byte is swallowed, as long as it lasts. */
+  /** Whether the connection stays open while every byte is swallowed. */
   isSilent: boolean;
 }
 
@@ -20,7 +22,7 @@ interface Link extends ProxyConnection {
   readonly lines: Record<Direction, Line>;
 }
 
-/** What is on its way in one direction, in order. */
+/** Bytes that are on their way in one direction, in order. */
 interface Line {
   readonly waiting: { readonly atMs: number; readonly run: () => void }[];
   timer: NodeJS.Timeout | undefined;
@@ -82,27 +84,29 @@ export class FaultyProxy implements AsyncDisposable {
     this.#port = address.port;
   }
 
-  /** Passes bytes on `ms` later, in order; both directions unless one is named. Applies to bytes that arrive from now on. */
+  /** Delays bytes that arrive from now on by `ms`, in order. Default of `direction`: both. */
   delay(ms: number, direction?: Direction): void {
     for (const each of both(direction)) this.#delayMs[each] = ms;
   }
 
-  /** Keeps connections open and swallows every byte from now on, in both directions unless one is named. Accepts new connections. */
+  /**
+   * Keeps connections open and swallows every byte from now on. Accepts new connections. Default of `direction`: both.
+   */
   blackhole(direction?: Direction): void {
     for (const each of both(direction)) this.#swallowed[each] = true;
   }
 
-  /** Connects to this server from now on, as a name does that leads to another address. Open connections stay. */
+  /** Connects to this server from now on, like a name that resolves to another address. Open connections remain. */
   redirect(target: ProxyTarget): void {
     this.#target = target;
   }
 
-  /** Resets every open connection, or this one; new ones are accepted. Bytes on their way are lost. */
+  /** Resets all open connections, or this connection. Bytes on their way are lost. New connections are accepted. */
   drop(connection?: ProxyConnection): void {
     for (const link of this.#links) if (connection === undefined || link === connection) this.#close(link);
   }
 
-  /** Closes new connections immediately; open ones stay. */
+  /** Closes new connections immediately. Open connections remain. */
   refuse(): void {
     this.#refusing = true;
   }
@@ -112,7 +116,7 @@ export class FaultyProxy implements AsyncDisposable {
     for (const { client } of this.#links) client.end();
   }
 
-  /** Ends every fault: bytes pass immediately, connections are accepted. Swallowed bytes do not return. */
+  /** Ends every fault: bytes pass immediately, and connections are accepted. Swallowed bytes do not return. */
   heal(): void {
     this.delay(0);
     this.#swallowed.up = false;
@@ -132,7 +136,7 @@ export class FaultyProxy implements AsyncDisposable {
     await this.stop();
   }
 
-  /** For subclasses: called with the bytes that a client sends, before they are passed on. */
+  /** Hook for subclasses. Called with the bytes that a client sends, before they are passed on. */
   protected onSent(_bytes: Buffer, _connection: ProxyConnection): void {}
 
   #accept(client: Socket): void {
@@ -202,7 +206,7 @@ function emptyLine(): Line {
   return { waiting: [], timer: undefined };
 }
 
-/** Runs what is due; what is behind waits for what is before it, also when its own delay was shorter. */
+/** Passes on the bytes that are due. Bytes wait for earlier bytes, even if their own delay was shorter. */
 function advance(line: Line): void {
   line.timer = undefined;
   for (let next = line.waiting[0]; next !== undefined; next = line.waiting[0]) {

@@ -5,8 +5,9 @@ import { delimiter, join } from "node:path";
 const names = ["redis-server", "valkey-server"];
 
 /**
- * The server to test with: the one that `REDIS_SERVER` names (a path, or a name on the PATH), else the first `redis-server` or
- * `valkey-server` on the PATH.
+ * Returns the server to test with: the server that `REDIS_SERVER` names (a path, or a name on the PATH), or else the
+ * first `redis-server` or `valkey-server` on the PATH.
+ *
  * @throws Error that says what to install, or what `REDIS_SERVER` names instead of a server.
  */
 export function redisBinary(
@@ -29,13 +30,16 @@ export function redisBinary(
 
 let serverMajor: number | undefined;
 
-/** Arguments that servers before Redis 7 do not know and refuse to start with; for these, nothing. */
+/**
+ * Returns the arguments, or an empty list if the server is older than Redis 7, and therefore refuses to start with
+ * them.
+ */
 export function sinceRedis7(...args: string[]): string[] {
   serverMajor ??= Number(/ v=(\d+)/.exec(execFileSync(redisBinary(), ["--version"], { encoding: "utf8" }))?.[1]);
   return serverMajor < 7 ? [] : args;
 }
 
-/** The executable file that a name, or a path, stands for. */
+/** Returns the executable file of a name or a path. */
 export function onPath(name: string, path: string): string | undefined {
   if (name.includes("/")) return executable(name);
   for (const folder of path.split(delimiter)) {

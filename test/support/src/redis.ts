@@ -1,6 +1,7 @@
 /**
- * Real Redis servers for tests and examples: a process each, on a unix socket and a free loopback port, in a temporary folder.
- * They end with `stop()`, at the latest with the process that started them, whatever ends it (see watchdog.ts).
+ * Real Redis servers for tests and examples: each is a process on a unix socket and a free loopback port, in a
+ * temporary folder. A server ends with `stop()`, at the latest with the process that started it, even if that process
+ * is killed (see watchdog.ts).
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -15,11 +16,14 @@ import { redisBinary } from "./redis-binary.ts";
 import { temporaryFolder, unref } from "./watchdog.ts";
 
 export interface RedisServerOptions {
-  /** More arguments for the server, after the defaults: `["--maxmemory", "10mb"]`. */
+  /** Additional arguments for the server, after the defaults: `["--maxmemory", "10mb"]`. */
   readonly args?: readonly string[];
-  /** Keep data over `kill()` and `restart()`: an append-only file, synced on every write. Default: false. */
+  /**
+   * Whether the server keeps its data over `kill()` and `restart()`, in an append-only file that is synced on every
+   * write. Default: false.
+   */
   readonly persistence?: boolean;
-  /** A sentinel instead of a server of data. Default: false. */
+  /** Whether to start a sentinel instead of a server with data. Default: false. */
   readonly sentinel?: boolean;
 }
 
@@ -31,7 +35,8 @@ let serverCount = 0;
 
 /**
  * Starts a server and resolves when it accepts connections.
- * @throws Error with the server's last lines when it does not start, or when no binary is on the PATH.
+ *
+ * @throws Error with the server's last lines if the server does not start, or if no binary is on the PATH.
  */
 export async function startRedis(options: RedisServerOptions = {}): Promise<RedisServer> {
   const folder = join(temporaryFolder(), `${serverCount++}`);
@@ -48,7 +53,7 @@ export async function startRedis(options: RedisServerOptions = {}): Promise<Redi
   }
 }
 
-/** Starts `count` independent servers side by side; if one fails, those that started are stopped. */
+/** Starts `count` independent servers together. If one server fails, the others are stopped. */
 export async function startRedisNodes(count: number, options: RedisServerOptions = {}): Promise<RedisServer[]> {
   const results = await Promise.allSettled(Array.from({ length: count }, () => startRedis(options)));
   const servers = results.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
@@ -97,7 +102,7 @@ export class RedisServer implements AsyncDisposable {
     ];
   }
 
-  /** The process id; undefined while the server is down. */
+  /** The process ID. Undefined while the server is down. */
   get pid(): number | undefined {
     return this.#child?.pid;
   }
@@ -106,12 +111,12 @@ export class RedisServer implements AsyncDisposable {
     return this.#child !== undefined;
   }
 
-  /** The last lines that the server logged. */
+  /** The last lines of the server's log. */
   get log(): readonly string[] {
     return this.#log;
   }
 
-  /** Starts the server after `kill()`; resolves when it accepts connections. Does nothing while it runs. */
+  /** Starts the server after `kill()`, and resolves when it accepts connections. Does nothing while the server runs. */
   async start(): Promise<void> {
     if (this.#child !== undefined) return;
     this.#log = [];
@@ -133,7 +138,7 @@ export class RedisServer implements AsyncDisposable {
       return;
     }
     await this.kill();
-    // Its last lines may come after its end.
+    // The last lines may arrive after the end of the process.
     await closed;
     const log = this.#log.join("\n");
     if (/address already in use|Failed listening|Could not create server/i.test(log))
@@ -143,7 +148,9 @@ export class RedisServer implements AsyncDisposable {
     );
   }
 
-  /** Sends a signal, SIGKILL by default, and resolves when the process has ended. The folder stays, for `restart()`. */
+  /**
+   * Sends a signal, SIGKILL by default, and resolves when the process has ended. The folder remains, for `restart()`.
+   */
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     const child = this.#child;
     if (child === undefined) return;
@@ -154,7 +161,7 @@ export class RedisServer implements AsyncDisposable {
     if (this.#child === child) this.#child = undefined;
   }
 
-  /** Kills the server and starts it on the same port. Without `persistence` it has forgotten everything. */
+  /** Kills the server and starts it on the same port. Without `persistence` all data is lost. */
   async restart(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     await this.kill(signal);
     for (let attempt = 1; ; attempt++) {
@@ -167,7 +174,7 @@ export class RedisServer implements AsyncDisposable {
     }
   }
 
-  /** SIGSTOP: connections stay open, nothing is answered. */
+  /** Sends SIGSTOP: connections stay open, and requests are not answered. */
   freeze(): void {
     this.#child?.kill("SIGSTOP");
   }
@@ -188,7 +195,7 @@ export class RedisServer implements AsyncDisposable {
     return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, "m").exec(stats)?.[1] ?? 0);
   }
 
-  /** Runs one command on a connection that nothing else uses meanwhile. */
+  /** Runs one command on a connection that no other command uses in the meantime. */
   async call(command: string, ...args: (string | number)[]): Promise<unknown> {
     const client = await this.#connection();
     try {
@@ -198,7 +205,7 @@ export class RedisServer implements AsyncDisposable {
     }
   }
 
-  /** The connection that the last command left, or a new one: making one costs twenty times what a command does. */
+  /** The connection of the last command, or a new one, because connecting costs twenty times as much as a command. */
   async #connection(): Promise<Redis> {
     const kept = this.#kept;
     this.#kept = undefined;
@@ -212,7 +219,7 @@ export class RedisServer implements AsyncDisposable {
       retryStrategy: () => null,
       enableReadyCheck: false,
     });
-    // The rejected command tells; without a listener ioredis would log the same error.
+    // The command rejects with the error. Without a listener, ioredis would also log it.
     client.on("error", () => {});
     try {
       await client.connect();

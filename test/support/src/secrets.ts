@@ -1,12 +1,13 @@
 import type { RedisServer } from "./redis.ts";
 
-/** What JavaScript itself defines has no state of ours, and getters that throw when they are read there. */
+/** Objects that JavaScript itself defines. They contain no state of this project, and some of their getters throw. */
 const BUILT_IN: ReadonlySet<unknown> = new Set(
   [Object, Error, AggregateError, Array, Map, Set, Function].map((each) => each.prototype),
 );
 
 /**
- * Calls `ask` as the Redis user `app` has all rights, then no rights, then a password that its clients do not know.
+ * Calls `ask` while the Redis user `app` has all rights, then no rights, and then a password that its clients do not
+ * know.
  */
 export async function askWithoutRights(server: RedisServer, ask: () => Promise<void>): Promise<void> {
   await ask();
@@ -18,9 +19,9 @@ export async function askWithoutRights(server: RedisServer, ask: () => Promise<v
 }
 
 /**
- * Resolves with every place at which `secret` can be read in what was thrown, emitted or returned: the paths to it through own and
- * inherited properties (hidden ones and symbols, too), getters, `toJSON()`, collections, bytes and promises. `except`: objects that are
- * the caller's own and not looked into, like a client that it made.
+ * Resolves with every place at which `secret` can be read in a thrown, emitted or returned value: the paths through own
+ * and inherited properties (including hidden ones and symbols), getters, `toJSON()`, collections, bytes and promises.
+ * `except` lists objects that belong to the caller, such as a client that it created, and that are not searched.
  */
 export async function placesOf(
   secret: string,

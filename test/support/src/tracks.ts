@@ -1,15 +1,18 @@
-/** Pure: a run as a picture. One track below the other with bars and dots, marks across all of them, and a scale of seconds. */
+/**
+ * Pure: a run as a picture. Tracks with bars and dots, one below the other, marks across all tracks, and a scale of
+ * seconds.
+ */
 import { escaped } from "./markup.ts";
 
 export interface TrackBar {
   readonly fromMs: number;
   readonly toMs: number;
   readonly colour: string;
-  /** Written into the bar. */
+  /** Text inside the bar. */
   readonly text?: string;
-  /** Shown when one points at it. */
+  /** Text under the mouse pointer. */
   readonly title?: string;
-  /** How much of the track's height it takes, from below: 0 to 1, by default all. */
+  /** The height of the bar as a share of the track's height, from below: 0 to 1. Default: 1. */
   readonly share?: number;
 }
 
@@ -21,7 +24,7 @@ export interface TrackDot {
 
 export interface Track {
   readonly label: string;
-  /** Written below the label, such as the value of a full bar. */
+  /** Text below the label, such as the value of a full bar. */
   readonly note?: string;
   readonly height: number;
   readonly bars: readonly TrackBar[];
@@ -33,7 +36,7 @@ export interface Tracks {
   readonly fromMs: number;
   readonly toMs: number;
   readonly tracks: readonly Track[];
-  /** Lines across all tracks, each with its text in a line of its own. */
+  /** Lines across all tracks, each with its text in a separate line. */
   readonly marks?: readonly { readonly atMs: number; readonly text: string }[];
   readonly legend?: readonly { readonly colour: string; readonly text: string }[];
   /** Lines below the picture. */
@@ -47,7 +50,7 @@ const LINE = 16;
 const GAP = 6;
 const RED = "#b3141d";
 const STEPS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-/** A text wider than this, in pixels a letter, would run out of its bar. */
+/** Width of a letter in pixels, for texts that would be wider than their bar. */
 const LETTER = 6.5;
 
 export function tracksSvg(given: Tracks): string {

@@ -3,8 +3,8 @@ import { setTimeout as delay } from "node:timers/promises";
 const EVERY_MS = 10;
 
 /**
- * Looks again and again, a moment later, until it is so. Rejects if looking does, and if it is not so within
- * `timeoutMs` (60 s): the error then has the text of the condition.
+ * Checks a condition repeatedly until it is true. Rejects if the check rejects, or with the text of the condition if it
+ * is not true within `timeoutMs` (60 s).
  */
 export async function until(isSo: () => boolean | Promise<boolean>, timeoutMs = 60_000): Promise<void> {
   const end = new AbortController();

@@ -1,10 +1,10 @@
-/** Records which rights the connections over TCP use. Connections through the server's socket are the test's own. */
+/** Records which rights the TCP connections use. Connections through the server's socket belong to the test. */
 import { Redis } from "ioredis";
 import type { RedisServer } from "./redis.ts";
 
 /** Commands that Redis allows every user. */
 const FREE = new Set(["auth", "hello", "quit"]);
-/** Commands whose second word is a command of its own. */
+/** Commands whose second word is a separate command. */
 const WITH_PARTS = new Set(["acl", "client", "cluster", "command", "config", "script"]);
 const CALL = /\b[a-z]*call\(\s*["']([A-Za-z]+)["'](?:,\s*["']([A-Za-z]+)["'])?/g;
 

@@ -1,6 +1,6 @@
 /**
- * A proxy between a client and a Redis that answers as another product or a managed service does. Scripts run on the
- * Redis itself, so their own calls are not changed, only their replies.
+ * A proxy between a client and a Redis that answers like another product or a managed service. Scripts run on the Redis
+ * itself, so the calls of scripts are unchanged, except for their replies.
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
@@ -8,7 +8,7 @@ import { connect, createServer, type Socket } from "node:net";
 export interface VendorRules {
   /** Errors by command, such as `{ "SCRIPT LOAD": "NOPERM …", INFO: "ERR unknown command 'info'" }`. */
   readonly refused?: Readonly<Record<string, string>>;
-  /** Changes each INFO, even one that a script replies. */
+  /** Changes each INFO, even an INFO that a script replies. */
   readonly info?: (text: string) => string;
 }
 
@@ -59,7 +59,10 @@ export async function startVendorProxy(
   };
 }
 
-/** Passes requests and replies on. `owed` are the replies that the client is owed, in order: our own, or the server's. */
+/**
+ * Passes requests and replies on. `owed` contains the replies that the client expects, in order: replies of this proxy,
+ * or of the server.
+ */
 function join(client: Socket, server: Socket, rules: () => VendorRules): void {
   const owed: (Buffer | undefined)[] = [];
   let [sent, received]: [Buffer, Buffer] = [Buffer.alloc(0), Buffer.alloc(0)];
@@ -88,14 +91,14 @@ function join(client: Socket, server: Socket, rules: () => VendorRules): void {
       received = received.subarray(end);
       const { info } = rules();
       client.write(info === undefined ? frame : withInfo(frame, 0, info).bytes);
-      // A message is not the reply to a request. Connections that subscribe send nothing that is refused.
+      // A message is not the reply to a request. Connections that subscribe send no refused command.
       if (frame[0] !== 62 /* > */ && !isListener) owed.shift();
       answer();
     }
   });
 }
 
-/** The first two words of a request, in capitals. */
+/** Returns the first two words of a request, in capitals. */
 function wordsOf(frame: Buffer): readonly string[] {
   const parts = frame.subarray(0, 200).toString("latin1").split("\r\n");
   return [parts[2], parts[4]].map((part = "") => part.toUpperCase());
@@ -104,7 +107,7 @@ function wordsOf(frame: Buffer): readonly string[] {
 const AGGREGATES = "*~>%|";
 const BULKS = "$!=";
 
-/** The end of the frame that begins at `at`, or -1 if it is not complete. */
+/** Returns the end of the frame that begins at `at`, or -1 if the frame is not complete. */
 function frameEnd(bytes: Buffer, at: number): number {
   const line = bytes.indexOf("\r\n", at);
   if (line === -1) return -1;
@@ -120,7 +123,7 @@ function frameEnd(bytes: Buffer, at: number): number {
   return end;
 }
 
-/** The frame at `at` of a complete reply, with each INFO in it changed, and its end. */
+/** Returns the frame at `at` of a complete reply, with each INFO in it changed, and the end of the frame. */
 function withInfo(bytes: Buffer, at: number, info: (text: string) => string): { bytes: Buffer; end: number } {
   const line = bytes.indexOf("\r\n", at) + 2;
   const type = String.fromCharCode(bytes[at] ?? 0);

@@ -1,9 +1,9 @@
 /**
- * Ends processes and removes their folder when this process is gone, however it went: a return, an uncaught error, SIGKILL.
+ * Ends processes and removes their folder when this process has ended, even by an uncaught error or SIGKILL.
  *
- * A shell in a session of its own holds the read end of a pipe whose only writer is this process. The kernel closes the
- * pipe when the process ends, the shell reads EOF, kills what is still registered and removes the folder.
- * Not covered: the shell itself killed with SIGKILL, and a machine that loses power.
+ * A shell in its own session holds the read end of a pipe whose only writer is this process. The kernel closes the pipe
+ * when the process ends. The shell reads EOF, kills the registered processes and removes the folder. Not covered: a
+ * shell that is killed with SIGKILL, and a machine that loses power.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
@@ -39,7 +39,7 @@ function watchdog(): Watchdog {
       stdio: ["pipe", "ignore", "ignore"],
     });
     shell.unref();
-    // A shell that died cannot be told anything; the servers are then stopped by stop() only.
+    // A dead shell receives no registrations. In this case only `stop()` ends the servers.
     shell.stdin?.on("error", () => {});
     unref(shell.stdin);
     started = { folder, shell };
@@ -47,17 +47,17 @@ function watchdog(): Watchdog {
   return started;
 }
 
-/** The temporary folder of this process: removed when it ends. */
+/** Returns the temporary folder of this process, which is removed when the process ends. */
 export function temporaryFolder(): string {
   return watchdog().folder;
 }
 
-/** Has the process `pid` killed when this process ends; call it in the turn that spawned it. */
+/** Kills the process `pid` when this process ends. Call this function in the turn that spawned the process. */
 export function watch(pid: number): void {
   watchdog().shell.stdin?.write(`add ${pid}\n`);
 }
 
-/** Forgets a process that has ended, so that a later process with the same id is left alone. */
+/** Forgets a process that has ended, so that a later process with the same ID is left alone. */
 export function unwatch(pid: number): void {
   watchdog().shell.stdin?.write(`remove ${pid}\n`);
 }

@@ -36,7 +36,7 @@ it("forgets all data on a restart, on the same port", async () => {
 it("keeps its port while it is down, so that no other server takes the port by chance", async () => {
   await using server = await startRedis();
   await server.kill();
-  // The next server tries that port first, and another one afterwards.
+  // The next server tries this port first, and another port afterwards.
   vi.spyOn(Math, "random").mockReturnValueOnce((server.port - firstPort + 0.5) / portCount);
   await using other = await startRedis();
   expect(other.port).not.toBe(server.port);
