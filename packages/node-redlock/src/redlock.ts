@@ -1,13 +1,6 @@
 import { EventEmitter } from "node:events";
 import { callQuietly, readClock } from "@x/redlock-core/kit";
-import {
-  AutoExtension,
-  batchScript,
-  type LeaseEnd,
-  leaseEnd,
-  type RenewalPolicy,
-  remainingMs,
-} from "@x/redlock-core/protocol";
+import { AutoExtension, BY_THIRDS, batchScript, type LeaseEnd, leaseEnd, remainingMs } from "@x/redlock-core/protocol";
 import { acquire } from "./acquisition.ts";
 import { Call, type Outcome } from "./call.ts";
 import {
@@ -229,7 +222,7 @@ export class Redlock extends EventEmitter {
           return outcome === "done" ? { kind: "extended" } : { kind: outcome, error: once.error() };
         },
       },
-      extendBeforeEnd(thresholdMs),
+      { ...BY_THIRDS, dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs - thresholdMs },
       (error) => {
         signal.error = error;
         controller.abort(error);
@@ -262,17 +255,6 @@ async function extendOnce(call: Call, lock: Lock, duration: number): Promise<Out
 }
 
 const LOCK = lockWith<Lock>("resources");
-
-/** Failed extensions are repeated after this share of the remaining time, so that several fit before the end. */
-const RETRY_SHARE = 1 / 8;
-const MIN_RETRY_MS = 10;
-
-function extendBeforeEnd(thresholdMs: number): Pick<RenewalPolicy, "dueMs" | "retryMs"> {
-  return {
-    dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs - thresholdMs,
-    retryMs: (startedMs, nowMs, ttlMs) => nowMs + Math.max((startedMs + ttlMs - nowMs) * RETRY_SHARE, MIN_RETRY_MS),
-  };
-}
 
 /** Sets the lease of a lock, and its public end. */
 function keep(lock: Lock, lease: Lease): Lock {

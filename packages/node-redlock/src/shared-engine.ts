@@ -26,7 +26,7 @@ export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSetti
   for (const engine of engines) {
     if (!engine.serves(clients, settings)) continue;
     if (engine.isUsable) return engine;
-    engine.close();
+    void engine.redlock.close();
     engines.delete(engine);
   }
   const engine = new SharedEngine([...clients], settings);
@@ -37,7 +37,7 @@ export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSetti
 /** Closes the connections that were opened for these clients, and calls `quit` on the clients. */
 export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
   for (const client of clients) {
-    for (const engine of known.get(client) ?? []) engine.close();
+    for (const engine of known.get(client) ?? []) void engine.redlock.close();
     known.delete(client);
   }
   return Promise.all(clients.map((client) => client.quit()));
@@ -57,6 +57,7 @@ export class SharedEngine {
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
     const { driftFactor, nodeTimeout, maxTtl } = settings;
+    // Durations are checked by `checkDuration`, so that a lock without `maxTtl` may be longer than the core allows.
     const trust = maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: maxTtl };
     this.redlock = new Redlock(clients, { driftFactor, nodeTimeout, ...trust });
     this.protocol = protocolOf(this.redlock);
@@ -94,20 +95,17 @@ export class SharedEngine {
     return this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.redlock.quorum;
   }
 
+  /** Waits until the clients answer or give up, and then until the engine's own connections are open. */
   async #untilQuorum(): Promise<void> {
     const down = this.clients.filter((_, index) => this.protocol.nodes[index]?.state !== "ready");
-    await this.#untilNodes(() => this.#hasQuorum, Promise.all(down.map((client) => this.#untilAnswered(client))));
-  }
-
-  /** Resolves when the client gives up, or once the client and then also the engine's connections are open. */
-  async #untilAnswered(client: Client): Promise<void> {
-    try {
+    let isAnswered = false;
+    const answers = down.map(async (client) => {
       // A connected client queues nothing. If its server hangs, the answer would never arrive.
       if (client.status !== "ready") await client.ping();
-      await this.#untilNodes(() => this.protocol.nodes.every(({ state }) => state === "ready"));
-    } catch {
-      // The client will not be connected, or has no queue. The attempt reports the error.
-    }
+      isAnswered = true;
+    });
+    await this.#untilNodes(() => this.#hasQuorum, Promise.allSettled(answers));
+    if (isAnswered) await this.#untilNodes(() => this.#hasQuorum);
   }
 
   /**
@@ -123,10 +121,6 @@ export class SharedEngine {
       settings.nodeTimeout === nodeTimeout &&
       settings.maxTtl === maxTtl
     );
-  }
-
-  close(): void {
-    void this.redlock.close();
   }
 
   /**

@@ -35,7 +35,7 @@ export {
   refusalOf,
   type VoteTally,
 } from "./rules/quorum.ts";
-export { everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
+export { BY_THIRDS, everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
 export { MAX_RESOURCE_BYTES, resolveResources, resourceName } from "./rules/resources.ts";
 export { defineScript } from "./rules/script.ts";
 export { serverRefusal } from "./rules/server.ts";
