@@ -6,6 +6,7 @@ import type { Command, IsGood } from "./command.ts";
 import { checkBullMQ } from "./commands/bullmq.ts";
 import { checkNodes } from "./commands/check.ts";
 import {
+  cancelJobs,
   dropKey,
   explainJob,
   jobsOfKey,
@@ -229,6 +230,17 @@ function addKeys(program: Commander, running: Running): void {
     .option("--key <key>", OF_WHICH_KEY)
     .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
       running((command) => retryJob(command, { queue, jobId, ...options })),
+    );
+  one("cancel <queue> [jobId]", "cancel a job, or with --key alone all jobs of a key; 1: no job was cancelled")
+    .option("--key <key>", "the key of the job, or of all jobs to cancel")
+    .option("--reason <text>", "the reason of the job's failure", "cancelled by an operator")
+    .option("--remove", "remove jobs that do not run instead of failing them", false)
+    .action(
+      (
+        queue: string,
+        jobId: string | undefined,
+        options: { prefix: string; key?: string; reason: string; remove: boolean },
+      ) => running((command) => cancelJobs(command, { queue, jobId, key: undefined, ...options })),
     );
   one("policy <queue> [key]", "the options of the workers, or the limits of one key; 1: see the guide")
     .option("--concurrency <count>", "jobs of the key that may run at a time", wholeNumber)

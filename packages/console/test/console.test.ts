@@ -429,6 +429,30 @@ describe("keys", () => {
     expect(await run(["keys", "retry", "operated", "no-such-job", "--yes"])).toMatchObject({ code: 1 });
     expect(await run(["keys", "resume", "operated", "7", "--yes"])).toMatchObject({ code: 0 });
     await expect.poll(() => ends.length).toBe(2);
+
+    const last = await queue.add("charge", { account: "7" });
+    await expect.poll(async () => (await queue.counts()).parked).toBe(1);
+    expect(await run(["keys", "cancel", "operated", "--yes"])).toMatchObject({ code: 2 });
+    expect(await run(["keys", "cancel", "operated", first], { answer: false })).toMatchObject({ code: 1 });
+    const cancelled = await run([
+      "keys",
+      "cancel",
+      "operated",
+      String(last.id),
+      "--reason",
+      "twice",
+      "--yes",
+      "--json",
+    ]);
+    expect([cancelled.code, JSON.parse(cancelled.text)]).toEqual([0, { jobId: last.id, found: "parked" }]);
+    expect((await queue.getJob(String(last.id)))?.failedReason).toContain(": twice");
+    expect(await run(["keys", "cancel", "operated", String(last.id), "--yes"])).toMatchObject({ code: 1 });
+    expect(await run(["keys", "cancel", "operated", "no-such-job", "--yes"])).toMatchObject({ code: 1 });
+    const all = await run(["keys", "cancel", "operated", "--key", "7", "--yes"]);
+    expect([all.code, all.text]).toEqual([0, "1 job of key 7 cancelled: 1 running, 0 parked, 0 waiting\n"]);
+    ends[1]?.(new Error("declined"));
+    await expect.poll(async () => (await queue.getJob(first))?.failedReason).toContain("was cancelled by");
+    expect(await run(["keys", "cancel", "operated", "--key", "7", "--yes"])).toMatchObject({ code: 1 });
   });
 
   it("names a queue that does not exist, and leaves nothing behind", async () => {

@@ -903,6 +903,15 @@ describe("actions", () => {
       message: "key 42 had no policy",
     });
 
+    const { id } = await queue.add("job", { k: "42" });
+    const cancel = { do: "cancel-job", ...aboutKey, jobId: String(id) };
+    expect(JSON.parse((await act(url, cancel)).text)).toEqual({
+      isDone: true,
+      message: `job ${id} was waiting, and is cancelled`,
+    });
+    expect((await queue.getJob(String(id)))?.failedReason).toContain("cancelled on the page");
+    expect(JSON.parse((await act(url, cancel)).text)).toMatchObject({ isDone: false });
+
     const aboutSchedule = { scheduler: "0", name: "hourly" };
     expect((await act(url, { do: "pause-schedule", ...aboutSchedule })).status).toBe(200);
     expect(await scheduler.list()).toMatchObject([{ paused: true }]);

@@ -234,6 +234,8 @@ async function workOn(place: Place, name: string, options: Partial<ExclusiveWork
   await queue.exportPrometheusMetrics();
   await queue.resumeKey("a");
   await worker.close();
+  await queue.cancel("12");
+  await queue.cancelKey("a");
   await queue.removeJobs("a");
   await queue.add("job", { k: "b" }, { delay: 1_000 });
   await queue.upsertJobScheduler("s", { every: 100_000 }, { name: "job", data: { k: "b" } });
@@ -288,6 +290,8 @@ const COMMANDS: readonly string[] = [
   "problems",
   "serve --actions",
   "keys drop plain a",
+  "keys cancel plain 2",
+  "keys cancel plain --key a",
   "keys resume plain a",
   "locks release r",
   "leader resign boss",

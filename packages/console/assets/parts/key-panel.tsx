@@ -55,7 +55,8 @@ export function wordOf({ paused, holders, parked, limitedUntilMs = 0, atMs, isSt
   if (paused !== undefined)
     return paused.jobId === undefined ? { text: "paused", kind: "warn" } : { text: "halted", kind: "bad" };
   if (isStalled) return { text: "stalled", kind: "bad" };
-  if (jobs.some(({ verdict }) => verdict === "runs")) return { text: "runs", kind: "run" };
+  if (jobs.some(({ verdict, lockMs }) => verdict === "runs" || (verdict === "cancelled" && lockMs !== undefined)))
+    return { text: "runs", kind: "run" };
   if (limitedUntilMs > atMs) return { text: "limited", kind: "lim" };
   if (holders.length > 0) return { text: "waits for a slot", kind: "" };
   return { text: parked > 0 ? "waits for its turn" : "free", kind: "" };
@@ -117,7 +118,7 @@ function Reading({ reading, error }: { readonly reading: KeyReading; readonly er
 /** The actions of a key, with their effects in words. */
 export function actionsOf(
   queue: string,
-  { key, paused, policy, parked }: Pick<KeyReading, "key" | "paused" | "policy" | "parked">,
+  { key, holder, paused, policy, parked }: Pick<KeyReading, "key" | "holder" | "paused" | "policy" | "parked">,
 ): readonly ActionView[] {
   const parameters = { queue, key };
   const name = printable(key);
@@ -146,7 +147,18 @@ export function actionsOf(
             parameters,
           },
         ];
-  return [pause, ...policies];
+  const cancel =
+    holder === undefined
+      ? []
+      : [
+          {
+            do: "cancel-job",
+            label: `Cancel job ${printable(holder)}`,
+            effect: `The signal of job ${printable(holder)} aborts. The job fails without a retry when its processor ends.`,
+            parameters: { ...parameters, jobId: holder },
+          },
+        ];
+  return [pause, ...policies, ...cancel];
 }
 
 /** The holders of the key, and the first jobs in line. */

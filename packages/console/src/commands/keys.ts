@@ -4,7 +4,7 @@ import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText, type Tone } from "../output.ts";
-import { countedText, countText } from "../page/rules/words.ts";
+import { cancelledText, countedText, countText } from "../page/rules/words.ts";
 import { readKeys } from "../reading.ts";
 
 function why({ paused, isStalled }: BusyKey): string {
@@ -176,6 +176,46 @@ export async function dropKey(command: Command, options: QueueOptions & { readon
 
 /** The most jobs that one command removes. Bounds the command's load on Redis. */
 const MOST_DROPPED = 10_000;
+
+/**
+ * Cancels a job, or with a key and without a job ID all jobs of the key. The answer is good if a job was cancelled.
+ */
+export async function cancelJobs(
+  command: Command,
+  options: Omit<JobOptions, "jobId"> & {
+    readonly jobId: string | undefined;
+    readonly reason: string;
+    readonly remove: boolean;
+  },
+): Promise<IsGood> {
+  const { queue, jobId, key, reason, remove } = options;
+  const { output } = command;
+  const end = remove ? "Jobs that do not run are removed." : "The jobs fail without a retry.";
+  if (jobId === undefined) {
+    if (key === undefined) throw new ConsoleFailure("Name a job, or with --key all jobs of a key.");
+    const operator = await operatorOfKey(command, { ...options, key });
+    if (!(await confirmed(command, `Cancel all jobs of key ${key} in ${queue}? ${end}`))) return false;
+    const { running, parked, waiting } = await operator.cancelKey(key, reason, { remove });
+    const total = running + parked + waiting;
+    output.answer({ key, running, parked, waiting }, () =>
+      output.line(
+        `${countedText(total, "job")} of key ${key} cancelled: ${countText(running)} running, ` +
+          `${countText(parked)} parked, ${countText(waiting)} waiting`,
+        total > 0 ? "good" : "warn",
+      ),
+    );
+    return total > 0;
+  }
+  const queues = await queuesOf(command, { ...options, jobId });
+  const known = await Promise.all(queues.map(async (each) => await each.explain(jobId)));
+  const owner = queues[theOne(known, jobId)];
+  if (owner !== undefined && !(await confirmed(command, `Cancel job ${jobId} of ${queue}? ${end}`))) return false;
+  const found = (await owner?.cancel(jobId, reason, { remove })) ?? "unknown";
+  output.answer({ jobId, found }, () =>
+    output.line(cancelledText(jobId, found), found === "unknown" ? "warn" : "good"),
+  );
+  return found !== "unknown";
+}
 
 /** Retries a failed job. The answer is good if the job exists and had failed. */
 export async function retryJob(command: Command, options: JobOptions): Promise<IsGood> {

@@ -1,5 +1,6 @@
 /** Actions of the page. Each action calls one method of the packages, with that method's own safety. */
 import type { LeaderScheduler } from "@x/leader/scheduler";
+import { cancelledText } from "./rules/words.ts";
 import type { Watch } from "./watch.ts";
 
 /** The outcome of an action, in words. */
@@ -47,6 +48,13 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const key = text("key");
     const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
     return outcome(await queue.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
+  },
+  async "cancel-job"({ queues }, { text }) {
+    const jobId = text("jobId");
+    const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    const owner = "queueOf" in queue ? queue.queueOf(text("key")) : queue;
+    const found = await owner.cancel(jobId, "cancelled on the page");
+    return { isDone: found !== "unknown", message: cancelledText(jobId, found) };
   },
   async "remove-policy"({ queues }, { text }) {
     const key = text("key");

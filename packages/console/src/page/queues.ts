@@ -3,7 +3,7 @@
  * more keys is listed less often: on average a queue costs two commands per look.
  */
 import type { Clock } from "@x/redlock-core";
-import type { BusyKey, KeyReading, QueueOverview } from "@x/workers";
+import type { BusyKey, ExclusiveQueue, KeyReading, QueueOverview } from "@x/workers";
 import type { PartitionedQueue } from "@x/workers/partitions";
 import { differencesOf, type QueueReports } from "./rules/fleet.ts";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
@@ -45,11 +45,10 @@ interface Listed extends QueueOverview {
   readonly stopped: number;
 }
 
+type AskedMethod = "name" | "overview" | "listKeys" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy";
+
 /** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
-export type Asked = Pick<
-  PartitionedQueue,
-  "name" | "overview" | "listKeys" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy"
->;
+export type Asked = Pick<ExclusiveQueue, AskedMethod | "cancel"> | Pick<PartitionedQueue, AskedMethod | "queueOf">;
 
 /** The reading of a key, and when a browser last wanted the key, by the monotonic clock. */
 interface Opened {

@@ -1,4 +1,5 @@
 /** Pure: numbers, durations and names as the page, the command line and the problems write them. */
+import type { CancelledState } from "@x/workers";
 
 const COUNT = new Intl.NumberFormat("en-US");
 /** The longest name in a sentence. */
@@ -38,6 +39,14 @@ export function nameText(name: string): string {
   const shown = key.length > LONGEST_NAME ? `${key.slice(0, LONGEST_NAME)}…` : key;
   const text = shown.replaceAll(CONTROL, "·");
   return !hasSlot ? text : `${text}, slot ${Number(slot) + 1}`;
+}
+
+/** Says what a cancellation has found. */
+export function cancelledText(jobId: string, found: CancelledState): string {
+  if (found === "unknown") return `job ${jobId} does not exist or has ended`;
+  return found === "running"
+    ? `job ${jobId} is cancelled, and fails when its processor ends`
+    : `job ${jobId} was ${found}, and is cancelled`;
 }
 
 /** Formats a word of a command for a shell. */
