@@ -26,8 +26,8 @@ export interface ScheduleInfo {
   /** The kind of a schedule as data. Null for a schedule in code. */
   readonly kind: string | null;
   /**
-   * The next tick. If this process does not have the schedule, the value comes from the history that the last leader
-   * wrote. Null if there is no next tick, or if it is not known.
+   * The next tick. If the schedule is in the code of another process, the value comes from the history that the last
+   * leader wrote. Null if there is no next tick, or if it is not known.
    */
   readonly next: Date | null;
   /** The last tick that ran or was claimed to run. */
@@ -96,9 +96,9 @@ export class Operator {
   }
 
   /**
-   * The order wins over each order that a node knows and reports in time, whatever clock the version of that order came
-   * from. If two orders are given at the same time, one wins, and the same on all nodes. An order to resume a schedule
-   * that is not paused does not count as the end of a pause.
+   * Pauses or resumes a schedule. The order wins over every order that a node reports in time, even if the version of
+   * that order comes from a faster clock. If two orders are given at the same time, the same order wins on all nodes. An
+   * order to resume a schedule that is not paused does not count as the end of a pause.
    */
   async setPaused(name: string, isPaused: boolean): Promise<void> {
     const isPausedAtFirst = (await this.#known(name))?.options.paused ?? false;
