@@ -97,8 +97,8 @@ export class Operator {
 
   /**
    * Pauses or resumes a schedule. The order wins over every order that a node reports in time, even if the version of
-   * that order comes from a faster clock. If two orders are given at the same time, the same order wins on all nodes. An
-   * order to resume a schedule that is not paused does not count as the end of a pause.
+   * that order comes from a faster clock. If two orders are given at the same time, the same order wins on all nodes.
+   * An order to resume a schedule that is not paused does not count as the end of a pause.
    */
   async setPaused(name: string, isPaused: boolean): Promise<void> {
     const isPausedAtFirst = (await this.#known(name))?.options.paused ?? false;
