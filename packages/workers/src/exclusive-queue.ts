@@ -12,7 +12,7 @@ import { withoutCommand } from "@x/redlock-core/protocol";
 import { checkScripts, installedScripts, queueTargetOf } from "./bullmq/bullmq.ts";
 import { leaveReplicas } from "./bullmq/connections.ts";
 import { Queue, type QueueOptions } from "./bullmq/public.ts";
-import { readNode } from "./bullmq/rules/connection.ts";
+import { readNode, withSocketTimeout } from "./bullmq/rules/connection.ts";
 import type { WorkerFinding } from "./errors.ts";
 import { type ExclusiveQueueListener, eventEmitterOf } from "./events.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
@@ -78,7 +78,8 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     const path = KEY_OPTION.of("key", key);
     readNode(options.connection);
     const { scripts } = checkScripts(installedScripts(), FINGERPRINT.optional().of("acceptScripts", acceptScripts));
-    super(name, options, ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []));
+    const bullOptions = { ...options, connection: withSocketTimeout(options.connection) };
+    super(name, bullOptions, ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []));
     const target = queueTargetOf(this);
     leaveReplicas(this, options.connection, systemClock);
     const parts = {

@@ -19,6 +19,7 @@ import {
 import { redlock, validityMs } from "@x/redlock-core/protocol";
 import type { WorkerOptions } from "./bullmq/public.ts";
 import type { KeyRate, LaneRules, LineRules, OnFailure } from "./bullmq/rules/compose.ts";
+import { withSocketTimeout } from "./bullmq/rules/connection.ts";
 import type { WorkerFinding, WorkerFindingCode } from "./errors.ts";
 import { type KeyPath, keyFault, MAX_KEY_BYTES, parsePath, valueAt } from "./rules/entity-key.ts";
 import type { StoredJob } from "./rules/stored-job.ts";
@@ -475,7 +476,8 @@ export function bullOptions<Data, Name extends string>(
   const { lockDuration, stalledInterval } = resolved;
   const own: readonly string[] = OWN.names;
   const bull = Object.fromEntries(Object.entries(options).filter(([name]) => !own.includes(name)));
-  return { ...(bull as unknown as WorkerOptions), lockDuration, stalledInterval, autorun: false };
+  const connection = withSocketTimeout(options.connection);
+  return { ...(bull as unknown as WorkerOptions), connection, lockDuration, stalledInterval, autorun: false };
 }
 
 /**

@@ -10,7 +10,7 @@ import {
   replaceExtendLock,
   targetOf,
 } from "./bullmq/bullmq.ts";
-import { ensureDisconnectEnds, leaveReplicas } from "./bullmq/connections.ts";
+import { adaptBlockingTimeouts, ensureDisconnectEnds, leaveReplicas } from "./bullmq/connections.ts";
 import { Job, type Worker } from "./bullmq/public.ts";
 import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
@@ -205,6 +205,7 @@ export function createWorkerParts(
   const target = targetOf(worker, new Job(worker, "contract", {}));
   lane.attach(target);
   ensureDisconnectEnds(worker);
+  adaptBlockingTimeouts(worker);
   leaveReplicas(worker, plan.given.connection, clock);
   replaceExtendLock(target, async (extension) => await renewals.extend(extension));
   const tracked = keepTracked(worker, (jobId, token) => watchdog.findRun(jobId, token) !== undefined);

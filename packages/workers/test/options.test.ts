@@ -1,5 +1,6 @@
 import { Redlock } from "@x/redlock-core";
 import { ExclusiveWorker, type ExclusiveWorkerOptions, UnsupportedBullMQError } from "@x/workers";
+import type { ConnectionOptions } from "bullmq";
 import { describe, expect, it } from "vitest";
 import {
   type BullClient,
@@ -34,12 +35,20 @@ describe("options", () => {
       onFailure: "block",
     } as const;
     expect(bullOptions(options, resolveOptions("q", options))).toEqual({
-      connection,
+      connection: { ...connection, socketTimeout: 15_000 },
       concurrency: 7,
       lockDuration: 10_000,
       stalledInterval: 5_000,
       autorun: false,
     });
+  });
+
+  it("leave a socketTimeout and a client of the user unchanged", () => {
+    const client = { duplicate: () => client } as unknown as ConnectionOptions;
+    for (const given of [{ ...connection, socketTimeout: 3_000 }, client]) {
+      const options = { connection: given, key: "k" };
+      expect(bullOptions(options, resolveOptions("q", options)).connection).toStrictEqual(given);
+    }
   });
 
   it.each([

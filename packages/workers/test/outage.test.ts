@@ -72,6 +72,34 @@ describe("a primary that became a read-only replica and kept its connections", (
   });
 });
 
+describe.concurrent("connections that go silent", () => {
+  it("are replaced, so that the worker fetches jobs again", async () => {
+    await using lab = await Lab.start();
+    const proxy = await startProxy({ path: lab.server.path });
+    lab.defer(async () => await proxy.stop());
+    const connection = { host: proxy.host, port: proxy.port, retryStrategy };
+    // The job's lock lasts for longer than the silence, which precedes the reply with the job.
+    lab.worker(undefined, { ...tuned, connection, lockDuration: 60_000 });
+    const queue = lab.queue();
+    await queue.add("job", { k: "a", i: 0 });
+    await lab.ended(1);
+    for (const each of proxy.connections) each.isSilent = true;
+    await queue.add("job", { k: "a", i: 1 });
+    await lab.ended(2);
+    expect(lab.errors.map(String)).toContainEqual(expect.stringContaining("Socket timeout"));
+  });
+
+  it.each(["options", "a client"])("do not include a connection that waits for jobs, with %s", async (kind) => {
+    await using lab = await Lab.start();
+    const options = { path: lab.server.path, maxRetriesPerRequest: null, commandTimeout: 500, socketTimeout: 700 };
+    const client = kind === "options" ? undefined : new Redis(options);
+    lab.defer(async () => await client?.quit());
+    lab.worker(undefined, { ...tuned, connection: client ?? options });
+    await until(async () => (await lab.server.calls("bzpopmin")) >= 3);
+    expect(lab.errors).toEqual([]);
+  });
+});
+
 describe("reconnectOnError", () => {
   const readOnly = new Error("READONLY You can't write against a read only replica. script: 1, on @user_script:1.");
   const inScript = new Error("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write");

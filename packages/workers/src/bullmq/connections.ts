@@ -4,7 +4,8 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { isReadOnly, READ_ONLY_MS } from "@x/redlock-core/protocol";
-import { isClient } from "./rules/connection.ts";
+import type { Worker } from "./public.ts";
+import { isClient, MAX_SILENCE_MS } from "./rules/connection.ts";
 
 /** Owner of the connections: the backend in BullMQ 6, or the worker or queue itself in BullMQ 5. */
 interface ConnectionOwner {
@@ -15,14 +16,26 @@ interface ConnectionOwner {
 
 interface BullConnection {
   /** Resolves when the connection is ready for the first time. */
-  readonly client: Promise<{ readonly options?: ReconnectOptions }>;
+  readonly client: Promise<ServerClient>;
+}
+
+/** A client of one server, as a Cluster has several. */
+interface ServerClient {
+  readonly options?: IoredisOptions;
+  /** The running timer of ioredis for `socketTimeout`. */
+  socketTimeoutTimer?: NodeJS.Timeout | undefined;
+  disconnect(): void;
+  on(event: "close", listener: () => void): unknown;
 }
 
 /** Called by ioredis for each error that the server replies. A result other than false replaces the connection. */
 type ReconnectOnError = (error: Error) => boolean | 1 | 2;
 
-interface ReconnectOptions {
+/** The options of ioredis that this file changes. ioredis reads them for each command or reply. */
+interface IoredisOptions {
+  commandTimeout?: number | undefined;
   reconnectOnError?: ReconnectOnError | null;
+  socketTimeout?: number | undefined;
 }
 
 function ownerOf(holder: object): ConnectionOwner {
@@ -37,11 +50,25 @@ function ownerOf(holder: object): ConnectionOwner {
 export function leaveReplicas(holder: object, given: object, clock: Clock): void {
   if (isClient(given)) return;
   const { connection, blockingConnection } = ownerOf(holder);
-  const watch = ({ options }: { readonly options?: ReconnectOptions }): void => {
-    if (options !== undefined) options.reconnectOnError = reconnectOnReadOnly(options.reconnectOnError, clock);
+  const watch = (client: ServerClient): void => {
+    const { options } = client;
+    if (options === undefined) return;
+    options.reconnectOnError = reconnectOnReadOnly(options.reconnectOnError, clock);
+    stopTimeoutAtClose(client);
   };
   // BullMQ reports a failed connection itself.
   for (const each of [connection, blockingConnection]) each?.client.then(watch, () => undefined);
+}
+
+/**
+ * Stops the timer of `socketTimeout` when the connection closes. ioredis 5 lets the timer run on, which keeps the
+ * process alive and would end the next connection.
+ */
+function stopTimeoutAtClose(client: ServerClient): void {
+  client.on("close", () => {
+    clearTimeout(client.socketTimeoutTimer);
+    client.socketTimeoutTimer = undefined;
+  });
 }
 
 /**
@@ -62,11 +89,51 @@ export function reconnectOnReadOnly(own: ReconnectOnError | null | undefined, cl
 }
 
 interface BlockingClient {
+  readonly options?: IoredisOptions;
   readonly isCluster?: boolean;
   readonly status: string;
   connect(): Promise<unknown>;
   disconnect(reconnect?: boolean): void;
-  on(event: "+node", listener: (node: { disconnect(): void }) => void): unknown;
+  nodes?(): readonly ServerClient[];
+  on(event: "+node", listener: (node: ServerClient) => void): unknown;
+  on(event: "close", listener: () => void): unknown;
+}
+
+/** The connection on which a worker waits for jobs. BullMQ reports a failed connection itself. */
+function onBlockingClient(worker: object, listener: (client: BlockingClient) => void): void {
+  ownerOf(worker).blockingConnection?.client.then(
+    (client) => listener(client as BlockingClient),
+    () => undefined,
+  );
+}
+
+/** BullMQ waits for up to `drainDelay` seconds for a job, and up to this long for the time of a delayed job. */
+const LONGEST_DELAY_MS = 10_000;
+/** How late the answer to a wait may arrive. */
+const LATENESS_MS = 5_000;
+
+/**
+ * Adapts the timeouts of the connection that waits for jobs. The server answers a wait only when its time is over, so a
+ * shorter `socketTimeout` would replace the connection again and again. A `commandTimeout` would abandon the wait, and
+ * the abandoned wait would take the wake-up for the next job.
+ *
+ * Even the duplicate of the user's client is adapted, because only the worker uses it.
+ */
+export function adaptBlockingTimeouts(worker: Worker): void {
+  const { drainDelay = 5 } = worker.opts;
+  const leastMs = Math.max(drainDelay * 1_000, LONGEST_DELAY_MS) + LATENESS_MS;
+  const adapt = (client: ServerClient): void => {
+    const { options } = client;
+    if (options === undefined) return;
+    options.commandTimeout = undefined;
+    options.socketTimeout = Math.max(options.socketTimeout ?? MAX_SILENCE_MS, leastMs);
+    stopTimeoutAtClose(client);
+  };
+  onBlockingClient(worker, (client) => {
+    if (client.isCluster !== true) return adapt(client);
+    for (const node of client.nodes?.() ?? []) adapt(node);
+    client.on("+node", adapt);
+  });
 }
 
 /**

@@ -42,6 +42,22 @@ function readConnection(given: unknown): object {
   return options;
 }
 
+/**
+ * How long a connection may owe an answer before it counts as dead, in ms: as long as a connection for locks at least
+ * may.
+ */
+export const MAX_SILENCE_MS = 15_000;
+
+/**
+ * Returns BullMQ's option `connection` with ioredis' option `socketTimeout`, which replaces a connection that went
+ * silent. A value of the user is kept. A client is returned unchanged.
+ */
+export function withSocketTimeout<Given extends object>(given: Given): Given {
+  if (isClient(given)) return given;
+  const { socketTimeout = MAX_SILENCE_MS } = given as { readonly socketTimeout?: number };
+  return { ...given, socketTimeout };
+}
+
 /** Reports whether the value is a client. Clients inherit their methods from a prototype, options have none. */
 export function isClient(connection: object): boolean {
   return typeof (connection as { readonly duplicate?: unknown }).duplicate === "function";
