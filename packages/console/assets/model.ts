@@ -1,7 +1,7 @@
 /** The page's data as signals: the stream of states, the address, the open dialog. All parts are computed from them. */
 import { computed, effect, signal } from "@preact/signals";
-import { type Change, withChanges } from "../src/page/rules/changes.ts";
-import type { ActionView, PageState, TickView, Wanted } from "../src/page/state.ts";
+import { type StateChange, withChanges } from "../src/page/rules/changes.ts";
+import type { ActionView, BrowserQuery, PageState, TickView } from "../src/page/state.ts";
 
 /** The place that the address names: `#locks`, or `#queue=payments&key=account:4711`. */
 export interface Route {
@@ -102,13 +102,13 @@ export async function ticksOf(scheduler: string, name: string): Promise<readonly
   return ((await response.json()) as { readonly ticks: readonly TickView[] }).ticks;
 }
 
-const wanted = computed((): Wanted => ({ ...tables.value, queue: route.value.queue, key: route.value.key }));
+const wanted = computed((): BrowserQuery => ({ ...tables.value, queue: route.value.queue, key: route.value.key }));
 
 let source: EventSource | undefined;
 let again: ReturnType<typeof setTimeout> | undefined;
 
 /** Reads the stream of what is wanted. The previous state stays until the first new one. */
-function listen(query: Wanted): void {
+function listen(query: BrowserQuery): void {
   source?.close();
   clearTimeout(again);
   const fields = Object.fromEntries(Object.entries(query).map(([name, value]) => [name, String(value)]));
@@ -124,7 +124,7 @@ function listen(query: Wanted): void {
   };
   opened.addEventListener("state", (event) => receive(JSON.parse(event.data) as PageState));
   opened.addEventListener("changes", (event) => {
-    if (latest !== undefined) receive(withChanges(latest, JSON.parse(event.data) as readonly Change[]));
+    if (latest !== undefined) receive(withChanges(latest, JSON.parse(event.data) as readonly StateChange[]));
   });
   opened.addEventListener("error", () => {
     if (source !== opened) return;

@@ -13,10 +13,10 @@ export interface QueueOptions {
 }
 
 /** A queue, or all partitions of a queue. */
-export type Operator = ExclusiveQueue | PartitionedQueue;
+export type OperatedQueue = ExclusiveQueue | PartitionedQueue;
 
 /** The partitions of a queue, and their servers. */
-interface Layout {
+interface PartitionServers {
   readonly partitions: number;
   readonly servers: readonly (Redis | Cluster)[];
 }
@@ -25,7 +25,7 @@ interface Layout {
 const READ = { skipMetasUpdate: true };
 
 /** Opens a queue, with or without partitions. Throws `ConsoleFailure` if the queue does not exist. */
-export async function operatorOf({ connections }: Command, options: QueueOptions): Promise<Operator> {
+export async function operatorOf({ connections }: Command, options: QueueOptions): Promise<OperatedQueue> {
   const client = await connections.queueRedis();
   const layout = await layoutOf(connections, client, options);
   if (layout === undefined) await mustBe(client, options);
@@ -53,8 +53,8 @@ export async function operatorOfKey(
 /** Opens a queue, which may not exist yet. */
 export function openOperator(
   connections: Connections,
-  parts: QueueOptions & { readonly client: Redis | Cluster; readonly layout: Layout | undefined },
-): Operator {
+  parts: QueueOptions & { readonly client: Redis | Cluster; readonly layout: PartitionServers | undefined },
+): OperatedQueue {
   const { queue: name, prefix, layout } = parts;
   if (layout === undefined) return openQueue(connections, parts);
   const { partitions, servers } = layout;
@@ -69,7 +69,7 @@ export async function layoutOf(
   connections: Connections,
   client: Redis | Cluster,
   { queue, prefix }: QueueOptions,
-): Promise<Layout | undefined> {
+): Promise<PartitionServers | undefined> {
   const [partitions, servers] = await client.hmget(`${prefix}:{${queue}}:layout`, "partitions", "servers");
   if ((partitions ?? null) === null) return undefined;
   return { partitions: Number(partitions), servers: await connections.queueServers(Number(servers ?? 1)) };

@@ -1,8 +1,16 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { claimOf, endedCleanly, heldNow, isHeldBy, type NodeView, parseView, termsAfter } from "../src/rules/record.ts";
+import {
+  claimOf,
+  endedCleanly,
+  heldNow,
+  isHeldBy,
+  type NodeRecord,
+  parseView,
+  termsAfter,
+} from "../src/rules/record.ts";
 
-function view(given: Partial<NodeView>): NodeView {
+function view(given: Partial<NodeRecord>): NodeRecord {
   return {
     lockValue: "",
     pttlMs: -2,
@@ -17,7 +25,7 @@ function view(given: Partial<NodeView>): NodeView {
   };
 }
 
-function leads(term: number, pttlMs = 900): NodeView {
+function leads(term: number, pttlMs = 900): NodeRecord {
   const record = { term, id: `id${term}`, instance: `id${term}#1`, sinceMs: 1 };
   return view({ lockValue: `token${term}`, pttlMs, term, revision: 0, token: `token${term}`, record, terms: [record] });
 }
@@ -76,7 +84,7 @@ describe("record", () => {
   });
 
   it("merges the terms that the nodes remember, each once and in order", () => {
-    const record = (term: number): NodeView["terms"][number] => ({ term, id: "a", instance: "a#1", sinceMs: term });
+    const record = (term: number): NodeRecord["terms"][number] => ({ term, id: "a", instance: "a#1", sinceMs: term });
     fc.assert(
       fc.property(
         fc.array(fc.array(fc.integer({ min: 1, max: 20 })), { minLength: 1, maxLength: 5 }),

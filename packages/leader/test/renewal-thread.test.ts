@@ -2,7 +2,7 @@
 import { LeaderElection } from "@x/leader";
 import { programUrl } from "@x/test-support";
 import { describe, it } from "vitest";
-import { SharedState } from "../src/term/worker/shared.ts";
+import { SharedMemory } from "../src/term/worker/shared.ts";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
@@ -206,9 +206,9 @@ describe.concurrent("renewal from a worker thread", () => {
   });
 
   it("shares a reading of the clocks that is never later than the original reading", ({ expect }) => {
-    const shared = new SharedState();
+    const shared = new SharedMemory();
     shared.start = { monotonicMs: 1.9999, wallMs: 1_764_000_000_000.25, suspendedMs: 12_340 };
-    const read = new SharedState(shared.memory).start;
+    const read = new SharedMemory(shared.memory).start;
     expect(read.monotonicMs).toBeLessThanOrEqual(1.9999);
     expect(read.wallMs).toBeLessThanOrEqual(1_764_000_000_000.25);
     expect(read.suspendedMs).toBe(12_340);

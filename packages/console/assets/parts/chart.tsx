@@ -7,7 +7,7 @@ import { clock, count, shortClock } from "../words.ts";
 const MOST_POINTS = 61;
 const STEP_MS = 15_000;
 
-export interface Series {
+export interface ChartSeries {
   readonly name: string;
   /** The class with the colour. */
   readonly colour: string;
@@ -48,7 +48,7 @@ const Paths = ({
   width,
   height,
 }: {
-  readonly series: readonly Series[];
+  readonly series: readonly ChartSeries[];
   readonly top: number;
   readonly width: number;
   readonly height: number;
@@ -69,7 +69,7 @@ const Paths = ({
 );
 
 /** A chart of a row, without scales. */
-export function Spark({ label, series }: { readonly label: string; readonly series: readonly Series[] }) {
+export function Spark({ label, series }: { readonly label: string; readonly series: readonly ChartSeries[] }) {
   const top = Math.max(1, ...series.flatMap(({ points }) => points.map((each) => each ?? 0)));
   return (
     <svg class="spark" viewBox="0 0 150 34" preserveAspectRatio="none" role="img" aria-label={label}>
@@ -85,7 +85,7 @@ const cursor = signal<number | undefined>(undefined);
 interface ChartProps {
   readonly title: string;
   readonly label: string;
-  readonly series: readonly Series[];
+  readonly series: readonly ChartSeries[];
   /** The time of the newest point. */
   readonly at: number;
 }

@@ -7,13 +7,13 @@ import { type Cell, durationText, type Tone } from "../output.ts";
 import { readSchedules } from "../reading.ts";
 import { electionOf } from "./leader.ts";
 
-export interface SchedulerOptions {
+export interface SchedulerCommandOptions {
   readonly election: string;
   /** The `keyPrefix` of the services' scheduler. */
   readonly scheduler?: string;
 }
 
-export interface ScheduleOptions extends SchedulerOptions {
+export interface ScheduleCommandOptions extends SchedulerCommandOptions {
   readonly schedule: string;
 }
 
@@ -30,7 +30,10 @@ const TONES: Readonly<Record<TickOutcome, Tone>> = {
  * Opens a scheduler that only reads and sends orders. The scheduler has no schedules, and its election has no
  * candidate.
  */
-async function schedulerOf(command: Command, { election, scheduler }: SchedulerOptions): Promise<LeaderScheduler> {
+async function schedulerOf(
+  command: Command,
+  { election, scheduler }: SchedulerCommandOptions,
+): Promise<LeaderScheduler> {
   return new LeaderScheduler({
     election: await electionOf(command, election),
     // The most ticks that any leader may keep.
@@ -44,7 +47,7 @@ async function schedulerOf(command: Command, { election, scheduler }: SchedulerO
  * reason to the user.
  */
 async function ofSchedule<Answer>(
-  { election, schedule }: ScheduleOptions,
+  { election, schedule }: ScheduleCommandOptions,
   act: (name: string) => Promise<Answer>,
 ): Promise<Answer> {
   try {
@@ -65,7 +68,7 @@ async function ofSchedule<Answer>(
  */
 export async function listSchedules(
   command: Command,
-  options: SchedulerOptions & { readonly history?: number },
+  options: SchedulerCommandOptions & { readonly history?: number },
 ): Promise<IsGood> {
   const { output } = command;
   const scheduler = await schedulerOf(command, options);
@@ -124,7 +127,7 @@ function inText(date: Date, now: number): string {
 /** Shows the outcomes of the last ticks. The answer is good if the newest tick did not fail. */
 export async function scheduleHistory(
   command: Command,
-  options: ScheduleOptions & { readonly limit: number },
+  options: ScheduleCommandOptions & { readonly limit: number },
 ): Promise<IsGood> {
   const { output } = command;
   const scheduler = await schedulerOf(command, options);
@@ -155,7 +158,7 @@ function rowOf({ scheduledAt, outcome, lateMs, tookMs, attempt, term, error, rea
 /** Shows the next ticks. The answer is good if there is one. */
 export async function previewSchedule(
   command: Command,
-  options: ScheduleOptions & { readonly limit: number },
+  options: ScheduleCommandOptions & { readonly limit: number },
 ): Promise<IsGood> {
   const { output } = command;
   const scheduler = await schedulerOf(command, options);
@@ -174,7 +177,7 @@ export async function previewSchedule(
 }
 
 /** Removes a schedule as data. The answer is good if it existed. */
-export async function removeSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+export async function removeSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
   return await ordered(command, options, {
     question: `Remove ${options.schedule}? The next reconcile() of your services may add it again.`,
     done: "is removed",
@@ -186,7 +189,7 @@ export async function removeSchedule(command: Command, options: ScheduleOptions)
 }
 
 /** Pauses a schedule for all leaders. The answer is good if the schedule is paused now. */
-export async function pauseSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+export async function pauseSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
   return await ordered(command, options, {
     question: `Run no more ticks of ${options.schedule}? Ticks during the pause are not caught up.`,
     done: "is paused",
@@ -195,7 +198,7 @@ export async function pauseSchedule(command: Command, options: ScheduleOptions):
 }
 
 /** Ends the pause of a schedule. */
-export async function resumeSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+export async function resumeSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
   return await ordered(command, options, {
     question: `Go on with ${options.schedule}?`,
     done: "goes on",
@@ -204,7 +207,7 @@ export async function resumeSchedule(command: Command, options: ScheduleOptions)
 }
 
 /** Asks the leader to run a schedule once, now. */
-export async function triggerSchedule(command: Command, options: ScheduleOptions): Promise<IsGood> {
+export async function triggerSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
   return await ordered(command, options, {
     question: `Run ${options.schedule} once, now?`,
     done: "is to run now",
@@ -218,7 +221,7 @@ interface Order {
   readonly order: (scheduler: LeaderScheduler, name: string) => Promise<void>;
 }
 
-async function ordered(command: Command, options: ScheduleOptions, order: Order): Promise<IsGood> {
+async function ordered(command: Command, options: ScheduleCommandOptions, order: Order): Promise<IsGood> {
   const scheduler = await schedulerOf(command, options);
   // Before the question: a mistyped name needs no answer.
   await ofSchedule(options, (name) => scheduler.history(name));

@@ -4,12 +4,12 @@ import { cancelledText } from "./rules/words.ts";
 import type { Watch } from "./watch.ts";
 
 /** The outcome of an action, in words. */
-export interface Outcome {
+export interface ActionOutcome {
   readonly isDone: boolean;
   readonly message: string;
 }
 
-type Action = (watch: Watch, about: About) => Promise<Outcome>;
+type Action = (watch: Watch, about: About) => Promise<ActionOutcome>;
 
 /** The parameters of an action. */
 interface About {
@@ -19,7 +19,10 @@ interface About {
 /** The target of an action does not exist. */
 export class UnknownTargetError extends Error {}
 
-const outcome = (isDone: boolean, done: string, not: string): Outcome => ({ isDone, message: isDone ? done : not });
+const outcome = (isDone: boolean, done: string, not: string): ActionOutcome => ({
+  isDone,
+  message: isDone ? done : not,
+});
 
 const ACTIONS: Readonly<Record<string, Action>> = {
   async "release-lock"({ redlock }, { text }) {
@@ -76,7 +79,7 @@ const ACTIONS: Readonly<Record<string, Action>> = {
 };
 
 /** Runs the action `name`. @throws UnknownTargetError, RangeError, and the errors of the packages */
-export async function act(watch: Watch, name: string, given: URLSearchParams): Promise<Outcome> {
+export async function act(watch: Watch, name: string, given: URLSearchParams): Promise<ActionOutcome> {
   const action = Object.hasOwn(ACTIONS, name) ? ACTIONS[name] : undefined;
   if (action === undefined) throw new UnknownTargetError(`there is no action ${JSON.stringify(name)}`);
   const text = (name: string): string => {

@@ -19,7 +19,7 @@ const LEASE_MS = 15_000;
 /** A leader repeats its record once per lease. The record then stays this long (`record/ledger.ts` of `@x/leader`). */
 const RECORD_MS = 7 * 86_400_000;
 
-interface Watching {
+interface WatchedElection {
   readonly election: LeaderElection;
   readonly isOwn: boolean;
   readonly watched: Watched<LeaderInfo | null>;
@@ -36,7 +36,7 @@ interface Watching {
 export class Elections {
   readonly #redlock: Redlock;
   readonly #clock: Clock;
-  readonly #watching = new Map<string, Watching>();
+  readonly #watching = new Map<string, WatchedElection>();
   #next = 0;
 
   constructor(redlock: Redlock, given: readonly (string | LeaderElection)[]) {
@@ -100,7 +100,7 @@ export class Elections {
   #add(given: string | LeaderElection): void {
     const isOwn = typeof given === "string";
     const election = isOwn ? this.#open(given) : given;
-    const watching: Watching = {
+    const watching: WatchedElection = {
       election,
       isOwn,
       watched: new Watched(this.#clock, () => this.#lookAt(watching)),
@@ -114,7 +114,7 @@ export class Elections {
   }
 
   /** Asks for the leader. Reads the terms at the first look, and whenever the leader has changed. */
-  async #lookAt(watching: Watching): Promise<LeaderInfo | null> {
+  async #lookAt(watching: WatchedElection): Promise<LeaderInfo | null> {
     const { election, watched, records, leaseEnds } = watching;
     const before = watched.section.value;
     const leader = await election.leader();

@@ -9,7 +9,14 @@ import { LOOK, MASTERS } from "./look.lua.ts";
 import { LockTable, type Look, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
 import type { SearchTurns } from "./rules/searches.ts";
-import { type LiveView, type NodesView, PAGE_ROWS, type PageState, type Section, type Wanted } from "./state.ts";
+import {
+  type BrowserQuery,
+  type LiveView,
+  type NodesView,
+  PAGE_ROWS,
+  type PageSection,
+  type PageState,
+} from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 
 /** How many keys each node reads per look. */
@@ -20,7 +27,7 @@ const MOST_SHOWN = 500;
 const PROBE = "x:console";
 
 /** The answer of a node, with the node's position. */
-interface Answer {
+interface NodeAnswer {
   readonly at: number;
   readonly reply: NodeReply;
 }
@@ -29,7 +36,7 @@ interface LockNodesParts {
   readonly redlock: Redlock;
   readonly turns: SearchTurns;
   /** Returns what browsers show. */
-  readonly viewers: () => readonly Wanted[];
+  readonly viewers: () => readonly BrowserQuery[];
   /** Called with what a node has shown. */
   readonly onLook: (look: Look) => void;
 }
@@ -60,7 +67,7 @@ export class LockNodes {
     this.#quarantine = new Watched(protocol.clock, async () => (await redlock.inspect(PROBE)).nodes);
   }
 
-  get section(): Section<NodesView> {
+  get section(): PageSection<NodesView> {
     return this.#nodes.section;
   }
 
@@ -88,7 +95,7 @@ export class LockNodes {
     return this.#locks.find(text) !== undefined;
   }
 
-  locksFor({ locks: page, findLock }: Wanted): PageState["locks"] {
+  locksFor({ locks: page, findLock }: BrowserQuery): PageState["locks"] {
     const found = this.#locks.find(findLock);
     const nowMs = this.#clock.monotonicMs();
     const shown = found?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS) ?? [];
@@ -145,19 +152,19 @@ export class LockNodes {
     return { nodes, isCluster, quorum: isCluster ? nodes.length : redlock.quorum, answering };
   }
 
-  async #askNodes(args: readonly (string | number)[]): Promise<readonly Answer[]> {
+  async #askNodes(args: readonly (string | number)[]): Promise<readonly NodeAnswer[]> {
     const replies = await this.#protocol.run(LOOK, { keys: [], args });
     return replies.map((reply, at) => ({ at, reply }));
   }
 
   /** Asks each master of the Cluster, with those shown locks that belong to the master. */
-  async #askMasters(args: readonly (string | number)[], shown: readonly string[]): Promise<readonly Answer[]> {
+  async #askMasters(args: readonly (string | number)[], shown: readonly string[]): Promise<readonly NodeAnswer[]> {
     const protocol = this.#protocol;
     const [told] = await protocol.run(MASTERS, { keys: [], args: [] });
     // The node that answers may be missing. The masters that are already known may still answer.
     if (told?.ok === true) this.#known(parseMasters(told.value, this.#masters));
     else if (this.#masters.length === 0) throw told?.error ?? new Error("no node");
-    const asking = this.#masters.map(async (master): Promise<readonly Answer[]> => {
+    const asking = this.#masters.map(async (master): Promise<readonly NodeAnswer[]> => {
       const [[slot] = [0]] = master.slots;
       const own = shown.filter((key) => hasSlot(master, slotOf(key)));
       const replies = await protocol.run(LOOK, { keys: [protocol.keyInSlot(slot)], args: [...args, ...own] });

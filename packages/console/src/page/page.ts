@@ -30,7 +30,7 @@ import { actionRefusalOf, answer, isClient, LOOPBACK_HOSTS, newClient, refusal, 
 import type { OutboxSource } from "./outboxes.ts";
 import { Budgets } from "./rules/budgets.ts";
 import { changesOf } from "./rules/changes.ts";
-import { jsonOf, type PageState, SHOWN_TICKS, type TickView, type Wanted } from "./state.ts";
+import { type BrowserQuery, jsonOf, type PageState, SHOWN_TICKS, type TickView } from "./state.ts";
 import { Watch } from "./watch.ts";
 import { textOf, withPatience } from "./watched.ts";
 
@@ -359,7 +359,7 @@ function notAllowed(methods: string): Response {
 }
 
 /** Parses the pages and searches that a browser wants. Invalid numbers become 0. */
-function wantedOf(given: URLSearchParams): Wanted {
+function wantedOf(given: URLSearchParams): BrowserQuery {
   const numberOf = (name: string): number => {
     const value = Number(given.get(name) ?? "0");
     return Number.isInteger(value) && value >= 0 && value <= 1_000_000 ? value : 0;

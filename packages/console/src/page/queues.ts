@@ -9,13 +9,13 @@ import { differencesOf, type QueueReports } from "./rules/fleet.ts";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
 import { Series } from "./rules/series.ts";
 import {
+  type BrowserQuery,
   type KeyRow,
   type KeysView,
   PAGE_ROWS,
+  type PageSection,
   type QueueView,
-  type Section,
   type StoppedKey,
-  type Wanted,
 } from "./state.ts";
 import { Watched } from "./watched.ts";
 
@@ -48,7 +48,7 @@ interface Listed extends QueueOverview {
 type AskedMethod = "name" | "overview" | "listKeys" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy";
 
 /** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
-export type Asked = Pick<ExclusiveQueue, AskedMethod | "cancel"> | Pick<PartitionedQueue, AskedMethod | "queueOf">;
+export type AskedQueue = Pick<ExclusiveQueue, AskedMethod | "cancel"> | Pick<PartitionedQueue, AskedMethod | "queueOf">;
 
 /** The reading of a key, and when a browser last wanted the key, by the monotonic clock. */
 interface Opened {
@@ -56,8 +56,8 @@ interface Opened {
   readonly wantedMs: number;
 }
 
-interface Watching {
-  readonly queue: Asked;
+interface WatchedQueue {
+  readonly queue: AskedQueue;
   readonly watched: Watched<Listed>;
   readonly searches: Searches<BusyKey>;
   readonly series: Series;
@@ -69,9 +69,9 @@ interface Watching {
 
 export class Queues {
   readonly #clock: Clock;
-  readonly #watching: readonly Watching[];
+  readonly #watching: readonly WatchedQueue[];
 
-  constructor(clock: Clock, queues: readonly Asked[], turns: SearchTurns) {
+  constructor(clock: Clock, queues: readonly AskedQueue[], turns: SearchTurns) {
     for (const [at, { name }] of queues.entries()) {
       if (queues.findIndex((other) => other.name === name) < at)
         throw new RangeError(`queues must have distinct names, got ${JSON.stringify(name)} twice`);
@@ -90,7 +90,7 @@ export class Queues {
     });
   }
 
-  get(name: string): Asked | undefined {
+  get(name: string): AskedQueue | undefined {
     return this.#watching.find(({ queue }) => queue.name === name)?.queue;
   }
 
@@ -142,7 +142,7 @@ export class Queues {
   }
 
   /** Returns the reading of the wanted key. Undefined if no key is wanted. */
-  key({ queue, key }: Wanted): Section<KeyReading> | undefined {
+  key({ queue, key }: BrowserQuery): PageSection<KeyReading> | undefined {
     return key === "" ? undefined : this.#wanted(queue)?.opened.get(key)?.watched.section;
   }
 
@@ -152,7 +152,7 @@ export class Queues {
   }
 
   /** Returns the wanted page of the wanted queue's keys. An unknown queue selects the first queue. */
-  keys({ queue, keys: page, findKey }: Wanted): KeysView | undefined {
+  keys({ queue, keys: page, findKey }: BrowserQuery): KeysView | undefined {
     const wanted = this.#wanted(queue);
     if (wanted === undefined) return undefined;
     const found = wanted.searches.find(findKey) ?? [];
@@ -161,12 +161,12 @@ export class Queues {
     return { queue: wanted.queue.name, keys, total, found: found.length };
   }
 
-  #wanted(name: string): Watching | undefined {
+  #wanted(name: string): WatchedQueue | undefined {
     return this.#watching.find(({ queue }) => queue.name === name) ?? this.#watching[0];
   }
 
   /** Looks at the queues for the browsers with these pages. */
-  async look(wanted: readonly Wanted[]): Promise<void> {
+  async look(wanted: readonly BrowserQuery[]): Promise<void> {
     await Promise.all(
       this.#watching.map(async (each) => {
         const viewers = wanted.filter(({ queue }) => this.#wanted(queue) === each);
@@ -184,14 +184,14 @@ export class Queues {
   }
 
   /** Reads the wanted key for an answer that no stream follows. Never rejects. */
-  async readKey({ queue: name, key }: Wanted): Promise<void> {
+  async readKey({ queue: name, key }: BrowserQuery): Promise<void> {
     const wanted = this.#wanted(name);
     if (key === "" || wanted === undefined || wanted.opened.has(key)) return;
     await Promise.all(this.#open(wanted, new Set([key])).map((watched) => watched.look()));
   }
 
   /** Returns at most `MOST_OPENED` readings of the wanted keys. Drops readings that nobody has wanted for a while. */
-  #open({ queue, opened }: Watching, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
+  #open({ queue, opened }: WatchedQueue, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
     const nowMs = this.#clock.monotonicMs();
     for (const [key, { wantedMs }] of opened) if (!wanted.has(key) && nowMs - wantedMs > KEPT_MS) opened.delete(key);
     return [...wanted].flatMap((key) => {

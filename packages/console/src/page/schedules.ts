@@ -4,7 +4,7 @@ import type { Clock } from "@x/redlock-core";
 import type { Elections } from "./elections.ts";
 import { Histories } from "./histories.ts";
 import type { FoundScheduler } from "./rules/lock-table.ts";
-import { PAGE_ROWS, type ScheduleView, type Section, SHOWN_TICKS, type Wanted } from "./state.ts";
+import { type BrowserQuery, PAGE_ROWS, type PageSection, type ScheduleView, SHOWN_TICKS } from "./state.ts";
 import { Watched } from "./watched.ts";
 
 /** How many schedules every look may list. More schedules are listed less often. */
@@ -49,14 +49,16 @@ export class Schedules {
     return (this.#list.section.value ?? []).map((view) => this.#withHistory(view));
   }
 
-  sectionFor(wanted: Wanted): Section<{ readonly schedules: readonly ScheduleView[]; readonly total: number }> {
+  sectionFor(
+    wanted: BrowserQuery,
+  ): PageSection<{ readonly schedules: readonly ScheduleView[]; readonly total: number }> {
     const { section } = this.#list;
     const schedules = this.#shown(wanted)?.map((view) => this.#withHistory(view));
     const value = schedules === undefined ? undefined : { schedules, total: section.value?.length ?? 0 };
     return { ...section, value };
   }
 
-  async look(viewers: readonly Wanted[]): Promise<void> {
+  async look(viewers: readonly BrowserQuery[]): Promise<void> {
     if (this.schedulers.size === 0) return;
     if (this.#pausedLooks > 0) this.#pausedLooks -= 1;
     else {
@@ -69,7 +71,7 @@ export class Schedules {
     await this.#histories.look([...shown], (scheduler) => this.schedulers.get(scheduler));
   }
 
-  #shown({ schedules: page }: Wanted): readonly ScheduleView[] | undefined {
+  #shown({ schedules: page }: BrowserQuery): readonly ScheduleView[] | undefined {
     return this.#list.section.value?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS);
   }
 

@@ -6,7 +6,7 @@ import { Cluster, type Redis } from "ioredis";
 import { pino } from "pino";
 import type { Command, IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
-import { layoutOf, type Operator, openOperator } from "../operator.ts";
+import { layoutOf, type OperatedQueue, openOperator } from "../operator.ts";
 import { printable } from "../output.ts";
 import { LOOPBACK_HOSTS } from "./guard.ts";
 import { nodeListener } from "./node-listener.ts";
@@ -84,7 +84,7 @@ export async function servePage(command: Command, options: ServeOptions): Promis
 export async function queuesOf(
   { connections, terminal }: Command,
   { queue, prefix }: ShownQueues,
-): Promise<readonly Operator[]> {
+): Promise<readonly OperatedQueue[]> {
   const client = await connections.queueRedis().catch((error: unknown) => {
     if (!(error instanceof ConsoleFailure)) throw error;
     terminal.writeError(`${printable(error.message)}\nNo queues are shown: they are looked for on the first node.\n`);

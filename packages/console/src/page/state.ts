@@ -5,13 +5,13 @@
  * Addresses of the data:
  * - `GET state?…` answers with the whole document, a `PageState`.
  * - `GET events?…` is a stream of server-sent events. Each event `state` contains the whole document. A browser that
- *   asks with `changes=1` receives one event `state`, and then events `changes` with a `Change[]` against the state
- *   before, see `rules/changes.ts`. A slow browser receives fewer events, each relative to the last one that was sent.
+ *   asks with `changes=1` receives one event `state`, and then events `changes` with a `StateChange[]` against the
+ *   state before, see `rules/changes.ts`. A slow browser receives fewer events, each relative to the last one that was sent.
  * - `GET history?scheduler=…&name=…` answers with `{ ticks: TickView[] }`, the details of one schedule.
  * - `POST act?do=…` runs an action.
  *
- * The query of the first two is `Wanted`. All times are ms since the epoch. `undefined` is absent in JSON. It means
- * that a value is not known or does not apply, never 0.
+ * The query of the first two addresses is a `BrowserQuery`. All times are ms since the epoch. A field that is undefined
+ * is absent in JSON. Undefined means that a value is not known or does not apply, never 0.
  */
 import type { LeaderInfo } from "@x/leader";
 import type { TickOutcome } from "@x/leader/scheduler";
@@ -19,7 +19,7 @@ import type { Finding } from "@x/redlock-core";
 import type { BusyKey, KeyReading } from "@x/workers";
 
 /** The data of a section, and its quality. */
-export interface Section<Value> {
+export interface PageSection<Value> {
   readonly value: Value | undefined;
   /** Why the last look failed. The previous value stays. */
   readonly error: string | undefined;
@@ -397,7 +397,7 @@ export interface MarkView {
 }
 
 /** The page of each table that one browser wants. Each field is a parameter of the query. */
-export interface Wanted {
+export interface BrowserQuery {
   readonly locks: number;
   readonly findLock: string;
   readonly queue: string;
@@ -413,8 +413,8 @@ export interface SharedState {
   readonly actions: boolean;
   readonly live: LiveView;
   readonly problems: readonly ProblemView[];
-  readonly nodes: Section<NodesView>;
-  readonly findings: Section<readonly Finding[]>;
+  readonly nodes: PageSection<NodesView>;
+  readonly findings: PageSection<readonly Finding[]>;
   /** Undefined: no queue, or not read yet. Processes that are gone come last. */
   readonly processes: readonly ProcessView[] | undefined;
   readonly elections: readonly ElectionView[];
@@ -428,11 +428,11 @@ export interface SharedState {
 export interface OwnState {
   /** The time of the server. */
   readonly now: number;
-  readonly schedules: Section<{ readonly schedules: readonly ScheduleView[]; readonly total: number }>;
-  readonly locks: Section<LocksView>;
+  readonly schedules: PageSection<{ readonly schedules: readonly ScheduleView[]; readonly total: number }>;
+  readonly locks: PageSection<LocksView>;
   readonly keys: KeysView | undefined;
   /** The opened key, read as one snapshot. Undefined if none is open. */
-  readonly key: Section<KeyReading> | undefined;
+  readonly key: PageSection<KeyReading> | undefined;
 }
 
 /** The state that a browser receives at each look. */

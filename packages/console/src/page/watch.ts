@@ -11,19 +11,19 @@ import { protocolOf } from "@x/redlock-core/protocol";
 import { ELECTIONS_A_LOOK, Elections } from "./elections.ts";
 import { LockNodes } from "./lock-nodes.ts";
 import { Outboxes, type OutboxSource } from "./outboxes.ts";
-import { type Asked, Queues } from "./queues.ts";
+import { type AskedQueue, Queues } from "./queues.ts";
 import { processesOf } from "./rules/fleet.ts";
 import { problemsOf } from "./rules/problems.ts";
 import { SearchTurns } from "./rules/searches.ts";
 import { Schedules } from "./schedules.ts";
 import {
+  type BrowserQuery,
   jsonOf,
   type OwnState,
   type PageState,
   type ProblemView,
   type ProcessView,
   type SharedState,
-  type Wanted,
 } from "./state.ts";
 import { TimeLine } from "./time-line.ts";
 import { textOf, Watched } from "./watched.ts";
@@ -41,7 +41,7 @@ interface WatchParts {
   readonly elections: readonly (string | LeaderElection)[];
   /** The schedulers to show. Undefined: all schedulers that are found. */
   readonly schedulers: readonly LeaderScheduler[] | undefined;
-  readonly queues: readonly Asked[];
+  readonly queues: readonly AskedQueue[];
   readonly outboxes: Readonly<Record<string, OutboxSource>>;
   readonly refresh: number;
   readonly hasActions: boolean;
@@ -54,7 +54,7 @@ export interface Told {
 }
 
 interface Viewer {
-  readonly wanted: Wanted;
+  readonly wanted: BrowserQuery;
   readonly tell: (told: Told) => void;
 }
 
@@ -152,12 +152,12 @@ export class Watch {
   }
 
   /** Whether the results for a browser are known, or can still be searched before the next look. */
-  canShow({ findLock, queue, findKey }: Wanted): boolean {
+  canShow({ findLock, queue, findKey }: BrowserQuery): boolean {
     return this.#nodes.canFind(findLock) && this.queues.canFind(queue, findKey);
   }
 
   /** Returns the state for a browser. The shared part is created once per look. */
-  stateFor(wanted: Wanted): Told {
+  stateFor(wanted: BrowserQuery): Told {
     const shared = (this.#shared ??= { state: this.#sharedState(), text: undefined });
     const own = this.#ownState(wanted);
     const text = (): string => {
@@ -167,7 +167,7 @@ export class Watch {
     return { state: { ...shared.state, ...own }, text };
   }
 
-  get #wanted(): readonly Wanted[] {
+  get #wanted(): readonly BrowserQuery[] {
     return Array.from(this.#viewers, ({ wanted }) => wanted);
   }
 
@@ -186,7 +186,7 @@ export class Watch {
     };
   }
 
-  #ownState(wanted: Wanted): OwnState {
+  #ownState(wanted: BrowserQuery): OwnState {
     return {
       now: this.#clock.wallMs(),
       schedules: this.#schedules.sectionFor(wanted),

@@ -4,7 +4,7 @@
  */
 import type { Clock } from "@x/redlock-core";
 import { messageOf, sleep } from "@x/redlock-core/kit";
-import { LONGEST_TEXT, type Section } from "./state.ts";
+import { LONGEST_TEXT, type PageSection } from "./state.ts";
 
 /** How long the page waits for an answer. The query stays pending afterwards. */
 const PATIENCE_MS = 2_000;
@@ -25,7 +25,7 @@ export class Watched<Value> {
     this.#noAnswer = noAnswer;
   }
 
-  get section(): Section<Value> {
+  get section(): PageSection<Value> {
     return { value: this.#value, error: this.#error, at: this.#at };
   }
 

@@ -58,14 +58,14 @@ export function plainClientError(error: unknown): Error {
   return plainError(errors.findLast(({ code }) => typeof code === "string") ?? errors.at(-1) ?? error);
 }
 
-type Link = Readonly<Record<string, unknown>>;
+type ChainedError = Readonly<Record<string, unknown>>;
 
 /** Lists an error and the errors that it wraps. */
-function chainOf(error: unknown): readonly Link[] {
-  const chain: Link[] = [];
+function chainOf(error: unknown): readonly ChainedError[] {
+  const chain: ChainedError[] = [];
   const add = (given: unknown): void => {
     if (typeof given !== "object" || given === null || chain.length === DEEPEST) return;
-    const link = given as Link;
+    const link = given as ChainedError;
     chain.push(link);
     for (const wrapper of WRAPPERS) add(link[wrapper]);
   };

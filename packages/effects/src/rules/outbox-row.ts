@@ -6,10 +6,10 @@ import { integer, show, text, textLike } from "@x/redlock-core/kit";
 import type { JobsOptions } from "bullmq";
 
 /** Options that the relay sets, or that BullMQ stores elsewhere. */
-type Refused = "parent" | "repeat" | "repeatJobKey" | "timestamp" | "telemetryMetadata" | "omitContext";
+type RefusedOption = "parent" | "repeat" | "repeatJobKey" | "timestamp" | "telemetryMetadata" | "omitContext";
 
 /** The options of a job that is added by way of the outbox. */
-export type OutboxJobOptions = Omit<JobsOptions, Refused>;
+export type OutboxJobOptions = Omit<JobsOptions, RefusedOption>;
 
 /** Queue, name, data and options of a job; data and options as JSON. */
 export type OutboxRow = readonly [queue: string, name: string, data: string, opts: string];
@@ -18,7 +18,7 @@ export type OutboxRow = readonly [queue: string, name: string, data: string, opt
 const LOWEST_PRIORITY = 2 ** 21 - 1;
 
 const REFUSED: readonly string[] = ["parent", "repeat", "repeatJobKey", "debounce", "timestamp"] satisfies readonly (
-  | Refused
+  | RefusedOption
   | "debounce"
 )[];
 

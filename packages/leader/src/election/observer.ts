@@ -10,7 +10,7 @@ import { callQuietly, type LinkedSignal, linkSignals, onAbort } from "@x/redlock
 import { protocolOf } from "@x/redlock-core/protocol";
 import { channels } from "../kit/diagnostics.ts";
 import { Naps } from "../kit/naps.ts";
-import { type Held, heldNow, type LeaderInfo, type NodeView, newestTerm, termsAfter } from "../rules/record.ts";
+import { type Held, heldNow, type LeaderInfo, type NodeRecord, newestTerm, termsAfter } from "../rules/record.ts";
 import { dateOf } from "../rules/values.ts";
 import type { Standing } from "../term/standing.ts";
 
@@ -132,7 +132,7 @@ export class Observer {
   }
 
   /** Notifies the listeners of changes. Returns the milliseconds until the next read if no message arrives. */
-  #see(views: readonly NodeView[]): number {
+  #see(views: readonly NodeRecord[]): number {
     const { instance, ledger, options } = this.#standing;
     const held = heldNow(views, ledger.quorum);
     const isFirst = this.#last === undefined;

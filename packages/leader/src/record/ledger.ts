@@ -16,7 +16,7 @@
 import { type Clock, type NodeScript, QuorumUnreachableError, type Redlock, type Vote } from "@x/redlock-core";
 import { DAY_MS } from "@x/redlock-core/kit";
 import { type NodeReply, protocolOf, type ScriptOptions } from "@x/redlock-core/protocol";
-import { type Held, heldNow, type NodeView, parseView, type TermRecord } from "../rules/record.ts";
+import { type Held, heldNow, type NodeRecord, parseView, type TermRecord } from "../rules/record.ts";
 import { READ_RECORD } from "./scripts/read-record.lua.ts";
 import { REQUEST_RESIGN } from "./scripts/request-resign.lua.ts";
 import { WRITE_RECORD } from "./scripts/write-record.lua.ts";
@@ -27,7 +27,7 @@ const KEEP_MS = 7 * DAY_MS;
  * Reads that began in this turn of the event loop. A process may have hundreds of observers of one election, which
  * share one read.
  */
-const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeView[]>>>();
+const looks = new WeakMap<Redlock, Map<string, Promise<readonly NodeRecord[]>>>();
 /** The number of terms that an observer can miss and still receive later. */
 const KEPT_TERMS = 1_000;
 
@@ -74,8 +74,8 @@ export class Ledger {
    */
   async read(
     afterTerm: number,
-    enough: (views: readonly NodeView[]) => boolean = () => true,
-  ): Promise<readonly NodeView[]> {
+    enough: (views: readonly NodeRecord[]) => boolean = () => true,
+  ): Promise<readonly NodeRecord[]> {
     const lockKey = protocolOf(this.#redlock).lockKey(this.#resource);
     const keys = [lockKey, this.key("leader"), this.key("terms"), this.key("note")];
     const args = [String(afterTerm), String(KEPT_TERMS)];
@@ -86,8 +86,8 @@ export class Ledger {
    * Reads until a leader is seen. Equal reads in one turn of the event loop share one request.
    * @throws QuorumUnreachableError
    */
-  look(afterTerm: number): Promise<readonly NodeView[]> {
-    const shared = looks.get(this.#redlock) ?? new Map<string, Promise<readonly NodeView[]>>();
+  look(afterTerm: number): Promise<readonly NodeRecord[]> {
+    const shared = looks.get(this.#redlock) ?? new Map<string, Promise<readonly NodeRecord[]>>();
     looks.set(this.#redlock, shared);
     const what = `${afterTerm} ${this.#resource}`;
     const known = shared.get(what);

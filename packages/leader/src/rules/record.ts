@@ -34,7 +34,7 @@ export interface TermRecord {
 }
 
 /** Reply of one node to read-record. */
-export interface NodeView {
+export interface NodeRecord {
   readonly lockValue: string;
   readonly pttlMs: number;
   readonly term: number;
@@ -67,7 +67,7 @@ export function claimOf(claim: {
 }
 
 /** Parses a node's reply. Throws `TypeError` if the reply is not from read-record. */
-export function parseView(reply: unknown): NodeView {
+export function parseView(reply: unknown): NodeRecord {
   if (!Array.isArray(reply) || reply.length !== 5) throw new TypeError("unexpected reply to read-record");
   const [lockValue, pttl, leader, terms, note] = reply as readonly unknown[];
   const [term, revision, token, record, ended] = texts(leader);
@@ -90,7 +90,7 @@ export function parseView(reply: unknown): NodeView {
  * Returns the leader whose lock token at least `quorum` nodes hold now, and how long a quorum keeps the lease.
  * Undefined if there is no such leader, or if the record says that the term has ended.
  */
-export function heldNow(views: readonly NodeView[], quorum: number): Held | undefined {
+export function heldNow(views: readonly NodeRecord[], quorum: number): Held | undefined {
   const token = views.find((view) => view.lockValue !== "" && isHeldBy(views, view.lockValue, quorum))?.lockValue;
   if (token === undefined) return undefined;
   const holding = views.filter((view) => view.lockValue === token).toSorted((a, b) => b.pttlMs - a.pttlMs);
@@ -101,26 +101,26 @@ export function heldNow(views: readonly NodeView[], quorum: number): Held | unde
 }
 
 /** Reports whether at least `quorum` nodes hold this lock token now. */
-export function isHeldBy(views: readonly NodeView[], token: string, quorum: number): boolean {
+export function isHeldBy(views: readonly NodeRecord[], token: string, quorum: number): boolean {
   return views.filter((view) => view.lockValue === token && view.pttlMs > 0).length >= quorum;
 }
 
 /** Returns each term above `after` that any node knows, without duplicates and in order. */
-export function termsAfter(views: readonly NodeView[], after: number): readonly TermRecord[] {
+export function termsAfter(views: readonly NodeRecord[], after: number): readonly TermRecord[] {
   const byTerm = new Map<number, TermRecord>();
   for (const record of views.flatMap((view) => view.terms)) if (record.term > after) byTerm.set(record.term, record);
   return [...byTerm.values()].toSorted((a, b) => a.term - b.term);
 }
 
 /** Reports whether the last term before `term` ended with a clean resignation. True if `term` is the first term. */
-export function endedCleanly(views: readonly NodeView[], term: number): boolean {
+export function endedCleanly(views: readonly NodeRecord[], term: number): boolean {
   const before = views.filter((view) => view.term > 0 && view.term < term);
   const last = Math.max(0, ...before.map((view) => view.term));
   return last === 0 || before.some((view) => view.term === last && view.ended);
 }
 
 /** Returns the highest term that any node knows. 0 if no node knows a term. */
-export function newestTerm(views: readonly NodeView[]): number {
+export function newestTerm(views: readonly NodeRecord[]): number {
   return Math.max(0, ...views.map((view) => view.term));
 }
 

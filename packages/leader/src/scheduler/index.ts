@@ -7,6 +7,6 @@ export type { NextTick } from "./rules/calendar.ts";
 export type { TickOutcome, TickRecord } from "./rules/history.ts";
 export type { Overlap } from "./rules/overlap.ts";
 export type { Catchup } from "./rules/plan.ts";
+export type { Reconciled, ReconcileOptions, ScheduleDefinition } from "./schedule-writer.ts";
 export { LeaderScheduler, type Schedule, type SchedulerOptions } from "./scheduler.ts";
 export type { Tick, TickHandler } from "./tick.ts";
-export type { Reconciled, ReconcileOptions, ScheduleDefinition } from "./wanted.ts";

@@ -1,12 +1,12 @@
 /** What a quorum of lock nodes knows of the schedules, for reads from any process. */
 import { median } from "@x/redlock-core/protocol";
 import type { Slice } from "../kit/slice.ts";
-import { type Answer, newestOf } from "./register-store.ts";
+import { newestOf, type RegisterAnswer } from "./register-store.ts";
 import { DEFINITION, type Definition, definitionOf, orderOf, SET, setOf } from "./rules/definition.ts";
 import { isLater, isValidLine, NOTE, notedTick } from "./rules/lines.ts";
 
 /** The nodes' knowledge of all schedules. */
-export interface Known {
+export interface KnownSchedules {
   /** The latest line of each field, from the register and the mailboxes. */
   readonly lines: ReadonlyMap<string, string>;
   /** Number of runs that are recorded as active, by the name of the schedule. */
@@ -25,7 +25,7 @@ export interface KnownDefinitions {
 }
 
 /** Combines the newest version of any node with the orders in the mailboxes. */
-export async function knownFrom(answers: readonly Answer[], slice: Slice): Promise<Known> {
+export async function knownFrom(answers: readonly RegisterAnswer[], slice: Slice): Promise<KnownSchedules> {
   const lines = new Map<string, string>();
   const running = new Map<string, number>();
   for (const list of [newestOf(answers).fields, ...answers.map(({ mail }) => mail)]) {
@@ -76,6 +76,6 @@ export async function definitionsIn(
 }
 
 /** Returns the time by the clocks of the nodes, which may differ from the clock of this process. */
-export function nodeTimeMs(answers: readonly Answer[], wallMs: number): number {
+export function nodeTimeMs(answers: readonly RegisterAnswer[], wallMs: number): number {
   return Math.floor(wallMs - median(answers.map(({ aheadMs }) => aheadMs)));
 }

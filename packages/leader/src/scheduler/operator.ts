@@ -74,7 +74,7 @@ const LIST = new Schema({
   history: historyLength.default(0),
 } satisfies ShapeOf<ListOptions>);
 
-export class Operator {
+export class ScheduleOperator {
   readonly #parts: OperatorParts;
   #triggerCount = 0;
 

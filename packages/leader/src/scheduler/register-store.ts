@@ -21,7 +21,7 @@ export interface Version {
 }
 
 /** Reply of one node about its register. */
-export interface Answer {
+export interface RegisterAnswer {
   readonly node: string;
   /** Whether the node knows a newer term. */
   readonly isStale: boolean;
@@ -49,7 +49,7 @@ export interface Write {
   /** The version that this step changes. Undefined for a full write. */
   readonly from: Version | undefined;
   /** The answers for which a full write is valid. A node whose answer has changed ignores the write. */
-  readonly gaps: readonly Pick<Answer, "process" | "version">[];
+  readonly gaps: readonly Pick<RegisterAnswer, "process" | "version">[];
   /** Orders to remove from the mailboxes, because the register contains them: each field followed by its line. */
   readonly drops: readonly string[];
   /** Fields to write: each field followed by its line. The line "" removes its field. */
@@ -63,13 +63,13 @@ export interface HistoryLine {
   readonly line: string;
 }
 
-export type Enough = (answers: readonly Answer[]) => boolean;
+export type Enough = (answers: readonly RegisterAnswer[]) => boolean;
 
 export function isNewer(a: Version, b: Version): boolean {
   return a.term > b.term || (a.term === b.term && a.step > b.step);
 }
 
-export function newestOf(answers: readonly Answer[]): Answer {
+export function newestOf(answers: readonly RegisterAnswer[]): RegisterAnswer {
   return answers.reduce((best, each) => (isNewer(each.version, best.version) ? each : best));
 }
 
@@ -102,23 +102,23 @@ export class RegisterStore {
   }
 
   /** Reads the registers of a quorum with their fields, without a promise. @throws QuorumUnreachableError */
-  look(): Promise<readonly Answer[]> {
+  look(): Promise<readonly RegisterAnswer[]> {
     return this.#ask("reading schedules", READ_REGISTER, ["", "0", "1", this.#keepMs], () => true);
   }
 
   /** Reads the registers with their fields, and makes the nodes promise this term. @throws QuorumUnreachableError */
-  promise(term: number, enough: Enough): Promise<readonly Answer[]> {
+  promise(term: number, enough: Enough): Promise<readonly RegisterAnswer[]> {
     return this.#ask("taking over schedules", READ_REGISTER, [String(term), "1", "1", this.#keepMs], enough);
   }
 
   /** Reads all nodes that answer in time, without the fields. @throws QuorumUnreachableError */
-  poll(term: number): Promise<readonly Answer[]> {
+  poll(term: number): Promise<readonly RegisterAnswer[]> {
     const isFromAll: Enough = (answers) => answers.length === this.ledger.nodeCount;
     return this.#ask("looking for orders", READ_REGISTER, [String(term), "0", "0", this.#keepMs], isFromAll);
   }
 
   /** Writes a step or the whole register. @throws QuorumUnreachableError */
-  write({ version, from, gaps, drops, fields }: Write, enough: Enough): Promise<readonly Answer[]> {
+  write({ version, from, gaps, drops, fields }: Write, enough: Enough): Promise<readonly RegisterAnswer[]> {
     const versions = [version.term, version.step, from?.term ?? 0, from?.step ?? 0].map(String);
     const named = gaps.map((gap) => `${gap.process}:${gap.version.term}.${gap.version.step};`);
     const args = [...versions, named.join(""), this.#keepMs, String(drops.length / 2), ...drops];
@@ -186,20 +186,20 @@ export class RegisterStore {
   }
 
   /** Returns the error for a request that only these nodes answered as needed. */
-  tooFew(answers: readonly Answer[]): QuorumUnreachableError {
+  tooFew(answers: readonly RegisterAnswer[]): QuorumUnreachableError {
     const votes = answers.map(({ node }) => ({ node, vote: "granted", tookMs: 0 }) as const);
     return this.ledger.unreachable("behind the fence of the term", votes);
   }
 
-  #ask(what: string, script: NodeScript, args: readonly string[], enough: Enough): Promise<readonly Answer[]> {
+  #ask(what: string, script: NodeScript, args: readonly string[], enough: Enough): Promise<readonly RegisterAnswer[]> {
     const { clock } = this.ledger;
     const askedMs = clock.wallMs();
-    const parse = (value: unknown, node: string): Answer => parseAnswer(value, node, [askedMs, clock.wallMs()]);
+    const parse = (value: unknown, node: string): RegisterAnswer => parseAnswer(value, node, [askedMs, clock.wallMs()]);
     return this.ledger.ask(what, script, this.#keys, args, parse, enough);
   }
 }
 
-function parseAnswer(value: unknown, node: string, [askedMs, repliedMs]: readonly [number, number]): Answer {
+function parseAnswer(value: unknown, node: string, [askedMs, repliedMs]: readonly [number, number]): RegisterAnswer {
   const [outcome, term, step, process, isWhole, mail, nodeMs, wrong, fields] = Array.isArray(value)
     ? (value as readonly unknown[])
     : [];

@@ -25,7 +25,14 @@
  */
 import { median } from "@x/redlock-core/protocol";
 import type { Slice } from "../kit/slice.ts";
-import { type Answer, type Enough, isNewer, newestOf, type RegisterStore, type Version } from "./register-store.ts";
+import {
+  type Enough,
+  isNewer,
+  newestOf,
+  type RegisterAnswer,
+  type RegisterStore,
+  type Version,
+} from "./register-store.ts";
 import { isLater } from "./rules/lines.ts";
 
 interface RegisterParts {
@@ -83,7 +90,7 @@ export class Register {
     const { store, term, onDoubt } = this.#parts;
     const { quorum, nodeCount, clock } = store.ledger;
     this.#askedSinceMs ??= clock.monotonicMs();
-    const isKnown = (all: readonly Answer[]): boolean =>
+    const isKnown = (all: readonly RegisterAnswer[]): boolean =>
       all.some(({ isStale }) => isStale) || all.filter(({ isWhole }) => isWhole).length >= quorum;
     const answers = await store.promise(term.term, isKnown);
     if (!this.#hear(answers)) return false;
@@ -151,7 +158,8 @@ export class Register {
     const { store } = this.#parts;
     const [flight, version] = [this.#flight, this.#version];
     if (flight === undefined || version === undefined) return true;
-    const isConfirmed = (all: readonly Answer[]): boolean => this.#having(version, all).length >= store.ledger.quorum;
+    const isConfirmed = (all: readonly RegisterAnswer[]): boolean =>
+      this.#having(version, all).length >= store.ledger.quorum;
     // Any quorum of answers is enough. A node that does not answer must not delay a full write to another node.
     let answers = await store.write({ ...flight, version, gaps: [] }, () => true);
     if (!this.#hear(answers)) return false;
@@ -181,7 +189,11 @@ export class Register {
   }
 
   /** Follows rule 5 for the nodes without `version`. Resolves with the answers after the full write. */
-  async #giveAll(version: Version, answers: readonly Answer[], enough: Enough): Promise<readonly Answer[]> {
+  async #giveAll(
+    version: Version,
+    answers: readonly RegisterAnswer[],
+    enough: Enough,
+  ): Promise<readonly RegisterAnswer[]> {
     const { store, term } = this.#parts;
     const having = this.#having(version, answers);
     const gaps = answers.filter((answer) => !having.includes(answer));
@@ -191,12 +203,12 @@ export class Register {
     return await store.write({ ...whole, from: undefined, gaps, drops: [] }, enough);
   }
 
-  #having(version: Version, answers: readonly Answer[]): readonly Answer[] {
+  #having(version: Version, answers: readonly RegisterAnswer[]): readonly RegisterAnswer[] {
     return answers.filter((each) => !each.isStale && each.isWhole && !isNewer(version, each.version));
   }
 
   /** Records the orders of the answers, and reports wrong values. Returns false if a newer term was seen. */
-  #hear(answers: readonly Answer[]): boolean {
+  #hear(answers: readonly RegisterAnswer[]): boolean {
     for (const [field, line] of answers.flatMap(({ mail }) => mail))
       if (isLater(line, this.#shown.get(field))) this.#shown.set(field, line);
     this.#checkValues(answers);
@@ -206,7 +218,7 @@ export class Register {
   }
 
   /** Reports the wrong values of each node once, and a wrong clock of this process once until the clock is right. */
-  #checkValues(answers: readonly Answer[]): void {
+  #checkValues(answers: readonly RegisterAnswer[]): void {
     for (const { node, wrong } of answers) {
       if (wrong === "" || this.#reported.get(node) === wrong) continue;
       this.#reported.set(node, wrong);

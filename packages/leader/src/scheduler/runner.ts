@@ -35,7 +35,7 @@ export interface ClaimedTick extends NamedTick {
 }
 
 /** A tick that waits for no earlier tick. The run waits for a slot, then calls the handler. */
-interface Run {
+interface TickRun {
   /** The tick. A later tick may replace it until the handler is called. */
   claimed: ClaimedTick;
   /** Asks the handler to end. Undefined until the handler is called. */
@@ -44,7 +44,7 @@ interface Run {
 
 /** Runs of one schedule's name. */
 interface Runs {
-  readonly running: Set<Run>;
+  readonly running: Set<TickRun>;
   /** Ticks that begin after the running ticks have ended. */
   readonly queue: ClaimedTick[];
 }
@@ -148,12 +148,12 @@ export class Runner {
   }
 
   #start(claimed: ClaimedTick): void {
-    const run: Run = { claimed, cancel: undefined };
+    const run: TickRun = { claimed, cancel: undefined };
     this.#enter(run);
     void this.#slots.add(() => this.#execute(run));
   }
 
-  #enter(run: Run): void {
+  #enter(run: TickRun): void {
     const { name } = run.claimed;
     const runs = this.runsOf(name);
     runs.running.add(run);
@@ -161,7 +161,7 @@ export class Runner {
   }
 
   /** Never rejects. */
-  async #execute(run: Run): Promise<void> {
+  async #execute(run: TickRun): Promise<void> {
     const { term, entries } = this.#parts;
     const { claimed } = run;
     const { track } = claimed;
@@ -185,7 +185,7 @@ export class Runner {
     else this.#start(next);
   }
 
-  async #callHandler(run: Run): Promise<void> {
+  async #callHandler(run: TickRun): Promise<void> {
     const { claimed } = run;
     const { term, clock, events } = this.#parts;
     const { handler, options } = claimed.track.entry;

@@ -34,7 +34,7 @@ import type { LeaderTerm } from "../leader-term.ts";
 import { Ledger } from "../record/ledger.ts";
 import { dateOf, durationOrNoneMs, LEADER, name as NAME } from "../rules/values.ts";
 import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
-import { historyLength, type ListOptions, Operator, type ScheduleInfo } from "./operator.ts";
+import { historyLength, type ListOptions, type ScheduleInfo, ScheduleOperator } from "./operator.ts";
 import {
   checkJitter,
   type IntervalOptions,
@@ -57,10 +57,16 @@ import {
   ownCalendar,
 } from "./rules/calendar.ts";
 import type { TickRecord } from "./rules/history.ts";
+import {
+  KIND,
+  type Reconciled,
+  type ReconcileOptions,
+  type ScheduleDefinition,
+  ScheduleWriter,
+} from "./schedule-writer.ts";
 import { SchedulerTerm } from "./scheduler-term.ts";
 import type { TickHandler } from "./tick.ts";
 import type { Entry } from "./timetable.ts";
-import { KIND, type Reconciled, type ReconcileOptions, type ScheduleDefinition, Wanted } from "./wanted.ts";
 
 export interface SchedulerOptions {
   /** The election. Its leader runs the ticks. */
@@ -135,11 +141,11 @@ export class LeaderScheduler implements AsyncDisposable {
   readonly #entries = new Map<string, Entry>();
   /** Handlers of schedules as data, by kind. */
   readonly #handlers = new Map<string, TickHandler>();
-  readonly #wanted: Wanted;
+  readonly #wanted: ScheduleWriter;
   readonly #events: Emitter<SchedulerEvents>;
   readonly #listeners: Listeners<SchedulerEvents>;
   readonly #stop = new AbortController();
-  readonly #operator: Operator;
+  readonly #operator: ScheduleOperator;
   #running: Promise<void> | undefined;
   #leading: { readonly session: SchedulerTerm; readonly ended: Promise<void> } | undefined;
   /** Writes of the last term's history. Undefined if there was no term. */
@@ -164,7 +170,7 @@ export class LeaderScheduler implements AsyncDisposable {
         error: (error) => ({ text: "a request failed, or a listener threw", error }),
       },
     });
-    this.#operator = new Operator({
+    this.#operator = new ScheduleOperator({
       election,
       entries: this.#entries,
       kept: history,
@@ -172,7 +178,7 @@ export class LeaderScheduler implements AsyncDisposable {
       runningOf: (name) => this.#leading?.session.runningOf(name),
       report: (error) => this.#report(error),
     });
-    this.#wanted = new Wanted({ election, timezone, entries: this.#entries, store: () => this.#store() });
+    this.#wanted = new ScheduleWriter({ election, timezone, entries: this.#entries, store: () => this.#store() });
     publishTicks(this.#events, { election: election.name, candidate: election.id });
   }
 

@@ -11,7 +11,7 @@ export type TermLease = Pick<
   "token" | "fencingToken" | "start" | "validUntil" | "signal" | "lossReason" | "keep" | "leave" | "release"
 >;
 
-export type Refused = (votes: readonly Vote[]) => void;
+export type OnRefused = (votes: readonly Vote[]) => void;
 
 export interface LeaseSource {
   /**
@@ -20,7 +20,7 @@ export interface LeaseSource {
    *
    * Rejects when too few nodes have answered for a while. Call the method again.
    */
-  acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined>;
+  acquire(signal: AbortSignal, refused?: OnRefused): Promise<TermLease | undefined>;
   close(): Promise<void>;
 }
 
@@ -55,7 +55,7 @@ export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSourc
     }
   };
   const askOnce = (signal: AbortSignal): Promise<Lock | undefined> => ask({ signal, place: BEHIND_ALL, timeout: 0 });
-  const wait = async (signal: AbortSignal, refused: Refused): Promise<Lock> => {
+  const wait = async (signal: AbortSignal, refused: OnRefused): Promise<Lock> => {
     const { clock } = protocol;
     const askedMs = clock.wallMs();
     const patienceMs = Math.max(4 * ttl, SHORTEST_PATIENCE_MS);
@@ -87,7 +87,7 @@ export function localLeases(redlock: Redlock, options: LeaseOptions): LeaseSourc
     }
   };
   return {
-    async acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined> {
+    async acquire(signal: AbortSignal, refused?: OnRefused): Promise<TermLease | undefined> {
       const lock = await (refused === undefined ? askOnce(signal) : wait(signal, refused));
       return lock && protocolOf(lock);
     },

@@ -16,7 +16,7 @@ import { LeadershipLostError, type TermEndReason } from "../errors.ts";
 import { channels } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { reasonOfDeadline } from "../rules/deadline.ts";
-import { isHeldBy, type NodeView } from "../rules/record.ts";
+import { isHeldBy, type NodeRecord } from "../rules/record.ts";
 import { dateOf, durationOrNoneMs, proclaimedValue } from "../rules/values.ts";
 import { Announcement } from "./announcement.ts";
 import type { TermLease } from "./lease.ts";
@@ -31,7 +31,7 @@ interface TermParts {
   readonly cool: (ms: number) => void;
 }
 
-type Status =
+type TermStatus =
   | { readonly name: "current" }
   /** The term was asked to end. Its lease is renewed until the task has ended. */
   | { readonly name: "ending"; readonly reason: TermEndReason; readonly sinceMs: number }
@@ -54,7 +54,7 @@ export class HeldTerm implements LeaderTerm {
   readonly #startedMs: number;
   /** Functions that remove the term's listeners when its lease is left. */
   readonly #unties: (() => void)[] = [];
-  #status: Status = { name: "current" };
+  #status: TermStatus = { name: "current" };
   #isTending = false;
   #isAdopted = false;
   #isElected = false;
@@ -88,7 +88,7 @@ export class HeldTerm implements LeaderTerm {
     this.#unties.push(whenAborted(lease.signal, () => this.#onLockLost()));
   }
 
-  get status(): Status["name"] {
+  get status(): TermStatus["name"] {
     return this.#status.name;
   }
 
@@ -127,7 +127,7 @@ export class HeldTerm implements LeaderTerm {
   async verify(): Promise<boolean> {
     if (!this.isCurrent()) return false;
     const { ledger } = this.#parts.standing;
-    const isHeld = (views: readonly NodeView[]): boolean => isHeldBy(views, this.#parts.lease.token, ledger.quorum);
+    const isHeld = (views: readonly NodeRecord[]): boolean => isHeldBy(views, this.#parts.lease.token, ledger.quorum);
     return isHeld(await ledger.read(this.term, isHeld)) && this.isCurrent();
   }
 

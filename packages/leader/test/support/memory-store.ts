@@ -1,8 +1,8 @@
 /** One node's register and mailbox in memory, for the logic of a session; register.test.ts has the real ones. */
 import { type Clock, systemClock } from "@x/redlock-core";
 import {
-  type Answer,
   isNewer,
+  type RegisterAnswer,
   type RegisterStore,
   type Version,
   type Write,
@@ -40,17 +40,17 @@ export class MemoryStore {
     // Nothing expires.
   }
 
-  promise(term: number): Promise<readonly Answer[]> {
+  promise(term: number): Promise<readonly RegisterAnswer[]> {
     const answer = this.#answer(term);
     this.promised = Math.max(this.promised, term);
     return Promise.resolve([{ ...answer, fields: [...this.fields] }]);
   }
 
-  poll(term: number): Promise<readonly Answer[]> {
+  poll(term: number): Promise<readonly RegisterAnswer[]> {
     return Promise.resolve([this.#answer(term)]);
   }
 
-  async write(write: Write): Promise<readonly Answer[]> {
+  async write(write: Write): Promise<readonly RegisterAnswer[]> {
     await this.before(write);
     if (write.version.term < this.promised) return [this.#answer(write.version.term)];
     for (let at = 0; at < write.drops.length; at += 2) {
@@ -73,7 +73,7 @@ export class MemoryStore {
     return new Error("silent");
   }
 
-  #answer(term: number): Answer {
+  #answer(term: number): RegisterAnswer {
     const mail = [...this.mail];
     return {
       node: "n",

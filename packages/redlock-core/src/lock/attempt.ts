@@ -13,7 +13,7 @@
  */
 
 import { type Instant, readClock } from "../kit/clock.ts";
-import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
+import { type Answer, type AnswerObserver, Round, type RoundOwner } from "../rounds/round.ts";
 import { acquireText, type Target } from "../rules/operation.ts";
 import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, validityMs } from "../rules/validity.ts";
@@ -70,7 +70,7 @@ export interface AttemptRequest {
   readonly enrolment?: Enrolment | undefined;
   /** Text that the nodes store next to the lock when they grant it. */
   readonly note?: string | undefined;
-  readonly observe?: Observer | undefined;
+  readonly observe?: AnswerObserver | undefined;
 }
 
 /** The clocks of nodes are not compared in slower answers, because this process may have been frozen in between. */
@@ -90,7 +90,7 @@ export function startAttempt(engine: Engine, request: AttemptRequest, onResult: 
 }
 
 class Attempt implements RoundOwner {
-  readonly observe: Observer | undefined;
+  readonly observe: AnswerObserver | undefined;
   readonly #engine: Engine;
   readonly #request: AttemptRequest;
   readonly #onResult: (result: AttemptResult) => void;

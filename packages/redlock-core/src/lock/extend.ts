@@ -14,7 +14,7 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import { deferred } from "../kit/signals.ts";
-import { type Answer, type Observer, startRound } from "../rounds/round.ts";
+import { type Answer, type AnswerObserver, startRound } from "../rounds/round.ts";
 import { type Extension, extendText, repairText } from "../rules/operation.ts";
 import { extensionOutcome, type Vote } from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validity.ts";
@@ -26,7 +26,7 @@ interface ExtendRequest extends Extension {
   readonly timeoutMs: number;
   /** End of the current validity. An extension that ends later has failed. */
   readonly end: LeaseEnd;
-  readonly observe?: Observer | undefined;
+  readonly observe?: AnswerObserver | undefined;
   /** Reports whether the lock is still held. After a release or loss, no key may be set again. */
   isHeld?(): boolean;
   /** Nodes that are known to have had the key since the grant, as bits. */

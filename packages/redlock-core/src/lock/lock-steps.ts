@@ -3,7 +3,7 @@
  * whether the lease is held.
  */
 import type { Instant } from "../kit/clock.ts";
-import { type Answer, isNotAsked, type Observer } from "../rounds/round.ts";
+import { type Answer, type AnswerObserver, isNotAsked } from "../rounds/round.ts";
 import type { Target } from "../rules/operation.ts";
 import type { LeaseEnd } from "../rules/validity.ts";
 import { nodeRefusalOf } from "../scripts/acquire.lua.ts";
@@ -100,7 +100,7 @@ export class LockSteps {
   }
 
   /** `appliedTo` returns the number of resources in a reply, or whether the reply is about all of the resources. */
-  #observer(onAnswer: OnAnswer, appliedTo: (value: unknown) => number | boolean): Observer {
+  #observer(onAnswer: OnAnswer, appliedTo: (value: unknown) => number | boolean): AnswerObserver {
     return (node, answer) => onAnswer(node, this.#read(answer, appliedTo));
   }
 

@@ -6,7 +6,7 @@
  * sent again when the connection is ready, as long as the key may live.
  */
 
-import { type Answer, type Observer, Round, type RoundOwner } from "../rounds/round.ts";
+import { type Answer, type AnswerObserver, Round, type RoundOwner } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
 import type { Engine } from "./engine.ts";
@@ -19,7 +19,7 @@ export interface ReleaseRequest {
   readonly ttlMs: number;
   /** Nodes that may hold a key with the token, as bits. The other nodes are not asked. */
   readonly mayHoldOn: number;
-  readonly observe?: Observer | undefined;
+  readonly observe?: AnswerObserver | undefined;
 }
 
 /** Resolves with true as soon as a quorum confirms that every key held the token until now, otherwise with false. */
@@ -39,7 +39,7 @@ export function startRelease(
 }
 
 class Release implements RoundOwner {
-  readonly observe: Observer | undefined;
+  readonly observe: AnswerObserver | undefined;
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #text: string;

@@ -67,7 +67,7 @@ const REFUSED_PAUSE = { delayMs: 1_000, maxDelayMs: 60_000 };
 
 const RECONNECTED = "its connection was lost and made again";
 
-interface Asked {
+interface PendingCommand {
   readonly client: GlideConnection;
   readonly command: string[];
   readonly sinceMs: number;
@@ -86,7 +86,7 @@ export class GlideNode extends ClientNode implements LockNode {
   /** `CLIENT ID` of the client's connection. It changes if GLIDE reconnects. */
   #connectionId: unknown;
   /** Requests that wait until GLIDE has room, in order. */
-  #waiting: Asked[] = [];
+  #waiting: PendingCommand[] = [];
   #inGlide = 0;
   /** Cancels the replacement of a client that gives no sign of life. */
   #cancelDeadline: (() => void) | undefined;

@@ -4,7 +4,7 @@
  */
 import type { OnGap } from "./node.ts";
 
-interface Subscription {
+interface NodeSubscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
   readonly onGap: OnGap | undefined;
@@ -23,7 +23,7 @@ interface ChannelCalls<Connection> {
 
 export class Subscriptions<Connection> {
   readonly #calls: ChannelCalls<Connection>;
-  readonly #all = new Set<Subscription>();
+  readonly #all = new Set<NodeSubscription>();
   #connection: Connection | undefined;
   #closed: Error | undefined;
 
@@ -38,7 +38,7 @@ export class Subscriptions<Connection> {
   add(channel: string, listener: (message: string) => void, onGap: OnGap | undefined): Promise<() => void> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return new Promise((resolve, reject) => {
-      const added: Subscription = {
+      const added: NodeSubscription = {
         channel,
         listener,
         onGap,
@@ -83,7 +83,7 @@ export class Subscriptions<Connection> {
   }
 
   /** Requests a subscription. Never rejects. */
-  async #subscribe(connection: Connection, asked: Subscription): Promise<void> {
+  async #subscribe(connection: Connection, asked: NodeSubscription): Promise<void> {
     const { channel, onGap, wasConfirmed } = asked;
     try {
       await this.#calls.subscribe(connection, channel);
@@ -101,7 +101,7 @@ export class Subscriptions<Connection> {
    * Keeps a subscription that was confirmed before: the next connection requests it again, which a client would not do.
    * A subscription that was never confirmed is rejected.
    */
-  #onRefused(asked: Subscription, error: unknown): void {
+  #onRefused(asked: NodeSubscription, error: unknown): void {
     if (asked.wasConfirmed) asked.onGap?.(false);
     else {
       this.#all.delete(asked);
@@ -109,7 +109,7 @@ export class Subscriptions<Connection> {
     }
   }
 
-  #delete(subscription: Subscription): void {
+  #delete(subscription: NodeSubscription): void {
     if (this.#all.delete(subscription)) this.#unsubscribeIfUnused(subscription.channel);
   }
 

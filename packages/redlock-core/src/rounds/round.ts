@@ -20,7 +20,7 @@ export type Answer = Reply | { readonly kind: "error"; readonly message: string;
  * Called exactly once for each node that is asked, with the node's answer or the reason why no answer arrived. Also
  * called for answers after the decision.
  */
-export type Observer = (node: number, answer: Answer) => void;
+export type AnswerObserver = (node: number, answer: Answer) => void;
 
 export interface RoundRequest extends BatchOperation {
   readonly timeoutMs: number;
@@ -35,7 +35,7 @@ export interface RoundRequest extends BatchOperation {
 
 /** The owner of a round. It decides the round by the answers. */
 export interface RoundOwner {
-  readonly observe?: Observer | undefined;
+  readonly observe?: AnswerObserver | undefined;
   /** Counts an answer, possibly before `ask` returns. Returns true if the round is decided. */
   onAnswer(node: number, answer: Answer): boolean;
   /**

@@ -12,7 +12,7 @@ const PRODUCTS: readonly (readonly [field: string, product: string])[] = [
 /** Products on which the tests of this project have run. */
 const TESTED: readonly string[] = ["Redis", "Valkey"];
 
-export interface Server {
+export interface ServerProduct {
   readonly product: string;
   /** Version of the product. Empty if unknown. */
   readonly version: string;
@@ -29,7 +29,7 @@ export function readInfo(text: string): ReadonlyMap<string, string> {
 }
 
 /** Returns the product of a server. Undefined if its INFO names no version. */
-export function serverOf(info: ReadonlyMap<string, string>): Server | undefined {
+export function serverOf(info: ReadonlyMap<string, string>): ServerProduct | undefined {
   const known = PRODUCTS.find(([field]) => info.has(field));
   if (known === undefined) return undefined;
   const [field, product] = known;
@@ -42,11 +42,11 @@ function isKeyDb(info: ReadonlyMap<string, string>): boolean {
   return info.has("mvcc_depth") || info.get("redis_version")?.startsWith("6.3.") === true;
 }
 
-export function isTested({ product }: Server): boolean {
+export function isTested({ product }: ServerProduct): boolean {
   return TESTED.includes(product);
 }
 
-export function describeServer({ product, version }: Server): string {
+export function describeServer({ product, version }: ServerProduct): string {
   return `${product} ${version}`.trimEnd();
 }
 

@@ -6,7 +6,7 @@
  * ends.
  */
 
-import { type Observer, startRound } from "../rounds/round.ts";
+import { type AnswerObserver, startRound } from "../rounds/round.ts";
 import type { RoundEngine } from "../rounds/round-engine.ts";
 import { leaveText, type Target, WAITER_TTL_MS } from "../rules/operation.ts";
 
@@ -25,7 +25,7 @@ export function leaveLines(
   engine: RoundEngine,
   target: Target,
   enrolment: Readonly<Enrolment>,
-  { nodes, observe }: { readonly nodes?: number; readonly observe?: Observer } = {},
+  { nodes, observe }: { readonly nodes?: number; readonly observe?: AnswerObserver } = {},
 ): void {
   const text = leaveText(target.keys.length, enrolment.member);
   startRound(

@@ -18,10 +18,18 @@ import {
   untilGranted,
   validityMs,
 } from "@x/redlock-core/protocol";
-import { type Caller, type Refused, UNANSWERED } from "./line.ts";
+import { type Caller, type RefusedPermits, UNANSWERED } from "./line.ts";
 import { ASK_AGAIN_MS, TURN_MS } from "./permits.lua.ts";
 import type { PermitRequest, Pool } from "./pool.ts";
-import { type Answer, answerOf, askAgainMs, figuresOf, mayBeGranted, outcomeOf, whyRefused } from "./rules/answer.ts";
+import {
+  answerOf,
+  askAgainMs,
+  figuresOf,
+  mayBeGranted,
+  outcomeOf,
+  type PermitAnswer,
+  whyRefused,
+} from "./rules/answer.ts";
 
 /**
  * The calls that tools draw as spans, by the name of their tracing channel (`x.semaphore:acquire`). The events of the
@@ -37,14 +45,14 @@ const traces: { readonly [Call in keyof SemaphoreTraces]: Traced<SemaphoreTraces
 };
 
 /** What a quorum has granted. */
-interface Grant {
+interface PermitGrant {
   readonly fencingToken: number;
   readonly asked: Instant;
 }
 
-interface RefusedAttempt extends Refused {
+interface RefusedPermitAttempt extends RefusedPermits {
   readonly kind: "refused";
-  readonly answers: readonly Answer[];
+  readonly answers: readonly PermitAnswer[];
   readonly asked: Instant;
 }
 
@@ -75,7 +83,7 @@ function acquireUntraced(pool: Pool, request: PermitRequest): Promise<Lock> {
   return untilGranted({ clock, started, timeoutMs, signal, closed }, new PermitAcquirer(pool, request, started));
 }
 
-class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
+class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock> {
   readonly #pool: Pool;
   readonly #request: PermitRequest;
   readonly #started: Instant;
@@ -91,7 +99,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   /** Whether a request is under way, which a node may grant. */
   #isAsking = false;
   /** The last refusal of this call. */
-  #refused: Refused | undefined;
+  #refused: RefusedPermits | undefined;
   #onTurn: () => void = () => undefined;
   /** The nodes that have called since the last attempt. */
   readonly #calledBy = new Set<string>();
@@ -125,7 +133,11 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     if (caller.isFirst && turns.isOpen && this.#place === undefined) this.#place = this.#newPlace();
   }
 
-  attempt(asked: Instant, _leftMs: number, onResult: (result: Attempted<Grant, RefusedAttempt>) => void): void {
+  attempt(
+    asked: Instant,
+    _leftMs: number,
+    onResult: (result: Attempted<PermitGrant, RefusedPermitAttempt>) => void,
+  ): void {
     const pool = this.#pool;
     const { waiter, ticket } = this.#place ?? { waiter: "", ticket: "" };
     this.#calledBy.clear();
@@ -145,11 +157,15 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
       .catch((error: unknown) => onResult({ kind: "failed", error }));
   }
 
-  #answersOf(replies: readonly NodeReply[]): readonly Answer[] {
+  #answersOf(replies: readonly NodeReply[]): readonly PermitAnswer[] {
     return replies.map((reply) => answerOf(reply, this.#pool.name));
   }
 
-  #read(answers: readonly Answer[], asked: Instant, ballot: number): Attempted<Grant, RefusedAttempt> {
+  #read(
+    answers: readonly PermitAnswer[],
+    asked: Instant,
+    ballot: number,
+  ): Attempted<PermitGrant, RefusedPermitAttempt> {
     const pool = this.#pool;
     if (outcomeOf(answers, pool.nodeCount) !== "won") return this.#refusedBy(answers, asked);
     // As for locks, an answer that is read after its timeout does not count: the timer runs late if this process was
@@ -163,13 +179,13 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     return { kind: "granted", grant: { fencingToken, asked } };
   }
 
-  #refusedBy(answers: readonly Answer[], asked: Instant): RefusedAttempt {
+  #refusedBy(answers: readonly PermitAnswer[], asked: Instant): RefusedPermitAttempt {
     const refusal = whyRefused(answers, this.#pool.nodeCount);
     const votes = answers.map(({ vote }) => vote);
     return { kind: "refused", refusal, votes, figures: figuresOf(answers), answers, asked };
   }
 
-  hold({ fencingToken, asked }: Grant): Lock | Promise<Lock> {
+  hold({ fencingToken, asked }: PermitGrant): Lock | Promise<Lock> {
     const { pool, holder, place } = { pool: this.#pool, holder: this.#holder, place: this.#place };
     const { permits, ttl, autoExtend, maxHold } = this.#request;
     const lock = pool.protocol.hold(
@@ -194,7 +210,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   /** `leave` has taken the request back already. */
   drop(): void {}
 
-  onRefused(refused: RefusedAttempt): void {
+  onRefused(refused: RefusedPermitAttempt): void {
     const pool = this.#pool;
     const { answers, asked } = refused;
     if (mayBeGranted(answers, pool.nodeCount)) {
@@ -207,11 +223,11 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     if (this.#caller !== undefined && refused.refusal !== "ballot") pool.line.noted = refused;
   }
 
-  isCorrectable({ refusal }: RefusedAttempt): boolean {
+  isCorrectable({ refusal }: RefusedPermitAttempt): boolean {
     return refusal === "ballot";
   }
 
-  async untilNext(refused: RefusedAttempt, deadline: CallDeadline): Promise<void> {
+  async untilNext(refused: RefusedPermitAttempt, deadline: CallDeadline): Promise<void> {
     this.#caller?.wait();
     this.#tellWait(refused.votes);
     if (this.#caller?.isFirst === false) return;
@@ -238,7 +254,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   }
 
   /** Returns after how long the nodes are asked again if they do not call. */
-  #askAgainMs({ refusal, answers }: RefusedAttempt): number {
+  #askAgainMs({ refusal, answers }: RefusedPermitAttempt): number {
     const pool = this.#pool;
     const { retryDelay: delayMs } = pool.redlock.options;
     const unknownMs =
@@ -291,7 +307,7 @@ class PermitAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     if (holder !== "" || place !== undefined) leave(this.#request.ttl);
   }
 
-  #timedOut({ refusal, votes, figures: { used, waiting } }: Refused): Error {
+  #timedOut({ refusal, votes, figures: { used, waiting } }: RefusedPermits): Error {
     const { nodeCount, redlock, name, line } = this.#pool;
     const facts = { attempts: this.#attempts, elapsedMs: this.#elapsedMs() };
     this.#tellFailed(refusal === "unreachable" ? "unreachable" : "held", votes);
@@ -332,7 +348,7 @@ function tokenOf(holder: string): string {
   return holder.slice(holder.indexOf(":") + 1);
 }
 
-function tooLate(answer: Answer): Answer {
+function tooLate(answer: PermitAnswer): PermitAnswer {
   if (answer.vote.vote !== "granted") return answer;
   return { vote: { ...answer.vote, vote: "failed", error: "the answer was read after its timeout" } };
 }

@@ -11,14 +11,14 @@ import { LocalLine, type LocalWaiter, type Refusal } from "@x/redlock-core/proto
 import type { Figures } from "./rules/answer.ts";
 
 /** Why the nodes did not grant. */
-export interface Refused {
+export interface RefusedPermits {
   readonly refusal: Refusal;
   readonly votes: readonly Vote[];
   readonly figures: Figures;
 }
 
 /** The refusal of a call that ends before the nodes have answered any caller of its line. */
-export const UNANSWERED: Refused = { refusal: "unreachable", votes: [], figures: { used: 0, waiting: 0 } };
+export const UNANSWERED: RefusedPermits = { refusal: "unreachable", votes: [], figures: { used: 0, waiting: 0 } };
 
 export class PermitLine {
   readonly #callers: LocalLine;
@@ -28,7 +28,7 @@ export class PermitLine {
   /** Number of callers that were refused or wait for their turn. */
   #waiting = 0;
   /** Last refusal, reported to callers whose timeout ends before their turn. Undefined before the first reply. */
-  noted: Refused | undefined;
+  noted: RefusedPermits | undefined;
 
   constructor(name: string, capacity: number) {
     this.#callers = new LocalLine(name);

@@ -30,7 +30,7 @@ import {
 } from "@x/redlock-core/protocol";
 import type { PermitLine } from "./line.ts";
 import { permitsScript } from "./permits.lua.ts";
-import type { Answer, Figures } from "./rules/answer.ts";
+import type { Figures, PermitAnswer } from "./rules/answer.ts";
 import { Turns } from "./turns.ts";
 
 /** Replies that took longer do not count for the clocks: this process may have been frozen when the reply arrived. */
@@ -161,7 +161,7 @@ export class Pool {
   }
 
   /** Records the tokens and clocks of the replies, so that the nodes accept the next proposed token. */
-  learn(answers: readonly Answer[], asked: Instant): void {
+  learn(answers: readonly PermitAnswer[], asked: Instant): void {
     this.protocol.learn(this.#tokenKey, {
       storedTokens: answers.flatMap(({ vote, fencingToken }) => (vote.vote === "stale" ? (fencingToken ?? []) : [])),
       nodeTimesUs: answers.flatMap(({ nodeTimeUs, vote }) =>

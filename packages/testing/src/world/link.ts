@@ -23,7 +23,7 @@ export interface NetworkOptions {
 type Settle = { readonly resolve: (reply: unknown) => void; readonly reject: (error: Error) => void };
 
 /** One direction of a connection. */
-class Lane {
+class Direction {
   #lastMs = 0;
 
   arrival(atMs: number): number {
@@ -34,8 +34,8 @@ class Lane {
 
 interface Connection {
   readonly incarnation: number;
-  readonly up: Lane;
-  readonly down: Lane;
+  readonly up: Direction;
+  readonly down: Direction;
   readonly pending: Set<Settle>;
   /** SHA-1 of the scripts that this connection has loaded on the server. */
   readonly loaded: Set<string>;
@@ -45,7 +45,7 @@ interface Connection {
   lostFromMs: number;
 }
 
-interface Subscription {
+interface LinkSubscription {
   readonly channel: string;
   readonly listener: (message: string) => void;
   readonly onGap: (() => void) | undefined;
@@ -60,9 +60,9 @@ export class Link implements LockNode {
   readonly #world: World;
   readonly #network: NetworkOptions;
   readonly #listeners = new Set<() => void>();
-  readonly #subscriptions = new Set<Subscription>();
+  readonly #subscriptions = new Set<LinkSubscription>();
   readonly #stopWatching: () => void;
-  #messages = new Lane();
+  #messages = new Direction();
   #state: NodeState = "connecting";
   #connection: Connection | undefined;
   #isClosed = false;
@@ -111,7 +111,7 @@ export class Link implements LockNode {
   }
 
   subscribe(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void> {
-    const subscription: Subscription = { channel, listener, onGap, leave: () => undefined, isStopped: false };
+    const subscription: LinkSubscription = { channel, listener, onGap, leave: () => undefined, isStopped: false };
     this.#subscriptions.add(subscription);
     return new Promise((resolve) => {
       this.#enrol(subscription, () =>
@@ -287,8 +287,8 @@ export class Link implements LockNode {
           this.#failures = 0;
           this.#connection = {
             incarnation,
-            up: new Lane(),
-            down: new Lane(),
+            up: new Direction(),
+            down: new Direction(),
             pending: new Set(),
             loaded: new Set(),
             isClosed: false,
@@ -300,14 +300,14 @@ export class Link implements LockNode {
     });
   }
 
-  #enrolAgain(subscription: Subscription): void {
+  #enrolAgain(subscription: LinkSubscription): void {
     this.#enrol(subscription, () => {
       if (!subscription.isStopped) subscription.onGap?.();
     });
   }
 
   /** Subscribes as soon as the server can be reached, like an adapter after each reconnection. */
-  #enrol(subscription: Subscription, confirmed: () => void = () => undefined): void {
+  #enrol(subscription: LinkSubscription, confirmed: () => void = () => undefined): void {
     this.#world.at(this.#arrival("up"), () => {
       if (subscription.isStopped || this.#isClosed) return;
       if (!this.server.isUp || this.server.isFrozen) {

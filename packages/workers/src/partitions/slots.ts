@@ -16,7 +16,7 @@ export const PATIENCE_MS = 50;
  */
 const LATE_MS = 1_000;
 
-interface Waiter {
+interface SlotWaiter {
   readonly owner: object;
   readonly sinceMs: number;
   readonly resolve: (hasSlot: boolean) => void;
@@ -25,7 +25,7 @@ interface Waiter {
 export class Slots {
   readonly #clock: Clock;
   #free: number;
-  #waiting: Waiter[] = [];
+  #waiting: SlotWaiter[] = [];
 
   constructor(count: number, clock: Clock) {
     this.#free = count;

@@ -8,7 +8,7 @@
 type Path = readonly (string | number)[];
 
 /** One difference, at a path of field names and positions. */
-export type Change =
+export type StateChange =
   /** The value there is now `value`. Without `value` the field is absent. */
   | { readonly path: Path; readonly value?: unknown }
   /** The list there begins with `first`, followed by what it had before, and has `length` entries. */
@@ -18,7 +18,7 @@ export type Change =
 const MOST_NEW = 4;
 
 /** Returns the changes that make `after` of `before`. Empty if they are equal. */
-export function changesOf(before: unknown, after: unknown, path: Path = []): readonly Change[] {
+export function changesOf(before: unknown, after: unknown, path: Path = []): readonly StateChange[] {
   if (before === after) return [];
   if (Array.isArray(before) && Array.isArray(after)) return changesOfLists(before, after, path);
   if (isRecord(before) && isRecord(after)) {
@@ -28,7 +28,7 @@ export function changesOf(before: unknown, after: unknown, path: Path = []): rea
   return [after === undefined ? { path } : { path, value: after }];
 }
 
-function changesOfLists(before: readonly unknown[], after: readonly unknown[], path: Path): readonly Change[] {
+function changesOfLists(before: readonly unknown[], after: readonly unknown[], path: Path): readonly StateChange[] {
   for (let added = 1; added <= Math.min(MOST_NEW, after.length - 1); added += 1) {
     const kept = after.slice(added);
     if (kept.length > before.length || kept.length < 2) break;
@@ -41,13 +41,13 @@ function changesOfLists(before: readonly unknown[], after: readonly unknown[], p
 }
 
 /** Returns `before` with the changes. Unchanged parts are the same objects, so that a browser can compare them. */
-export function withChanges<Value>(before: Value, changes: readonly Change[]): Value {
+export function withChanges<Value>(before: Value, changes: readonly StateChange[]): Value {
   let value: unknown = before;
   for (const change of changes) value = changedAt(value, change.path, change);
   return value as Value;
 }
 
-function changedAt(before: unknown, path: Path, change: Change): unknown {
+function changedAt(before: unknown, path: Path, change: StateChange): unknown {
   const [name, ...rest] = path;
   if (name === undefined) {
     if (!("first" in change)) return change.value;

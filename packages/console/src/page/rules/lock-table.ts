@@ -36,7 +36,7 @@ export interface Look {
 }
 
 /** The circumstances of a query. */
-export interface Asked {
+export interface LockQuery {
   /** Lock keys that the query named explicitly. */
   readonly asked: readonly string[];
   /** The time of the query, in ms since the epoch. */
@@ -99,7 +99,7 @@ export class LockTable {
   }
 
   /** Records the answer of a node that was also asked for the keys `asked`. */
-  add(node: number, look: Look, { asked, wallMs, nowMs }: Asked): void {
+  add(node: number, look: Look, { asked, wallMs, nowMs }: LockQuery): void {
     const scan = this.#scans.get(node) ?? { runId: look.runId, cursor: "0", round: 0 };
     // A new process has lost all keys, or has received its keys from elsewhere.
     if (scan.runId !== look.runId) this.forget(node);

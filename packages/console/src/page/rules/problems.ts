@@ -13,13 +13,13 @@ import type {
   ElectionView,
   NodesView,
   OutboxView,
+  PageSection,
   Problem,
   ProblemCode,
   ProblemView,
   ProcessView,
   QueueView,
   ScheduleView,
-  Section,
   Severity,
 } from "../state.ts";
 import { countedText, countText, durationText, nameText, shellWord } from "./words.ts";
@@ -27,7 +27,7 @@ import { countedText, countText, durationText, nameText, shellWord } from "./wor
 /** The parts of a state that the checks read. A part that was not read is empty. */
 export interface Checked {
   readonly now: number;
-  readonly nodes: Section<NodesView>;
+  readonly nodes: PageSection<NodesView>;
   readonly findings: readonly Finding[];
   readonly processes: readonly ProcessView[];
   readonly elections: readonly ElectionView[];

@@ -17,7 +17,7 @@ export interface LastSign {
   readonly at: number;
 }
 
-interface Known {
+interface KnownTerms {
   readonly records: readonly TermFacts[];
   /** When the last lease of a term ends that the page saw. */
   readonly leaseEnds: ReadonlyMap<number, number>;
@@ -35,7 +35,7 @@ const LAST_LEASES_MS = 30_000;
 const ENDED_MS = 3_600_000;
 
 /** Returns the terms, the oldest first. A term ends at the beginning of the next term at the latest. */
-export function termsOf({ records, leaseEnds, lastSign, current, firstLookAt }: Known): readonly TermView[] {
+export function termsOf({ records, leaseEnds, lastSign, current, firstLookAt }: KnownTerms): readonly TermView[] {
   const sorted = records.toSorted((one, other) => one.term - other.term);
   return sorted.map(({ term, id, sinceMs, untilMs, reason }, at) => {
     const facts = { term, id, since: sinceMs };

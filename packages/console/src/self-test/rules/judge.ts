@@ -28,7 +28,7 @@ export interface Demands {
   readonly runsOf?: (jobId: string) => number;
 }
 
-interface Run {
+interface JobRun {
   readonly start: RunEvent;
   /** When the run ended, or when its process was dead. Undefined if neither was seen. */
   readonly endNs: bigint | undefined;
@@ -52,7 +52,7 @@ export function faultsOf(
   ];
 }
 
-function runsFrom(events: readonly RunEvent[], deaths: ReadonlyMap<number, bigint>): readonly Run[] {
+function runsFrom(events: readonly RunEvent[], deaths: ReadonlyMap<number, bigint>): readonly JobRun[] {
   const nameOf = ({ pid, run }: RunEvent): string => `${pid} ${run}`;
   const ends = new Map(events.filter(({ what }) => what === "end").map((event) => [nameOf(event), event.ns]));
   return events
@@ -63,7 +63,7 @@ function runsFrom(events: readonly RunEvent[], deaths: ReadonlyMap<number, bigin
     .toSorted((one, other) => Number(one.start.ns - other.start.ns));
 }
 
-function overlapsOf(runs: readonly Run[], concurrency: number): readonly string[] {
+function overlapsOf(runs: readonly JobRun[], concurrency: number): readonly string[] {
   if (runs[0]?.start.key === "") return [];
   const faults: string[] = [];
   for (const [index, { start }] of runs.entries()) {
@@ -80,7 +80,7 @@ function overlapsOf(runs: readonly Run[], concurrency: number): readonly string[
   return faults;
 }
 
-function inversionsOf(runs: readonly Run[]): readonly string[] {
+function inversionsOf(runs: readonly JobRun[]): readonly string[] {
   if (runs[0]?.start.key === "") return [];
   const seen = new Set<string>();
   const faults: string[] = [];
@@ -94,7 +94,7 @@ function inversionsOf(runs: readonly Run[]): readonly string[] {
   return faults;
 }
 
-function repetitionsOf(runs: readonly Run[], runsOf: (jobId: string) => number): readonly string[] {
+function repetitionsOf(runs: readonly JobRun[], runsOf: (jobId: string) => number): readonly string[] {
   const jobId = runs[0]?.start.jobId ?? "";
   const expected = runsOf(jobId);
   // Nobody knows whether the end of a run was recorded if its worker was killed later.

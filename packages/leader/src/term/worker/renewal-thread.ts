@@ -8,13 +8,13 @@ import { type Redlock, systemClock, type Vote } from "@x/redlock-core";
 import { kindOf, messageOf, readClock, whenAborted } from "@x/redlock-core/kit";
 import { everyPeriod, protocolOf, redlock as REDLOCK } from "@x/redlock-core/protocol";
 import { localLeases, type TermLease } from "../lease.ts";
-import { beatPeriodMs, type Command, failureOf, type Report, SharedState, type ThreadData } from "./shared.ts";
+import { beatPeriodMs, failureOf, type Report, SharedMemory, type ThreadCommand, type ThreadData } from "./shared.ts";
 
 /** The most characters of a URL in a message. A `data:` URL may be long. */
 const LONGEST_URL = 1_000;
 
 const data = workerData as ThreadData;
-const shared = new SharedState(data.memory);
+const shared = new SharedMemory(data.memory);
 const tell = (report: Report): void => parentPort?.postMessage(report);
 
 const redlock = await loadRedlock(data.redlock);
@@ -93,7 +93,7 @@ async function release(id: number): Promise<void> {
   tell({ type: "released", id, confirmed: (await lease?.release()) ?? false });
 }
 
-function obey(command: Command): void {
+function obey(command: ThreadCommand): void {
   switch (command.type) {
     case "acquire": {
       const now = readClock(protocolOf(redlock).clock);
@@ -143,5 +143,5 @@ async function loadRedlock(url: string): Promise<Redlock> {
 }
 
 watchBeats();
-parentPort?.on("message", (command: Command) => obey(command));
+parentPort?.on("message", (command: ThreadCommand) => obey(command));
 tell({ type: "ready", id: 0 });

@@ -27,7 +27,7 @@ export interface ThreadData extends LeaseOptions {
 }
 
 /** Commands to the thread. The `id` of a message is the ID of its acquisition. */
-export type Command =
+export type ThreadCommand =
   /** Acquire the lock, with or without waiting. `now` is the event loop's reading of its clocks at the sending. */
   | { readonly type: "acquire"; readonly id: number; readonly isToWait: boolean; readonly now: Instant }
   | { readonly type: "cancel"; readonly id: number }
@@ -41,15 +41,15 @@ export type Report =
   | { readonly type: "granted"; readonly id: number; readonly fencingToken: number; readonly token: string }
   | { readonly type: "refused"; readonly id: number; readonly votes: readonly Vote[] }
   | { readonly type: "held"; readonly id: number }
-  | { readonly type: "failed"; readonly id: number; readonly failure: Failure }
+  | { readonly type: "failed"; readonly id: number; readonly failure: ThreadFailure }
   | { readonly type: "renewed"; readonly id: number; readonly tookMs: number }
-  | { readonly type: "renewFailed"; readonly id: number; readonly failure: Failure }
-  | { readonly type: "lost"; readonly id: number; readonly failure: Failure }
+  | { readonly type: "renewFailed"; readonly id: number; readonly failure: ThreadFailure }
+  | { readonly type: "lost"; readonly id: number; readonly failure: ThreadFailure }
   | { readonly type: "released"; readonly id: number; readonly confirmed: boolean };
 
 const CELLS = { beat: 0, monotonicUs: 1, wallUs: 2, suspendedUs: 3 } as const;
 
-export class SharedState {
+export class SharedMemory {
   readonly memory: SharedArrayBuffer;
   readonly #cells: BigInt64Array;
 
@@ -87,7 +87,7 @@ export function beatPeriodMs(maxBlock: number): number {
 }
 
 /** An error in a message. Messages keep the text and cause of an error, but neither its class nor its fields. */
-export interface Failure {
+export interface ThreadFailure {
   readonly error: Error;
   /** Code of a redlock-core error. Undefined for other errors. */
   readonly code: RedlockErrorCode | undefined;
@@ -108,14 +108,14 @@ const KINDS: Readonly<Record<RedlockErrorCode, { readonly prototype: Error }>> =
 /**
  * Returns the error as data. Errors are recognized by code, because the thread's module may have its own redlock-core.
  */
-export function failureOf(thrown: unknown): Failure {
+export function failureOf(thrown: unknown): ThreadFailure {
   const error: Error & { readonly code?: unknown } = asError(thrown);
   const code = (Object.keys(KINDS) as RedlockErrorCode[]).find((known) => known === error.code);
   return { error, code, facts: code === undefined ? {} : Object.assign({}, error) };
 }
 
 /** Returns the thrown error with its class and fields. */
-export function errorOf({ error, code, facts }: Failure): Error {
+export function errorOf({ error, code, facts }: ThreadFailure): Error {
   if (code === undefined) return error;
   Object.setPrototypeOf(error, KINDS[code].prototype);
   return Object.assign(error, facts);

@@ -12,8 +12,8 @@ import type { Clock, LockLossReason } from "@x/redlock-core";
 import { abortable, asError, type Deferred, deferred, type Instant, inTime, readClock } from "@x/redlock-core/kit";
 import { type LeaseEnd, leaseEnd, OVER, type RenewalPolicy } from "@x/redlock-core/protocol";
 import type { ResolvedOptions } from "../../options.ts";
-import type { LeaseSource, Refused, TermLease } from "../lease.ts";
-import { beatPeriodMs, type Command, errorOf, type Report, SharedState, type ThreadData } from "./shared.ts";
+import type { LeaseSource, OnRefused, TermLease } from "../lease.ts";
+import { beatPeriodMs, errorOf, type Report, SharedMemory, type ThreadCommand, type ThreadData } from "./shared.ts";
 
 export function workerLeases(
   options: ResolvedOptions,
@@ -25,7 +25,7 @@ export function workerLeases(
   const data = { resource, leaseDuration, retryPeriod, note, ...worker };
   let thread: RenewalThread | undefined;
   return {
-    async acquire(signal: AbortSignal, refused?: Refused): Promise<TermLease | undefined> {
+    async acquire(signal: AbortSignal, refused?: OnRefused): Promise<TermLease | undefined> {
       const { THREAD_URL } = await import("./thread-url.ts");
       signal.throwIfAborted();
       if (thread?.isDead !== false) thread = new RenewalThread(THREAD_URL, options, data, clock);
@@ -38,13 +38,13 @@ export function workerLeases(
 class RenewalThread {
   readonly options: ResolvedOptions;
   readonly clock: Clock;
-  readonly shared = new SharedState();
+  readonly shared = new SharedMemory();
   readonly #worker: Worker;
   readonly #exited: Promise<unknown>;
   readonly #ready = deferred<Error | undefined>();
   #count = 0;
   #acquiring:
-    | { readonly id: number; readonly answer: Deferred<Report | Error>; readonly refused: Refused | undefined }
+    | { readonly id: number; readonly answer: Deferred<Report | Error>; readonly refused: OnRefused | undefined }
     | undefined;
   #lease: WorkerLease | undefined;
   #isDead = false;
@@ -81,7 +81,7 @@ class RenewalThread {
     return waiting.catch(() => otherwise);
   }
 
-  async acquire(signal: AbortSignal, refused: Refused | undefined): Promise<WorkerLease | undefined> {
+  async acquire(signal: AbortSignal, refused: OnRefused | undefined): Promise<WorkerLease | undefined> {
     const failure = await abortable(this.#ready.promise, signal);
     if (failure !== undefined) throw failure;
     this.#count += 1;
@@ -104,7 +104,7 @@ class RenewalThread {
     }
   }
 
-  send(command: Command): void {
+  send(command: ThreadCommand): void {
     if (!this.#isDead) this.#worker.postMessage(command);
   }
 

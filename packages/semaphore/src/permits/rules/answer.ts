@@ -17,7 +17,7 @@ export interface Figures {
 }
 
 /** Parsed reply of one node. permits.lua.ts documents the replies. */
-export interface Answer {
+export interface PermitAnswer {
   readonly vote: Vote;
   /** Fencing token of a grant. For a refused proposal, the token that the next proposal must exceed. */
   readonly fencingToken?: number;
@@ -27,7 +27,7 @@ export interface Answer {
   readonly nodeTimeUs?: number;
 }
 
-export function answerOf(reply: NodeReply, resource: string): Answer {
+export function answerOf(reply: NodeReply, resource: string): PermitAnswer {
   const about = { node: reply.node, tookMs: Math.round(reply.tookMs) };
   if (!reply.ok) return { vote: { ...about, vote: "failed", error: reply.error.message } };
   const [kind, ...facts] = reply.value as readonly [number, ...(string | number)[]];
@@ -43,35 +43,35 @@ export function answerOf(reply: NodeReply, resource: string): Answer {
   };
 }
 
-function tallyOf(answers: readonly Answer[]): VoteTally {
+function tallyOf(answers: readonly PermitAnswer[]): VoteTally {
   const tally = emptyTally();
   for (const { vote } of answers) tally[vote.vote] += 1;
   return tally;
 }
 
 /** Returns `open` while the nodes that have not answered may decide the outcome. */
-export function outcomeOf(answers: readonly Answer[], nodeCount: number): ReturnType<typeof acquisitionOutcome> {
+export function outcomeOf(answers: readonly PermitAnswer[], nodeCount: number): ReturnType<typeof acquisitionOutcome> {
   return acquisitionOutcome(tallyOf(answers), nodeCount);
 }
 
 /** Returns the reason why no quorum has granted the request. */
-export function whyRefused(answers: readonly Answer[], nodeCount: number): Refusal {
+export function whyRefused(answers: readonly PermitAnswer[], nodeCount: number): Refusal {
   return refusalOf(tallyOf(answers), nodeCount);
 }
 
 /** Whether a node may have granted a request that no quorum has granted. */
-export function mayBeGranted(answers: readonly Answer[], nodeCount: number): boolean {
-  const isSure = ({ vote }: Answer): boolean => vote.vote !== "granted" && vote.vote !== "failed";
+export function mayBeGranted(answers: readonly PermitAnswer[], nodeCount: number): boolean {
+  const isSure = ({ vote }: PermitAnswer): boolean => vote.vote !== "granted" && vote.vote !== "failed";
   return !(answers.length === nodeCount && answers.every(isSure));
 }
 
 /** Returns the ms until a quorum may be free. A node without this information counts with `unknownMs`. */
-export function askAgainMs(answers: readonly Answer[], nodeCount: number, unknownMs: number): number {
+export function askAgainMs(answers: readonly PermitAnswer[], nodeCount: number, unknownMs: number): number {
   return quorumFreeMs(Array.from({ length: nodeCount }, (_, node) => answers[node]?.askAgainMs ?? unknownMs));
 }
 
 /** Returns the largest figures of the nodes that refused, because each node may know only a part. */
-export function figuresOf(answers: readonly Answer[]): Figures {
+export function figuresOf(answers: readonly PermitAnswer[]): Figures {
   const told = answers.flatMap(({ figures }) => figures ?? []);
   const most = (of: (figures: Figures) => number): number => Math.max(0, ...told.map(of));
   return { used: most(({ used }) => used), waiting: most(({ waiting }) => waiting) };

@@ -110,7 +110,7 @@ const LIST = new Check<readonly unknown[]>({
 });
 const COUNT = integer({ min: 1, max: MOST_PREVIEWED, unit: "" });
 
-export class Wanted {
+export class ScheduleWriter {
   readonly #parts: WantedParts;
 
   constructor(parts: WantedParts) {
