@@ -5,7 +5,6 @@
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
 import { callQuietly } from "@x/redlock-core/kit";
-import { resolveResources } from "@x/redlock-core/protocol";
 /** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
 import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
@@ -212,16 +211,15 @@ export class Redlock extends EventEmitter {
     return withCallback(this.#extend(lock, ttl), callback);
   }
 
-  async #lock(given: Resource, ttl: number, options: LockOptions): Promise<Lock> {
-    const resource = listOf(given);
+  async #lock(resource: Resource, ttl: number, options: LockOptions): Promise<Lock> {
     const { retryCount, retryDelay }: LockOptions = OBJECT.of("options", options);
     // In node-redlock 4, 0 also counts as left out.
     const settings = { retryCount: retryCount || this.retryCount, retryDelay: retryDelay || this.retryDelay };
     try {
-      const held = await this.#redlock.acquire(resource, ttl, settings);
+      const held = await this.#redlock.acquire(resource as string[], ttl, settings);
       const attempts = held.attempts.length;
       const remaining = settings.retryCount - attempts;
-      const lock = new Lock(this, resource, held.value, held.expiration, attempts, remaining, held.fencingToken);
+      const lock = new Lock(this, held.resources, held.value, held.expiration, attempts, remaining, held.fencingToken);
       this.#heldLocks.set(lock, held);
       void this.#emitKeyTypeErrors(held.attempts);
       return lock;
@@ -249,7 +247,6 @@ export class Redlock extends EventEmitter {
     const about = `Cannot extend lock on resource "${String(lock.resource)}"`;
     try {
       const held = await this.#redlock.extend(this.#heldLockOf(lock), ttl);
-      lock.value = held.value;
       lock.expiration = held.expiration;
       this.#heldLocks.set(lock, held);
       return lock;
@@ -262,13 +259,11 @@ export class Redlock extends EventEmitter {
 
   /** Returns the version 5 lock that matches the public fields. Users change the fields, especially `resource`. */
   #heldLockOf(lock: Lock): Lock5 {
-    const resources = listOf(lock.resource);
     const known = this.#heldLocks.get(lock);
-    if (known !== undefined && known.value === lock.value && String(known.resources) === String(resources)) {
-      if (lock.expiration === 0) known.expiration = 0;
-      return known;
-    }
-    return new Lock5(this.#redlock, resources, lock.value, [], lock.expiration, lock.fencingToken);
+    if (known?.value !== lock.value || String(known.resources) !== String(lock.resource))
+      return new Lock5(this.#redlock, lock.resource as string[], lock.value, [], lock.expiration, lock.fencingToken);
+    known.expiration = lock.expiration;
+    return known;
   }
 
   /**
@@ -299,10 +294,6 @@ export declare namespace Redlock {
 }
 
 const LOCK = lockWith<Lock>("resource");
-
-function listOf(resource: Resource): string[] {
-  return [...resolveResources(resource, true)];
-}
 
 function asLockError(error: unknown, message: (attempts: number) => string): unknown {
   if (!(error instanceof ExecutionError)) return error;

@@ -84,12 +84,9 @@ export function clientsOf(given: Iterable<Client>): Set<Client> {
 
 export function checkDuration(duration: number, driftFactor: number, maxTtl: number | undefined): void {
   if (!Number.isInteger(duration)) throw new RangeError("Duration must be an integer value in milliseconds.");
-  if (duration > Number.MAX_SAFE_INTEGER) {
-    throw new RangeError(`Duration must be <= ${Number.MAX_SAFE_INTEGER}, got ${duration}`);
-  }
   const drift = driftMs(duration, driftFactor);
   if (duration <= drift) throw new RangeError(`Duration must be > drift (${drift}), got ${duration}`);
-  if (maxTtl !== undefined && duration > maxTtl) {
-    throw new RangeError(`Duration must be <= maxTtl (${maxTtl}), got ${duration}`);
-  }
+  const most = maxTtl === undefined ? `${Number.MAX_SAFE_INTEGER}` : `maxTtl (${maxTtl})`;
+  if (duration > (maxTtl ?? Number.MAX_SAFE_INTEGER))
+    throw new RangeError(`Duration must be <= ${most}, got ${duration}`);
 }

@@ -46,6 +46,23 @@ it("unlock() rejects if the lock was taken over, and leaves the other holder's l
   expect(await client.get("taken")).toBe("somebody");
 });
 
+it("extend() believes an expiration that the caller has set", async () => {
+  const redlock = open();
+  const lock = await redlock.lock("set", 30_000);
+  lock.expiration = Date.now() - 1_000;
+  await expect(lock.extend(30_000)).rejects.toMatchObject({
+    message: 'Cannot extend lock on resource "set" because the lock has already expired.',
+    attempts: 0,
+  });
+});
+
+it("a lock has its resources as they were given, and locks a repeated resource once", async () => {
+  const redlock = open({ retryCount: 1 });
+  const lock = await redlock.lock(["twice", "twice"], 30_000);
+  expect(lock.resource).toEqual(["twice", "twice"]);
+  await (await lock.extend(30_000)).unlock();
+});
+
 it("disposer() requires bluebird, and works with its using", async () => {
   const redlock = open();
   expect(() => redlock.disposer("d", 30_000)).toThrow("set Redlock.Promise to bluebird");
