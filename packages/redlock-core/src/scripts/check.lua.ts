@@ -32,7 +32,9 @@ local knownRunId, since, knownQuarantine
 if KEYS[2] then knownRunId, since, knownQuarantine = unpack(call('HMGET', KEYS[2], 'run_id', 'since', 'quarantine')) end
 if KEYS[2] then redis.pcall('HSET', KEYS[2], 'quarantine', ARGV[1]) end
 local tried = redis.pcall('SET', KEYS[1], '', 'PX', 1)
-local seconds, micros = unpack(call('TIME'))
+local time = redis.pcall('TIME')
+if time.err then return redis.error_reply('TIME_REFUSED the server refuses TIME, by which leases end: ' .. time.err) end
+local seconds, micros = unpack(time)
 return ${replyInLua(CHECK_REPLY)}
 `,
 );
