@@ -6,7 +6,8 @@
  * - `GET state?…` answers with the whole document, a `PageState`.
  * - `GET events?…` is a stream of server-sent events. Each event `state` contains the whole document. A browser that
  *   asks with `changes=1` receives one event `state`, and then events `changes` with a `StateChange[]` against the
- *   state before, see `rules/changes.ts`. A slow browser receives fewer events, each relative to the last one that was sent.
+ *   state before, see `rules/changes.ts`. A slow browser receives fewer events, each relative to the last one that was
+ *   sent.
  * - `GET history?scheduler=…&name=…` answers with `{ ticks: TickView[] }`, the details of one schedule.
  * - `POST act?do=…` runs an action.
  *
