@@ -63,7 +63,9 @@ export function healthHandler(
       ...of
         .filter(({ healthy, running }) => healthy && !running)
         .map(({ election }) => `${election}: run() was not called`),
-      ...working.filter(({ running }) => !running).map(({ queue }) => `${queue}: the worker does not run`),
+      ...working
+        .filter(({ running }) => !running)
+        .map(({ queue }) => `${queue}: the worker does not run, or cannot write to its Redis`),
     ];
     const problems = path === "/livez" ? stuck : [...stuck, ...idle];
     answer(problems.length === 0 ? 200 : 503, { problems, elections: of, workers: working });

@@ -61,7 +61,7 @@ describe("healthHandler", () => {
     expect(await ask("/readyz?full")).toEqual({
       status: 503,
       body: {
-        problems: ["payments: the worker does not run"],
+        problems: ["payments: the worker does not run, or cannot write to its Redis"],
         elections: [],
         workers: [{ queue: "payments", running: false }],
       },

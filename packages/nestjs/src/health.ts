@@ -64,11 +64,14 @@ export class CoordinationHealth {
     return resultOf(key ?? "election", healthy && running, facts);
   }
 
-  /** Reports `up` while every worker of an `@ExclusiveProcessor` runs. */
+  /**
+   * Reports `up` while every worker of an `@ExclusiveProcessor` runs and can write to its Redis. Reports `down` if a
+   * worker has not been able to for 30 s.
+   */
   workers<const Key extends string = "workers">(key?: Key): CoordinationHealthResult<Key> {
     const states = this.#workers.all.map((worker) => ({ queue: worker.name, isRunning: worker.isRunning() }));
     const stopped = states.filter(({ isRunning }) => !isRunning).map(({ queue }) => queue);
-    const message = `no worker runs here for the queue ${stopped.join(", ")}`;
+    const message = `no worker that can write to its Redis runs here for the queue ${stopped.join(", ")}`;
     return resultOf(key ?? "workers", stopped.length === 0, {
       workers: states.length,
       stopped,

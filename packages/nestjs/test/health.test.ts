@@ -71,7 +71,13 @@ it("names the part that is down", async () => {
   await app.get(Processor).worker.close();
   expect(await (await fetch(url)).json()).toMatchObject({
     status: "error",
-    error: { workers: { status: "down", stopped: ["work"], message: "no worker runs here for the queue work" } },
+    error: {
+      workers: {
+        status: "down",
+        stopped: ["work"],
+        message: "no worker that can write to its Redis runs here for the queue work",
+      },
+    },
   });
   await ownServer.stop();
   const response = await fetch(url);

@@ -182,6 +182,14 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
+   * Reports whether the worker is running and can write to the queue's Redis. False after 30 s without a write, because
+   * Redis cannot be reached, does not answer or is read-only. The worker continues by itself when Redis accepts writes.
+   */
+  override isRunning(): boolean {
+    return super.isRunning() && !this.#parts.registry.isOverdue;
+  }
+
+  /**
    * Emits a process warning, once, if the path of the option `key` was probably meant to begin elsewhere. The first
    * worker of a process also warns of accepted scripts.
    */

@@ -1,9 +1,10 @@
 /** What workers do while the queue's Redis is read-only or silent, although their connections to it stay open. */
+import { type Clock, systemClock } from "@x/redlock-core";
 import { ManualClock, type RedisServer, startProxy, startRedis, until } from "@x/test-support";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { reconnectOnReadOnly } from "../src/bullmq/connections.ts";
-import { gate, Lab } from "./support/lab.ts";
+import { gate, Lab, redlockOn } from "./support/lab.ts";
 
 const retryStrategy = (): number => 50;
 
@@ -97,6 +98,37 @@ describe.concurrent("connections that go silent", () => {
     lab.worker(undefined, { ...tuned, connection: client ?? options });
     await until(async () => (await lab.server.calls("bzpopmin")) >= 3);
     expect(lab.errors).toEqual([]);
+  });
+});
+
+describe("isRunning", () => {
+  /** Half a minute passes in one and a half seconds. */
+  const fast: Clock = {
+    ...systemClock,
+    monotonicMs: () => 20 * systemClock.monotonicMs(),
+    schedule: (afterMs, run, options) => systemClock.schedule(afterMs / 20, run, options),
+  };
+
+  it("is false while the queue's Redis does not answer or is read-only", async () => {
+    await using lab = await Lab.start();
+    const proxy = await startProxy({ path: lab.server.path });
+    lab.defer(async () => await proxy.stop());
+    const redlock = redlockOn(lab, lab.server.path, { clock: fast });
+    const connection = { host: proxy.host, port: proxy.port, retryStrategy };
+    const worker = lab.worker(undefined, { ...tuned, connection, redlock });
+    await until(async () => (await lab.redis.hlen("bull:q:lane:workers")) === 1);
+    expect(worker.isRunning()).toBe(true);
+    proxy.blackhole();
+    await until(() => !worker.isRunning());
+    proxy.heal();
+    proxy.drop();
+    await until(() => worker.isRunning());
+    await lab.server.call("REPLICAOF", "127.0.0.1", 1);
+    await until(() => !worker.isRunning());
+    await lab.server.call("REPLICAOF", "NO", "ONE");
+    await until(() => worker.isRunning());
+    await worker.close();
+    expect(worker.isRunning()).toBe(false);
   });
 });
 

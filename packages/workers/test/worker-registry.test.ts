@@ -109,16 +109,23 @@ describe("the reports", () => {
   const strays = (...ids: string[]): unknown => [[], ids];
   const status = { slots: 5, busy: 2, completed: 7, failed: 1, stalled: 0, locksLost: 0 };
 
-  function registryThatSees(replies: unknown[]): {
+  function registryThatSees(
+    replies: unknown[],
+    faults: Error[] = [],
+  ): {
     registry: WorkerRegistry;
     found: WorkerFinding[];
     looks: string[];
     reports: string[];
+    overdue: boolean[];
+    tick: () => Promise<void>;
     minute: () => Promise<void>;
     pending: () => number;
   } {
     const timers: (() => void)[] = [];
+    let nowMs = 0;
     const clock = {
+      monotonicMs: () => nowMs,
       schedule: (afterMs: number, run: () => void) => {
         expect(afterMs).toBe(10_000);
         timers.push(run);
@@ -133,7 +140,11 @@ describe("the reports", () => {
       id: "this",
       setup: own,
       status: () => status,
-      report: async (_id, text) => reports.push(text),
+      report: async (_id, text) => {
+        const fault = faults.shift();
+        if (fault !== undefined) throw fault;
+        reports.push(text);
+      },
       rules: "{}",
       exchange: async (_id, setup) => {
         looks.push(setup);
@@ -143,13 +154,17 @@ describe("the reports", () => {
       },
       onFinding: (finding) => found.push(finding),
     });
-    const minute = async (): Promise<void> => {
-      for (let n = 0; n < 6; n++) {
-        timers.shift()?.();
-        await immediate();
-      }
+    const overdue: boolean[] = [];
+    const tick = async (): Promise<void> => {
+      nowMs += 10_000;
+      timers.shift()?.();
+      await immediate();
+      overdue.push(registry.isOverdue);
     };
-    return { registry, found, looks, reports, minute, pending: () => timers.length };
+    const minute = async (): Promise<void> => {
+      for (let n = 0; n < 6; n++) await tick();
+    };
+    return { registry, found, looks, reports, overdue, tick, minute, pending: () => timers.length };
   }
 
   it("come every 10 s, each as one request, and compare the workers once a minute", async () => {
@@ -211,6 +226,23 @@ describe("the reports", () => {
     expect(looks).toEqual([expect.stringContaining('"key":"k"'), ""]);
     registry.join();
     expect(looks).toHaveLength(2);
+  });
+
+  it("are overdue when there was none for 30 s, until the next one or the end of the worker", async () => {
+    const fault = new Error("READONLY You can't write against a read only replica.");
+    const { registry, overdue, tick } = registryThatSees(
+      [strays(), fault],
+      [1, 2, 3, 4, 5].map(() => fault),
+    );
+    expect(registry.isOverdue).toBe(false);
+    registry.join();
+    await immediate();
+    // Five reports fail, then the comparison of the next minute, and the report after it succeeds.
+    for (let n = 0; n < 7; n++) await tick();
+    expect(overdue).toEqual([false, false, false, true, true, true, false]);
+    registry.leave();
+    for (let n = 0; n < 4; n++) await tick();
+    expect(registry.isOverdue).toBe(false);
   });
 
   it("records the worker only once it has joined", async () => {

@@ -16,7 +16,7 @@ import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
 import { repeat } from "@x/redlock-core/kit";
 import type { WorkerFinding } from "../errors.ts";
-import { parseExchange } from "../scripts/operator-replies.ts";
+import { GONE_SECONDS, parseExchange } from "../scripts/operator-replies.ts";
 import { setupsOf, type WorkerStatus } from "./rules/worker-report.ts";
 import { type Difference, differencesOf, identityOf, type WorkerSetup } from "./rules/worker-setup.ts";
 
@@ -65,6 +65,8 @@ export class WorkerRegistry {
   #stop: () => void = () => undefined;
   #reported: ReadonlySet<string> = new Set();
   #reports = 0;
+  /** When this worker joined or last reported with success, in ms of the monotonic clock. */
+  #reportedMs = 0;
   #isMember = false;
   #isClosed = false;
 
@@ -77,7 +79,17 @@ export class WorkerRegistry {
   join(): void {
     if (this.#isMember || this.#isClosed) return;
     this.#isMember = true;
+    this.#reportedMs = this.#parts.clock.monotonicMs();
     this.#stop = repeat(this.#parts.clock, EVERY_MS, async () => await this.#report());
+  }
+
+  /**
+   * Whether this worker should report but has not been able to for 30 s, because Redis does not answer or refuses to
+   * write.
+   */
+  get isOverdue(): boolean {
+    if (!this.#isMember || this.#isClosed) return false;
+    return this.#parts.clock.monotonicMs() - this.#reportedMs > GONE_SECONDS * 1_000;
   }
 
   async #compare(): Promise<readonly Difference[]> {
@@ -88,8 +100,10 @@ export class WorkerRegistry {
   /** Stores this worker's report if it is a member, and reads the setups of the running workers. */
   async #exchange(): Promise<Registered> {
     const own = this.#isMember && !this.#isClosed ? this.#text() : "";
-    const { id, rules, exchange } = this.#parts;
-    return registeredIn(await exchange(id, own, LIFE_MS, rules));
+    const { clock, id, rules, exchange } = this.#parts;
+    const reply = await exchange(id, own, LIFE_MS, rules);
+    this.#reportedMs = clock.monotonicMs();
+    return registeredIn(reply);
   }
 
   #text(): string {
@@ -107,8 +121,13 @@ export class WorkerRegistry {
   async #report(): Promise<void> {
     const isCompared = this.#reports % COMPARED === 0;
     this.#reports += 1;
-    if (isCompared) await this.#watch();
-    else await this.#parts.report(this.#parts.id, this.#text(), LIFE_MS);
+    if (isCompared) {
+      await this.#watch();
+      return;
+    }
+    const { clock, id, report } = this.#parts;
+    await report(id, this.#text(), LIFE_MS);
+    this.#reportedMs = clock.monotonicMs();
   }
 
   async #watch(): Promise<void> {

@@ -100,7 +100,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
    * already running, like BullMQ's.
    */
   async run(): Promise<void> {
-    if (this.#isStarting || this.isRunning()) throw new Error("Worker is already running.");
+    if (this.#isStarting || this.#hasLoops) throw new Error("Worker is already running.");
     this.#isStarting = true;
     try {
       await this.#waitForDivision();
@@ -171,9 +171,17 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     this.#emit("resumed");
   }
 
-  /** Reports whether the partitions' workers are running. False while the queue has another division. */
+  /**
+   * Reports whether the workers of all partitions are running and can write to their Redis, see
+   * `ExclusiveWorker.isRunning`. False while the queue has another division.
+   */
   isRunning(): boolean {
-    return this.workers.some((worker) => worker.isRunning());
+    return this.workers.every((worker) => worker.isRunning());
+  }
+
+  /** Whether workers of partitions have been started, even if their Redis cannot be reached. */
+  get #hasLoops(): boolean {
+    return this.workers.some((worker) => Worker.prototype.isRunning.call(worker));
   }
 
   /** Reports whether the worker is paused. */

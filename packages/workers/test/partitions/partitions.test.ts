@@ -292,6 +292,27 @@ describe("a queue in partitions", () => {
     expect(PartitionedWorker.RateLimitError().message).toBe(Worker.RateLimitError().message);
   });
 
+  it("does not report that it runs while a partition cannot write to its Redis, and does not start again", async () => {
+    await using lab = await Lab.start();
+    const worker = workerOf(lab, { autorun: false });
+    let starts = 0;
+    worker.on("ready", () => (starts += 1));
+    const ended = worker.run();
+    await until(() => worker.isRunning());
+    for (const each of worker.workers) {
+      using outage = vi.spyOn(each, "isRunning").mockReturnValue(false);
+      expect(worker.isRunning()).toBe(false);
+      await expect(worker.run()).rejects.toThrow("Worker is already running.");
+      expect(outage).toHaveBeenCalled();
+    }
+    expect(worker.isRunning()).toBe(true);
+    for (const each of worker.workers) vi.spyOn(each, "isRunning").mockReturnValue(false);
+    await expect(worker.run()).rejects.toThrow("Worker is already running.");
+    expect(starts).toBe(1);
+    await worker.close();
+    await ended;
+  });
+
   it("continues, pauses and closes even if listeners throw, as BullMQ's worker does", async () => {
     await using lab = await Lab.start();
     using printed = vi.spyOn(console, "error").mockImplementation(() => {});
