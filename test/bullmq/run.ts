@@ -33,6 +33,7 @@ const TESTS = [
   "packages/workers/test/crash.test.ts",
   "packages/workers/test/crash-policies.test.ts",
   "test/simulation/lanes/lanes.test.ts",
+  "test/simulation/lanes/focus.test.ts",
 ];
 
 const { values, positionals } = parseArgs({

@@ -82,6 +82,12 @@ describe("lanes, step by step", () => {
     ["do not interrupt a manually retried job for jobs that were added earlier", "u/188"],
     ["let the ID of the job that superseded another belong to a later job", "v/43"],
     ["let a call settle a waiting job whose line was lost", "kk/297"],
+    [
+      "return a start that BullMQ 5 has counted for a job that stalled too often",
+      "ci/7",
+      "limited starts, stalled jobs",
+    ],
+    ["wait for the next timer of a line if a removed job still has the key", "ci/1", "rotation, removed jobs"],
   ] as [title: string, seed: string, focus?: Focus | string][])("%s", async (_title, seed, named) => {
     const focus = typeof named === "string" ? FOCUSES.get(named) : named;
     expect(focus === undefined).toBe(named === undefined);

@@ -399,10 +399,18 @@ export class LaneModel {
       const key = this.key(name);
       key.isExact = false;
       if (job.keys.length > 1 || holders.get(name)?.has(job.id)) this.heal(name, nowMs);
-      else if (job.phase !== "running") key.isRegular = false;
+      else if (job.phase !== "running") {
+        key.isRegular = false;
+        // A removed job still has the key, and the timer of this job could have passed the key on.
+        if (this.#isLeftBehind(holders.get(name))) this.heal(name, nowMs);
+      }
     }
     this.#giveUp(job);
     this.#end(job);
+  }
+
+  #isLeftBehind(holders: Iterable<string> = []): boolean {
+    return [...holders].some((id) => !id.startsWith("!:") && !this.open.has(id));
   }
 
   heal(name: string, nowMs: number): void {

@@ -720,7 +720,12 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "parking returns only a token that BullMQ has counted",
     without: "a job that stalled too often, which costs no token, returns one",
-    patches: [parking(" or call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then", " then")],
+    patches: [
+      parking(
+        "    if not COUNTS_FAILED and call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then return false end\n",
+        "",
+      ),
+    ],
     focus: limitedStalls,
   },
   {

@@ -8,12 +8,21 @@ import type { LaneData } from "./setting.ts";
 /** The BullMQ of the lock file, or the one that `X_BULLMQ` chooses. */
 export const installed = createRequire(import.meta.url)(chosenBullMQ ?? "bullmq") as typeof import("bullmq");
 
-/**
- * Reports whether the command that delays a job until its retry also fetches the worker's next job. Until BullMQ 5.73.2
- * the command only delays the job, and BullMQ's loop fetches afterwards.
- */
-export function isDelayFetching({ moveToDelayed }: Readonly<Record<string, BullScript>>): boolean {
-  return moveToDelayed?.lua.includes("fetchNextJob(") === true;
+export interface Release {
+  /**
+   * Whether the command that delays a job until its retry also fetches the worker's next job. Before BullMQ 5.73.3 the
+   * command only delays the job, and BullMQ's loop fetches afterwards.
+   */
+  readonly isDelayFetching: boolean;
+  /** Whether the queue's limiter counts the starts of jobs that stalled too often, as in BullMQ 5. */
+  readonly countsFailedStarts: boolean;
+}
+
+export function releaseOf({ moveToDelayed, moveToActive }: Readonly<Record<string, BullScript>>): Release {
+  return {
+    isDelayFetching: moveToDelayed?.lua.includes("fetchNextJob(") === true,
+    countsFailedStarts: moveToActive?.lua.includes("isDeferredFailure") === false,
+  };
 }
 
 type Fetch = (token: string, options: { readonly block: false }) => Promise<Job<LaneData> | undefined>;

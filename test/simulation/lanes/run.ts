@@ -6,6 +6,7 @@ import type { QueueLimits } from "./limits.ts";
 import type { LaneCode } from "./load.ts";
 import type { StepLocks } from "./locks.ts";
 import type { LaneModel, ModelJob } from "./model.ts";
+import { type Release, releaseOf } from "./release.ts";
 import type { LaneData, LaneSetting } from "./setting.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { Turns } from "./turns.ts";
@@ -48,6 +49,7 @@ export class LaneRun {
   readonly locks: StepLocks;
   readonly limits: QueueLimits;
   readonly turns: Turns;
+  readonly release: Release;
   readonly log: string[] = [];
   /** Running jobs, by job ID. */
   readonly taken = new Map<string, Taken>();
@@ -83,6 +85,7 @@ export class LaneRun {
     this.locks = parts.locks;
     this.limits = parts.limits;
     this.turns = new Turns(parts.setting, parts.model);
+    this.release = releaseOf(parts.code.bullmq.installedScripts());
     this.before = parts.before;
   }
 

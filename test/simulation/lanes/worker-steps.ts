@@ -192,7 +192,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   const slots = arrival?.slots ?? keys.map(() => 0);
   const handOut = { id, keys, lockPlace: arrival?.place, attemptsStarted: job.attemptsStarted, slots };
   if (arrival?.pin.kind === "dropped") {
-    run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
+    run.limits.checkStart(id, run.taken.size, isStartFree(run, job));
     const dropped = { ...slot, job, lockToken: undefined };
     const die = async (): Promise<void> => await bringBack(run, dropped, "killed");
     const fail = async (): Promise<void> => await failWith(run, dropped, mustFail(dropped));
@@ -206,7 +206,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   await noteGivenUp(run);
   checkHandOut(run.model, handOut, run.before, run.time.nowMs);
   if (handedOut === undefined) checkNewest(run.model.job(id));
-  run.limits.checkStart(id, run.taken.size, job.deferredFailure !== undefined);
+  run.limits.checkStart(id, run.taken.size, isStartFree(run, job));
   calls.checkOutcome(run, run.model.job(id), arrival?.outcome);
   const isRun = job.deferredFailure === undefined && arrival?.outcome === undefined;
   if (isRun && !run.model.owns(run.model.job(id))) run.turns.began(run.model.job(id));
@@ -226,6 +226,11 @@ async function noteGivenUp({ world, setting, model, time }: LaneRun): Promise<vo
   if (setting.keys.some((key) => model.key(key).wasLowered)) {
     model.observeGivenUp(await takeSnapshot(world.redis, setting.keys), time.nowMs);
   }
+}
+
+/** Reports whether the queue's limiter does not count this start. */
+function isStartFree({ release }: LaneRun, { deferredFailure }: Job<LaneData>): boolean {
+  return deferredFailure !== undefined && !release.countsFailedStarts;
 }
 
 /** Reports whether BullMQ has marked the job because it stalled too often. In this case its worker fails the job. */
@@ -284,7 +289,7 @@ async function failWith(
     if (backoffMs === 0) run.model.retryAtOnce(model, job.opts.lifo);
   }
   // BullMQ fetches no other job together with an immediate retry, and before 5.73.3 none with a delayed retry.
-  const isFetching = isFinal || (backoffMs > 0 && run.world.isDelayFetching(run.code));
+  const isFetching = isFinal || (backoffMs > 0 && run.release.isDelayFetching);
   if (fetchNext && isFetching) await receiveNext(run, reply, taken);
 }
 

@@ -10,7 +10,7 @@ import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
 import type { LaneCode } from "./load.ts";
 import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
 import { LOCK_PREFIX, PREFIX, QUEUE } from "./names.ts";
-import { type FetchingWorker, installed, isDelayFetching } from "./release.ts";
+import { type FetchingWorker, installed } from "./release.ts";
 import type { LaneData, LaneSetting } from "./setting.ts";
 import type { VirtualTime } from "./virtual-time.ts";
 
@@ -71,11 +71,6 @@ export class LaneWorld implements AsyncDisposable {
       worker.on("error", () => undefined);
       return worker;
     });
-  }
-
-  /** Reports whether the script that delays a failed job until its retry also fetches the worker's next job. */
-  isDelayFetching(code: LaneCode): boolean {
-    return isDelayFetching(code.bullmq.installedScripts());
   }
 
   /** Empties the queue, and attaches the lane of this code to the workers. */

@@ -65,6 +65,7 @@
  *   and the choice of the dropped job.
  * - INTERRUPTS: whether the job that has the key must stop for a newer one.
  * - MOVES_PAUSED: whether the waiting jobs of a paused queue are in BullMQ's `paused`. True for BullMQ 5.
+ * - COUNTS_FAILED: whether BullMQ's limiter counts the start of a job that stalled too often. True for BullMQ 5.
  * - bullPromote and bullMoveToActive.
  *
  * The code for contended keys is in lane/, one file for each subject. Each file uses the previous ones: limits, slots,

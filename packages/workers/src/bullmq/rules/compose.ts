@@ -89,6 +89,16 @@ export function mayShare({ onFailure, line, merge }: Pick<LaneRules, "onFailure"
   return onFailure === "skip" && line?.interrupts !== true && merge === undefined;
 }
 
+/** Reports whether BullMQ moves the waiting jobs of a paused queue to a list of their own. */
+function movesPaused({ promote }: BullScripts): boolean {
+  return promote.lua.includes("getTargetQueueList(");
+}
+
+/** Reports whether BullMQ's limiter counts the start of a job that BullMQ has failed because it stalled too often. */
+function countsFailed({ moveToActive }: BullScripts): boolean {
+  return !moveToActive.lua.includes("isDeferredFailure");
+}
+
 export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: LockRules): LaneScripts {
   const head = [
     "local call, try = redis.call, redis.pcall",
@@ -110,11 +120,11 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const shares = mayShare(rules);
   const limits = line === undefined || line.as === "backlog";
   const may = `local MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST = ${shares}, ${limits}, ${rules.merge === undefined}`;
-  const lists = `local MOVES_PAUSED = ${bull.promote.lua.includes("getTargetQueueList(")}`;
+  const facts = `local MOVES_PAUSED, COUNTS_FAILED = ${movesPaused(bull)}, ${countsFailed(bull)}`;
   const { rotate } = rules;
   const weight = rotate === undefined ? [] : [weightsTable(rotate.weights)];
   const rotation = rotate === undefined ? { ring: noRing, turns: "" } : { ring, turns };
-  const slowly = [numbers, drops, may, lists, ...weight, asFunction("bullPromote", bull.promote.lua)];
+  const slowly = [numbers, drops, may, facts, ...weight, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"), rotation);
   const compose = (
     name: string,

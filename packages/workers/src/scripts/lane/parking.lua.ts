@@ -11,9 +11,10 @@ export const parking: string = /* lua */ `
     if call('HINCRBY', P .. id, '${BULL.attemptsStarted}', -1) < 1 then call('HDEL', P .. id, 'processedOn', '${BULL.processedBy}') end
   end
 
-  -- Reports whether BullMQ's limiter has counted this activation.
+  -- Reports whether BullMQ's limiter has counted this activation. BullMQ 6 does not count a job that it has failed.
   local function isLimited(id, opts)
-    if call('PTTL', P .. 'limiter') <= 0 or call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then return false end
+    if call('PTTL', P .. 'limiter') <= 0 then return false end
+    if not COUNTS_FAILED and call('HEXISTS', P .. id, '${BULL.deferredFailure}') == 1 then return false end
     return call('HGET', P .. 'meta', 'max') or cmsgpack.unpack(opts).limiter
   end
 
