@@ -17,7 +17,7 @@ const OWN_PROCESS = [
   "packages/workers/test/lane-faults.test.ts",
   "test/simulation/**/*.test.ts",
   "test/pictures/*.test.ts",
-  "test/proof/*.test.ts",
+  "test/proof/**/*.test.ts",
 ];
 
 const shared = {

@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { ATTACKS, isNeeded, play, timelineOf } from "./attacks.ts";
+import { exploreReadWrite, READ_WRITE_CASES, READ_WRITE_RULES } from "./read-write/cases.ts";
 import { CASES, exploreRegister, REMOVED_RULES } from "./register/cases.ts";
 import { readRules } from "./rules.ts";
 import { Solver } from "./solver.ts";
@@ -12,7 +13,8 @@ import { NOTICED } from "./traced.ts";
 
 const HELP = `npm run prove -- [options]
 
-Proves the lock protocol with Z3, shows what breaks without each protection, and explores the scheduler's register.
+Proves the lock protocol with Z3, shows what breaks without each protection, and explores the scheduler's register
+and the read-write lock.
 
   --quick         leaves out the theorems that take longest
   --dump FOLDER   also writes each question there as NNNN.smt2, for another solver, and Z3's answer as NNNN.answer
@@ -85,6 +87,16 @@ async function run(): Promise<void> {
   for (const each of REMOVED_RULES) {
     const { violation } = await exploreRegister(each.in, { patches: [each.patch] });
     judge(violation !== undefined, `register without "${each.rule}": ${violation?.broken ?? "nothing breaks"}`);
+    for (const action of violation?.actions ?? []) print(`        ${action}`);
+  }
+  for (const each of READ_WRITE_CASES) {
+    const { states, isCut, violation } = await exploreReadWrite(each);
+    judge(!isCut && violation === undefined, `read-write lock, ${each.name}: all ${states} states`);
+    if (violation !== undefined) print(`        ${violation.broken}: ${violation.actions.join(", ")}`);
+  }
+  for (const each of READ_WRITE_RULES) {
+    const { violation } = await exploreReadWrite(each.in, { patches: [each.patch] });
+    judge(violation !== undefined, `read-write lock without "${each.rule}": ${violation?.broken ?? "nothing breaks"}`);
     for (const action of violation?.actions ?? []) print(`        ${action}`);
   }
   print(failed === 0 ? "everything is as expected" : `${failed} FAILED`);

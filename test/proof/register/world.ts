@@ -1,6 +1,6 @@
 /**
  * The scheduler's register as a small world: the real `Register` and the real scripts on three simulated nodes. Any
- * message may be late or lost, any request may time out, and one node may lose its data.
+ * message may be late or lost, and one node may lose its data.
  *
  * Each term wants the same tick. The term claims the tick in its first step, unless the register shows that an earlier
  * term has claimed the tick, and runs the tick when the step is confirmed. A second step stands for the end of the
@@ -11,7 +11,7 @@ import { quorumOf } from "../../../packages/redlock-core/src/rules/quorum.ts";
 import { evaluate } from "../../../packages/testing/src/redis/scripts.ts";
 import { Store } from "../../../packages/testing/src/redis/store.ts";
 import { loadSources, type SourcePatch } from "../../simulation/sources.ts";
-import type { World } from "./explore.ts";
+import type { World } from "../explore.ts";
 
 export interface RegisterCode {
   readonly register: typeof import("../../../packages/leader/src/scheduler/register.ts");
@@ -34,8 +34,6 @@ type Ledger = ConstructorParameters<RegisterCode["store"]["RegisterStore"]>[0];
 
 export interface Bounds {
   readonly terms: number;
-  /** How often a request of each leader may time out. */
-  readonly timeouts: number;
   /** How many nodes may restart without their data. */
   readonly losses: number;
 }
@@ -59,9 +57,7 @@ interface Message {
 
 interface Request {
   readonly isOpen: boolean;
-  readonly answerCount: number;
   hear(node: NodeName, value: unknown): void;
-  timeOut(): void;
 }
 
 class SimulatedNode {
@@ -85,7 +81,6 @@ class Leader {
   readonly register: Register;
   /** The leader's progress so far, as a part of the state. */
   progress = "takes";
-  timeouts = 0;
   request: Request | undefined;
   isCurrent = true;
   /** The lines that the leader adopted. Undefined before, and if nodes may have forgotten. */
@@ -181,8 +176,8 @@ export class RegisterWorld implements World {
   /** Nodes are interchangeable, so the state is the least of the texts with the nodes in another order. */
   get state(): string {
     const leaders = JSON.stringify(
-      this.#leaders.map(({ term, progress, timeouts, request, isCurrent, register, adopted }) => [
-        [term, progress, timeouts, isCurrent, request?.isOpen, register.isDue, register.hasGap],
+      this.#leaders.map(({ term, progress, request, isCurrent, register, adopted }) => [
+        [term, progress, isCurrent, request?.isOpen, register.isDue, register.hasGap],
         [[...register.fields], [...(adopted ?? [])]],
       ]),
     );
@@ -209,9 +204,6 @@ export class RegisterWorld implements World {
 
   get actions(): readonly string[] {
     const actions = this.#first.map(nameOf);
-    for (const { term, request, timeouts } of this.#leaders) {
-      if (request?.isOpen === true && timeouts < this.#bounds.timeouts) actions.push(`timeout ${term}`);
-    }
     if (this.#leaders.length < this.#bounds.terms) actions.push("next term");
     if (this.#losses < this.#bounds.losses) actions.push(...NODES.map((name) => `lose ${name}`));
     return actions;
@@ -236,10 +228,6 @@ export class RegisterWorld implements World {
       node.store.flush();
       node.incarnation += 1;
       this.#losses += 1;
-    } else if (verb === "timeout") {
-      const leader = this.#leaders[Number(name) - 1] as Leader;
-      leader.timeouts += 1;
-      leader.request?.timeOut();
     } else {
       const message = this.#first.find((each) => nameOf(each) === action) as Message;
       this.#messages = this.#messages.filter((each) => each !== message);
@@ -261,27 +249,19 @@ export class RegisterWorld implements World {
   ledgerOf(leader: Leader): Ledger {
     const quorum = quorumOf(NODES.length);
     const ask: Ledger["ask"] = (_what, script, keys, args, parse, enough) =>
-      new Promise((resolve, reject) => {
+      new Promise((resolve) => {
         const answers: ReturnType<typeof parse>[] = [];
         let isOpen = true;
-        const end = (): void => {
-          isOpen = false;
-          if (answers.length >= quorum) resolve(answers);
-          else reject(new NoQuorum());
-        };
         const request: Request = {
           get isOpen() {
             return isOpen;
           },
-          get answerCount() {
-            return answers.length;
-          },
           hear(node, value) {
             if (!isOpen) return;
             answers.push(parse(value, node));
-            if (answers.length === NODES.length || (answers.length >= quorum && enough?.(answers) !== false)) end();
+            isOpen = answers.length < NODES.length && (answers.length < quorum || enough?.(answers) === false);
+            if (!isOpen) resolve(answers);
           },
-          timeOut: end,
         };
         leader.request = request;
         this.#messages.push(...NODES.map((node) => ({ term: leader.term, node, script, keys, args, request })));
