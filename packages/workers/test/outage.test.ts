@@ -4,7 +4,7 @@ import { ManualClock, type RedisServer, startProxy, startRedis, until } from "@x
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
 import { reconnectOnReadOnly } from "../src/bullmq/connections.ts";
-import { gate, Lab, redlockOn } from "./support/lab.ts";
+import { finished, gate, Lab, redlockOn } from "./support/lab.ts";
 
 const retryStrategy = (): number => 50;
 
@@ -83,7 +83,7 @@ describe.concurrent("connections that go silent", () => {
     lab.worker(undefined, { ...tuned, connection, lockDuration: 60_000 });
     const queue = lab.queue();
     await queue.add("job", { k: "a", i: 0 });
-    await lab.ended(1);
+    await finished(queue, 1);
     for (const each of proxy.connections) each.isSilent = true;
     await queue.add("job", { k: "a", i: 1 });
     await lab.ended(2);
