@@ -32,7 +32,7 @@ interface Ran {
   readonly text: string;
 }
 
-/** Runs a command, which tells what it has written so far, until it or its signal ends. */
+/** Runs a command until the command or its signal ends. Reports the text that the command has written so far. */
 async function run(
   args: readonly string[],
   { signal = new AbortController().signal, tell = () => undefined }: RunOptions = {},
@@ -92,7 +92,7 @@ it("is served as a page, with the locks and queues of all masters", async () => 
   const ending = new AbortController();
   const told = deferred<string>();
   const serving = run(["serve", "--cluster", "--json"], { signal: ending.signal, tell: (text) => told.resolve(text) });
-  // It has ended already only if something is wrong.
+  // The command has only ended already if it failed.
   const first = await Promise.race([told.promise, serving.then(({ text }) => text)]);
   const { url } = JSON.parse(first) as { readonly url: string };
   const shown = async (): Promise<unknown> => {
@@ -119,7 +119,7 @@ it("shows the locks of all masters, and which master does not answer", async () 
   const redlock = connected("billing-api");
   const page = createPage({ redlock, refresh: 200 });
   onTestFinished(() => page.close());
-  // The names of holders are asked for while somebody has the page open.
+  // The page looks up the names of holders while a browser has the page open.
   const open = await page(new Request("http://localhost/events"));
   onTestFinished(() => open.body?.cancel());
   const stateOf = async (): Promise<PageState> => {

@@ -29,17 +29,17 @@ afterAll(async () => {
 const urls = (): readonly string[] => servers.map((server) => server.url);
 
 interface Options {
-  /** What somebody at a terminal answers to every question. */
+  /** The answer of the person at the terminal to every question. */
   readonly answer?: boolean;
   readonly nodes?: readonly string[];
 }
 
 interface Running {
-  /** What the command has written. */
+  /** The text that the command has written. */
   readonly text: () => string;
   readonly errors: () => string;
   readonly done: Promise<Ran>;
-  /** Ends what is being watched. */
+  /** Ends the watching command. */
   readonly end: () => Promise<Ran>;
 }
 
@@ -316,7 +316,7 @@ describe("keys", () => {
     await queue.addBulk([1, 2].map(() => ({ name: "charge", data: { account: "42" } })));
     await expect.poll(async () => (await queue.counts()).active).toBe(1);
     expect((await run(["keys", "top", "gone"])).text).not.toContain("its worker is gone");
-    // What is left of a worker that was killed.
+    // The remains of a worker that was killed.
     for (const key of ["bull:gone:1:lock", "bull:gone:lane:workers"]) await servers[0]?.call("DEL", key);
     expect((await run(["keys", "top", "gone"])).text).toContain("its worker is gone");
     // The second job may have been parked or not.
@@ -481,7 +481,7 @@ describe("keys", () => {
         { ...division, connection, concurrency: 5, onFailure: "halt" },
       );
       worker.on("error", () => undefined);
-      // The first job of each key halts it, the second one waits.
+      // The first job of each key halts the key, and the second job waits.
       await queue.addBulk([...keys, ...keys].map((account) => ({ name: "charge", data: { account } })));
       const isHalted = async (): Promise<boolean> => {
         const { pausedKeys, parked } = await queue.counts();

@@ -1,4 +1,4 @@
-/** What the page computes from the figures of a state. */
+/** The figures that the page computes from a state. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {

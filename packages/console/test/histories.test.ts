@@ -21,7 +21,7 @@ const schedule = (name: string, tickAt: number): ScheduleView => ({
   history: [],
 });
 
-/** Tells a record of each schedule, unless it is broken, and notes what was asked. */
+/** A source of histories that notes the requests, and fails for the schedule `broken`. */
 class Asked {
   readonly names: string[] = [];
   broken = "";

@@ -1,6 +1,6 @@
 /**
- * The page in a real browser with real servers: what it shows is what the libraries say, an action does what it says,
- * and a Redis that is lost shows. `page-look.test.ts` has what the page looks like.
+ * The page in a real browser with real servers: it shows the state of the libraries, its actions take effect, and it
+ * shows the loss of a Redis. `page-look.test.ts` tests the look of the page.
  */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -14,7 +14,7 @@ import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import type { PageState } from "../src/page/state.ts";
 
-/** For what a loaded machine may take. */
+/** Time for a loaded machine. */
 const LONG = { timeout: 30_000 };
 
 type Browser = Awaited<ReturnType<typeof startBrowser>>;
@@ -35,7 +35,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await Promise.all([browser.close(), ...nodes.map((node) => node.stop())]);
   });
 
-  /** The texts of the cells of a row, by the titles of their columns. Empty if there is no such row. */
+  /** Returns the texts of the cells of a row, by the titles of their columns. Empty if there is no such row. */
   async function rowOf(tab: Tab, selector: string): Promise<Readonly<Record<string, string>>> {
     const cells = await tab.$$eval(`${selector} > *`, (found) =>
       found.map((cell) => [cell.getAttribute("data-l") ?? "name", cell.textContent.replaceAll("\u00a0", " ").trim()]),
@@ -104,7 +104,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf("#live"), LONG).toMatch(/^Live \d\d:\d\d:\d\d$/);
     expect(await textOf("#nodes")).toContain("2 of 3 votes take a lock");
 
-    // Locks come.
+    // A lock is acquired.
     const lock = await other.acquire("account:42", { ttl: 60_000 });
     const waiting = redlock.acquire("account:42", { timeout: 120_000 });
     waiting.catch(() => undefined);
@@ -112,14 +112,14 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     const lockRow = '[data-lock="account:42"]';
     await expect.poll(() => row(lockRow), LONG).toMatchObject({ "Held by": "billing-api host-7 4711", Waiters: "1" });
     expect(await redlock.inspect("account:42")).toMatchObject({ verdict: "held", holder: "billing-api host-7 4711" });
-    // A name is a text, whatever it has in it.
+    // A name is shown as text, even if it contains HTML.
     await expect.poll(() => textOf("#locks"), LONG).toContain("invoice:<b>7</b>");
     const odd = await other.acquire("account:7\u001f1", { ttl: 60_000 });
     await expect.poll(() => textOf("#locks"), LONG).toContain("account:7 slot 2");
     expect(await tab.$('button[aria-label="Details of lock account:7 slot 2"]')).not.toBeNull();
     await odd.release();
 
-    // Leaders change.
+    // The leader changes.
     const billing = "[data-election=billing]";
     const term = await first.campaign();
     await expect.poll(() => textOf(billing), LONG).toContain("api-1 leads for");
@@ -135,7 +135,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await scheduler.trigger("refresh-rates");
     await expect.poll(() => textOf("[data-schedule=refresh-rates]"), LONG).toMatch(/ran in/);
 
-    // Ticks come to an end, well and badly; a keyboard opens what is known of them.
+    // Ticks end, successfully and with errors. A keyboard opens the details of a tick.
     const ran: string[] = [];
     for (const outcome of ["run", "run", "failed", "run"]) {
       ran.unshift(outcome);
@@ -178,7 +178,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
         ["88", "0"],
       ]);
 
-    // A key has a policy; the page says what the library says, and takes it away.
+    // A key has a policy. The page shows the policy as the library reports it, and removes it.
     await queue.setKeyPolicy("1001", { concurrency: 1, maxWaiting: { max: 50 } });
     await queue.setKeyPolicy("7", { rate: { max: 100, duration: 60_000 } });
     const policyOf = async (key: string): Promise<string | undefined> => (await row(`[data-key="${key}"]`))["Limit"];
@@ -192,7 +192,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => policyOf("1001"), LONG).toBe("–");
     expect([...(await queue.listKeyPolicies()).keys()]).toEqual(["7"]);
 
-    // The opened key says who has it, and who waits. It is paused with the keyboard alone.
+    // The opened key shows its holder and its waiting jobs. The keyboard alone pauses the key.
     await tab.click('[data-key="42"] a');
     await expect.poll(() => textOf("h1")).toBe("42");
     const { holder = "", parked } = await queue.jobsOf("42");
@@ -209,7 +209,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("paused");
     expect((await queue.listKeys()).find(({ key }) => key === "42")?.paused?.reason).toBe("paused on the page");
 
-    // The key is in the address: it is open again after the page was loaded again.
+    // The address contains the key, so the key is open again after a reload.
     await tab.reload({ waitUntil: "domcontentloaded" });
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("paused");
     await tab.click(".crumbs a");
@@ -226,7 +226,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     page.note("version 7 was deployed");
     await expect.poll(() => textOf(".marks"), LONG).toContain("version 7 was deployed");
 
-    // A lock is released by force; the one who waits has it then.
+    // A lock is released by force, and the waiter acquires it.
     await tab.click('button[aria-label="Details of lock account:42"]');
     await clickButton("Release by force", "dialog ");
     await expect.poll(() => textOf("#outcome"), LONG).toBe("account:42 was taken away");
@@ -234,7 +234,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await (await waiting).release();
     await expect.poll(() => tab.$(lockRow), LONG).toBeNull();
 
-    // Two of three nodes are lost, and come back. What was known stays, and nothing can be changed.
+    // Two of three nodes are lost, and return. The known state remains, and nothing can be changed.
     await Promise.all([nodes[1]?.kill(), nodes[2]?.kill()]);
     await expect.poll(() => textOf("h1"), LONG).toMatch(/^Redis has not answered since/);
     await expect.poll(() => textOf(".banner"), LONG).toContain("1 of 3 nodes answer, 2 make a quorum");
@@ -306,7 +306,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     const faults: string[] = [];
     tab.on("pageerror", (error) => faults.push(String(error)));
     onTestFinished(async () => {
-      // A failed test may leave them off, and closing a worker waits for its Redis.
+      // A failed test may leave the nodes off, and closing a worker waits for its Redis.
       await Promise.all(own.map((node) => node.start()));
       await tab.close();
       await page.close();
@@ -357,7 +357,8 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       async () => `${needing(await stateNow())} need attention · Coordination`,
     );
 
-    // The leader dies without a word. The page shows who led, since when nobody leads, and who leads next.
+    // The leader dies without a message. The page shows the last leader, since when there is no leader, and the next
+    // leader.
     await dying.close();
     await expect.poll(() => textOf("[data-election=reports]"), LONG).toContain("nobody leads for");
     await expect.poll(() => textOf(".problems"), LONG).toContain("Election reports has no leader");
@@ -370,7 +371,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     // The gap stays between the two terms.
     expect(await tab.$$("[data-election=reports] .gap")).toHaveLength(1);
 
-    // The page's own next step ends the halt.
+    // The next step that the page proposes ends the halt.
     const { halted } = (await stateNow()).queues.find(({ name }) => name === "invoices") ?? {};
     expect(halted).toMatchObject([{ key: "42", jobId: "1", parked: 2 }]);
     await tab.click('.problem[data-problem*="KEY_HALTED"] .btn.main');
@@ -378,7 +379,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await tab.click("dialog .btn.main");
     await expect.poll(() => textOf("#outcome"), LONG).toBe("key 42 goes on");
 
-    // A worker starts: its process has a row, and the queue needs nobody any more.
+    // A worker starts: its process has a row, and the queue needs no operator any more.
     const ends: (() => void)[] = [];
     worker = new ExclusiveWorker("exports", () => new Promise<void>((resolve) => ends.push(resolve)), {
       connection,
@@ -392,7 +393,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(titles, LONG).not.toContain("Queue exports has no worker, and of its jobs 3 can run");
     await agree(titles, titlesOfApi);
 
-    // The opened key says who has it, and how the page knows.
+    // The opened key shows its holder, and how the page knows the holder.
     await tab.goto(`${url}#queue=exports&key=7`, { waitUntil: "domcontentloaded" });
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("runs");
     const { holder = "", parked: line } = await queues[0].jobsOf("7");
@@ -403,7 +404,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("free");
     clearInterval(ending);
 
-    // Redis stops as a whole: what was known stays, with its age. Redis returns, and the page goes on by itself.
+    // Redis stops completely: the known state remains, with its age. Redis returns, and the page continues by itself.
     await tab.click(".crumbs a");
     await expect.poll(() => textOf("#locks"), LONG).toContain("leader:reports");
     await Promise.all(own.map((node) => node.kill()));

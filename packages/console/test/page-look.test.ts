@@ -1,6 +1,6 @@
 /**
- * What the page looks like in eight states, in a real browser: light and dark, on a desk and on a telephone. With
- * `SCREENSHOTS=1` the pictures of docs/console are taken anew: `SCREENSHOTS=1 npx vitest run page-look`.
+ * The look of the page in eight states, in a real browser: light and dark, on a desktop and on a telephone.
+ * `SCREENSHOTS=1 npx vitest run page-look` takes the pictures of docs/console again.
  */
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -27,7 +27,7 @@ const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-pra
 interface Look {
   readonly state: PageState;
   readonly address: string;
-  /** The title of what is shown. */
+  /** The title of the shown page. */
   readonly title: string;
   readonly size: "desk" | "telephone";
   readonly theme: "light" | "dark";
@@ -110,7 +110,7 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     const isTelephone = size === "telephone";
     await tab.setViewport({ width: isTelephone ? 390 : 1_280, height: isTelephone ? 844 : 900, isMobile: isTelephone });
     await tab.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
-    // What happened a quarter of an hour before the pictures: the nodes answered.
+    // A quarter of an hour before the pictures, the nodes answered.
     const { nodes } = state;
     const before = nodes.value?.nodes.map((node) => ({ ...node, error: undefined, quarantineLeftMs: 0 })) ?? [];
     server.show({
@@ -192,7 +192,7 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     await tab.click(button);
     expect(await tab.$("dialog[open]")).toBeNull();
     expect(await textOf("#live")).toMatch(/^Not live/);
-    // What was known stays, and a lease is not claimed to go on.
+    // The known state remains, and the page does not claim that a lease continues.
     expect(await textOf('[data-lock="stock:sku-20981"]')).toContain("not known, was 8.9");
   });
 
@@ -209,7 +209,7 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     await tab.keyboard.type("pay");
     await tab.waitForSelector(".found");
     expect(await textOf(".found")).toContain("Queues: payments");
-    // The links of what was found come next, and Enter opens the queue.
+    // The links of the search results come next, and Enter opens the queue.
     await tab.focus(".found a");
     await tab.keyboard.press("Enter");
     await expect.poll(() => textOf("h1")).toBe("payments");

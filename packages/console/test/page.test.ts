@@ -62,7 +62,7 @@ interface Answer {
   readonly text: string;
 }
 
-/** Asks as no browser would: with any header. */
+/** Sends a request with any header, unlike a browser. */
 async function ask(
   url: string,
   {
@@ -87,7 +87,7 @@ async function stateAt(url: string, query = ""): Promise<PageState> {
   return JSON.parse(text) as PageState;
 }
 
-/** Listens to the live events until the test ends; tells the latest state. */
+/** Listens to the live events until the test ends. Returns the latest state. */
 function listen(
   url: string,
   query = "",
@@ -127,7 +127,7 @@ function listen(
   return { latest: () => latest, looks: () => looks, bytes: () => bytes, end: () => ending.abort() };
 }
 
-/** The name of the page that somebody has loaded, which it sends with each question. */
+/** Returns the name of a loaded page, which the page sends with each request. */
 const clientOf = async (url: string): Promise<string> =>
   /x-console-client" content="([^"]*)"/.exec((await ask(url)).text)?.[1] ?? "";
 
@@ -141,7 +141,7 @@ describe("the page's data", () => {
     const { latest } = listen(url, "?findLock=page:");
     const lock = await redlock.acquire("page:a", { ttl: 30_000 });
     const waiting = connected().acquire("page:a", { timeout: 60_000 });
-    // Told below; a test that fails before has closed it.
+    // Awaited below. If the test fails earlier, its closed client rejects the call.
     waiting.catch(() => undefined);
     await expect.poll(() => lockIn(latest(), "page:a")).toMatchObject({ state: "held", waiters: 1 });
     const { verdict, remainingMs, nodes } = await redlock.inspect("page:a");
@@ -250,7 +250,7 @@ describe("the page's data", () => {
     expect([nodes.error, locks.error, schedules.error]).toEqual([undefined, undefined, undefined]);
     const sent = names.map((name) => (name.length > 500 ? `${name.slice(0, 500)}…` : name));
     expect(locks.value?.locks.map(({ resource }) => resource)).toEqual(expect.arrayContaining(sent));
-    // Another test's election may still be there.
+    // The election of another test may still exist.
     expect(elections.map(({ name }) => name)).toContain("odd");
     expect(elections.filter(({ name }) => !/^[\w-]+$/.test(name))).toEqual([]);
   });
@@ -488,7 +488,8 @@ it("sends nothing to Redis without a browser, and no more for many browsers than
   const calls = await callsOf();
   await expect.poll(() => looks() - from).toBeGreaterThan(5);
   const asked = (await callsOf()) - calls;
-  // One for the look, at some looks one for the quarantine, a few at the beginning: not one for each of the browsers.
+  // One request for each look, at some looks one for the quarantine, and a few at the beginning, but not one for each
+  // browser.
   expect(asked).toBeLessThanOrEqual(2 * (looks() - from + 2) + 4);
   end();
   for (const other of others) other.end();
@@ -528,7 +529,7 @@ it("looks through ten thousand locks step by step, and sends a browser a page of
       { timeout: 40_000, interval: REFRESH },
     )
     .toBe(10_000);
-  // SCAN answers with the rest of a bucket, too: a little more than it was asked for.
+  // SCAN also returns the rest of a bucket, and therefore a little more than requested.
   const steps = counts.map((count, at) => count - (counts[at - 1] ?? 0));
   expect(Math.max(...steps)).toBeLessThan(3_000);
   const { text } = await ask(`${url}state?locks=17`);
@@ -613,7 +614,8 @@ it("costs three commands and two kilobytes a look on average for a queue of ten 
     )
     .toBeGreaterThan(40);
   const asked = (await node.calls("evalsha")) - calls;
-  // 20 commands list the keys once in 21 looks, one reads the queue then, and one reads the opened key at each look.
+  // 20 commands list the keys once in 21 looks, one reads the queue at that time, and one reads the opened key at each
+  // look.
   expect(asked / (looks() - from)).toBeLessThan(3);
   expect(sizes.reduce((sum, size) => sum + size, 0) / sizes.length).toBeLessThan(2_000);
 });
@@ -1104,7 +1106,7 @@ describe("access to the page", () => {
     const first = await open(client);
     const second = await open(client);
     expect([first.status, second.status]).toEqual([200, 200]);
-    // The first one has ended: reading comes to its end.
+    // The first stream has ended, so reading it ends.
     expect(await first.text()).toContain("retry");
     await second.body?.cancel();
     const other = await open(await clientOf(url));
@@ -1131,7 +1133,7 @@ describe("access to the page", () => {
     const { url } = await serve();
     const { status, headers } = await ask(`${url}admin/locks`);
     expect([status, headers.location]).toEqual([308, "./locks/"]);
-    // Without the dot, a name like this leads elsewhere.
+    // Without the dot, such a name leads to another address.
     expect((await ask(`${url}https:evil%2ecom`)).headers.location).toBe("./https:evil%2ecom/");
     expect((await ask(`${url}admin/locks/`)).status).toBe(200);
     expect((await ask(`${url}admin/locks/page.css`)).headers["content-type"]).toContain("text/css");
@@ -1186,7 +1188,7 @@ it("sends no password and no lock token", async () => {
   });
   queue.on("error", () => undefined);
   onTestFinished(() => queue.close());
-  // Three names of one server, so that there are a lock and a quorum, beside what fails.
+  // Three names of one server, so that there are a lock and a quorum in addition to the failing part.
   const single = new Redlock(address.href, { quarantine: false });
   onTestFinished(() => single.close());
   const lock = await single.acquire("page:secret", { ttl: 30_000 });

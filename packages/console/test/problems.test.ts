@@ -199,7 +199,7 @@ describe("the checks", () => {
       command: "npx @x/console keys policy payments",
       place: { section: "workers", queue: "payments" },
     });
-    // Three workers that were killed: nothing can run, and everything waits for a job that had started.
+    // Three workers were killed: no job can run, and all jobs wait for a job that had started.
     expect(found({ queues: [queue({ workers: 0, stalled: 1 })] })).toEqual([
       ["NO_WORKER", "critical", "Queue payments has no worker, and of its jobs 1 had started"],
     ]);

@@ -1,4 +1,4 @@
-/** What a look costs, however many browsers look for however many texts. */
+/** The cost of a look, for any number of browsers and texts. */
 import { expect, it } from "vitest";
 import { Budgets } from "../src/page/rules/budgets.ts";
 import { LockTable } from "../src/page/rules/lock-table.ts";
@@ -89,7 +89,7 @@ it("orders locks by their waiters, then by their age, and drops ended locks", ()
   look([lock("a", "1", 0), lock("b", "2", 1), lock("c", "3", 0)], [], 1);
   look([lock("d", "4", 5)], [], 2);
   expect(locks.find("")).toEqual(["d", "b", "a", "c"]);
-  // Another one has "a" now, and "c" was released.
+  // Another holder has "a" now, and "c" was released.
   look([lock("a", "5", 0), lock("e", "6", 0)], ["a", "c"], 3);
   expect(locks.find("")).toEqual(["d", "b", "a", "e"]);
   expect(locks.size).toBe(4);

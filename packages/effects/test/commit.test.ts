@@ -1,4 +1,4 @@
-/** A connection that is lost around COMMIT, in four ways: each outcome is reported as it is. */
+/** A connection that is lost around COMMIT, in four ways: each outcome is reported correctly. */
 import { Effects, OutcomeUnknownError } from "@x/effects";
 import {
   type CommitFault,

@@ -13,7 +13,7 @@ beforeAll(async () => {
 });
 afterAll(async () => await server.stop());
 
-/** Options that both take, or both refuse. */
+/** Options that BullMQ and `enqueue` either both accept or both refuse. */
 const OPTIONS: readonly Record<string, unknown>[] = [
   {},
   ...["a", "a:b:c", "a:b", ":", "::", "1", "0", "-1", "01", "1a", ""].map((jobId) => ({ jobId })),

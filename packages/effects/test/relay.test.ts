@@ -120,7 +120,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     await using setting = relayOf(lab);
     const failed: RelayEvents["relayFailed"][] = [];
     setting.relay.on("relayFailed", (message) => failed.push(message));
-    // Something else is where BullMQ counts the queue's jobs.
+    // The key in which BullMQ counts the queue's jobs contains another value.
     const broken = `${lab.prefix}broken`;
     const { client } = setting;
     await client.set(`bull:${broken}:id`, "not a number");
@@ -146,7 +146,7 @@ describe.skipIf(isWithoutPostgres())("the relay", () => {
     expect(await lab.effects.replay({ queue: "another", since: new Date(0) })).toBe(0);
     expect(await lab.effects.replay({ queue: setting.name, since: new Date(Date.now() + 3_600_000) })).toBe(0);
     expect(await lab.effects.replay({ queue: setting.name, since: new Date(Date.now() - 3_600_000) })).toBe(3);
-    // The jobs that are there are not added again, so the lost one is now the last.
+    // The existing jobs are not added again, so the lost job is now the last.
     await expect.poll(setting.names, patient).toEqual(["b", "c", "a"]);
   });
 

@@ -41,7 +41,7 @@ describe.skipIf(isWithoutPostgres())("a secret is in no error and no event", () 
   });
   afterAll(async () => await server.stop());
 
-  /** Everything that this package publishes and warns of, until the test ends. */
+  /** Records everything that this package publishes and warns of, until the test ends. */
   function overhear(): unknown[] {
     const heard: unknown[] = [];
     const hear = (message: unknown): void => void heard.push(message);
@@ -99,7 +99,7 @@ describe.skipIf(isWithoutPostgres())("a secret is in no error and no event", () 
       heard.push(await failed);
       await relay.stop();
       expect(await placesOf(password, [errors, heard])).toEqual([]);
-      // A client may keep the parameters where neither a logger nor `inspect` looks.
+      // A client may keep the parameters in places that neither a logger nor `inspect` reads.
       expect(await placesOf(data, [errors.map((error) => inspect(error, { depth: 10 })), heard])).toEqual([]);
     },
   );

@@ -11,7 +11,7 @@ interface Skewed {
   suspendedMs: number;
 }
 
-/** The process's clocks, of which two can be moved. */
+/** The process's clocks, two of which can be moved. */
 function skewed(): Skewed {
   const own: Skewed = {
     wallMs: 0,

@@ -103,7 +103,7 @@ describe("an election", () => {
       order.push("a leads");
       await untilAborted(term);
       order.push(`a drains: ${(term.signal.reason as LeadershipLostError).reason}, held ${term.isCurrent()}`);
-      // It has been asked for the leadership meanwhile, if it ever will.
+      // By now an unwanted question about the leadership would have been sent.
       for (let verified = 0; verified < 5; verified += 1) expect(await term.verify()).toBe(true);
       order.push("a has drained");
     });

@@ -3,7 +3,7 @@ import { describe, it } from "vitest";
 import { Candidate, type CandidateArgs } from "./support/candidate.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
-/** Lock nodes, and candidates that end with them. */
+/** Lock nodes, and candidates that end with the nodes. */
 class Scene implements AsyncDisposable {
   readonly candidates: Candidate[] = [];
   readonly #nodes: Nodes;
@@ -33,7 +33,7 @@ async function elected(candidate: Candidate): Promise<number> {
   return (await candidate.next("elected")).term;
 }
 
-// Each waits for leases, on nodes of its own.
+// Each test waits for leases, on its own nodes.
 describe.concurrent("failover of processes", () => {
   it("never has two running terms at the same time, through twelve faults", async ({ expect }) => {
     await using scene = await startScene();

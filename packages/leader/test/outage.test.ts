@@ -6,9 +6,9 @@ import { describe, it } from "vitest";
 import { untilAborted } from "./support/lab.ts";
 import { LEASE, MAX_TTL, type Nodes, startNodes } from "./support/redis.ts";
 
-/** No stall of a loaded machine ends such a term: renewals that succeed are counted, as often as of a short one. */
+/** No stall of a loaded machine ends such a term. Successful renewals are as frequent as with a short lease. */
 const LONG = { leaseDuration: 10_000, renewDeadline: 9_000, retryPeriod: 200 } as const;
-/** As long as a quarantine for each of five nodes lets it be. */
+/** As long as a quarantine of each of five nodes permits. */
 const LASTING = { leaseDuration: 2_500, renewDeadline: 2_300, retryPeriod: 200 } as const;
 
 /** Nodes, and elections on them that end before the nodes do. */
@@ -36,7 +36,7 @@ async function start(count: number): Promise<Scene> {
   return new Scene(await startNodes(count));
 }
 
-// Each waits for leases, quarantines and patience, on nodes of its own.
+// Each test waits for leases, quarantines and timeouts, on its own nodes.
 describe.concurrent("an election during an outage of lock nodes", () => {
   it("loses the term at its deadline when Redis is down for longer, and is elected again afterwards", async ({
     expect,
@@ -88,7 +88,7 @@ describe.concurrent("an election during an outage of lock nodes", () => {
       renewals += 1;
     });
     await using term = await election.campaign();
-    // A quorum suffices for a term: a node that was connected later gets the lock by the first renewal.
+    // A quorum is enough for a term. A node that connected later receives the lock with the first renewal.
     const observer = nodes.redlock();
     const states = async (): Promise<unknown[]> =>
       (await observer.inspect("leader:jobs")).nodes.map(({ state }) => state);

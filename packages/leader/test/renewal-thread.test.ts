@@ -11,7 +11,7 @@ const LASTING = { leaseDuration: MAX_TTL, renewDeadline: 2_700, retryPeriod: 200
 
 type Own = Pick<CandidateArgs, "quarantine" | "isStubborn">;
 
-/** A node, and candidates that end with it. */
+/** A node, and candidates that end with the node. */
 class Scene implements AsyncDisposable {
   readonly nodes: Nodes;
   readonly #candidates: Candidate[] = [];
@@ -42,7 +42,10 @@ class Scene implements AsyncDisposable {
   }
 }
 
-/** Returns until when the lease lasts at the least: renewals prolong it, and only a release ends it before. */
+/**
+ * Returns the time until which the lease lasts at least. Renewals prolong the lease, and only a release ends it
+ * earlier.
+ */
 async function leasedUntil({ nodes }: Scene): Promise<number> {
   const nowMs = Date.now();
   // The server and the processes round differently.
@@ -53,7 +56,7 @@ async function startScene(): Promise<Scene> {
   return new Scene(await startNodes(1));
 }
 
-// Each waits for leases, on a node of its own.
+// Each test waits for leases, on its own node.
 describe.concurrent("renewal from a worker thread", () => {
   it("reports immediately and once that its nodes are in quarantine", async ({ expect }) => {
     await using scene = await startScene();

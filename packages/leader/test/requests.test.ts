@@ -25,7 +25,7 @@ const options = resolveOptions(
 );
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Stands still unless a test moves it; timers of 0 ms run in a later turn, others never. */
+/** A clock that stands still unless a test moves it. Timers of 0 ms run in a later turn, and other timers never run. */
 class StillClock implements Clock {
   ms = 0;
   monotonicMs(): number {

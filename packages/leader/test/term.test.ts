@@ -1,4 +1,4 @@
-/** How a term begins and ends, and which candidate has the next one. */
+/** The start and the end of a term, and the candidate of the next term. */
 import {
   ElectionStoppedError,
   LeaderElection,
@@ -43,7 +43,7 @@ function jumping(clock: Clock): Jumping {
   return own;
 }
 
-/** A candidate by a clock of its own, which is stopped with the test. */
+/** Creates a candidate with its own clock. The candidate is stopped with the test. */
 function longLeased(clock: Clock, name: string, options: Partial<LeaderElectionOptions> = {}): LeaderElection {
   const redlock = lab.redlock({ clock, ttl: LONG_LEASE.leaseDuration, maxTtl: LONG_LEASE.leaseDuration });
   const election = new LeaderElection(redlock, { name, ...LONG_LEASE, ...options });
@@ -202,7 +202,7 @@ describe("an election", () => {
     await lab.poll(() => second.state).toBe("follower");
     const from = lab.clock.monotonicMs();
     own.jumpedMs = LONG_LEASE.renewDeadline;
-    // To ask ends it.
+    // The question itself ends the term.
     expect(first.health()).not.toHaveProperty("term");
     const term = await lab.clock.until(waiting);
     expect(lab.clock.monotonicMs() - from).toBeLessThan(LONG_LEASE.leaseDuration - LONG_LEASE.renewDeadline);
@@ -235,7 +235,7 @@ describe("an election", () => {
   });
 
   it("is not ended by maxHold of its Redlock", async () => {
-    // A lease that no stall of a loaded machine outlasts: nothing but maxHold could end it.
+    // A lease that outlasts every stall of a loaded machine, so that only maxHold could end it.
     const redlock = lab.redlock({ maxHold: 200, ttl: 60_000, maxTtl: 60_000 });
     await using election = new LeaderElection(redlock, { name: "max-hold", ...LONG_LEASE });
     const term = await lab.clock.until(election.campaign());

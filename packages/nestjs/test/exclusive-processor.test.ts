@@ -23,7 +23,7 @@ interface Payment {
 
 const connection = (): { readonly host: string; readonly port: number } => ({ host: server.host, port: server.port });
 
-/** What ran, in order, and how many of an account at once. */
+/** Records which jobs ran, in order, and how many jobs of an account ran at a time. */
 class Journal {
   readonly entries: string[] = [];
   readonly completed: string[] = [];

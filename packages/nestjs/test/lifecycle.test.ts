@@ -12,11 +12,11 @@ import { appWith } from "./support/app.ts";
 
 let server: RedisServer;
 let queue: Queue;
-/** What happened, in order. */
+/** The events so far, in order. */
 let events: string[];
-/** Until it is resolved, the work goes on. */
+/** The work continues until this promise is resolved. */
 let work: Deferred<void>;
-/** Of other applications. */
+/** A `Redlock` of another application. */
 let outside: Redlock;
 
 const connection = { host: "127.0.0.1", port: 0 };
@@ -76,7 +76,7 @@ class Requests {
   }
 }
 
-/** A module that others work with, and that opens and closes as databases do. */
+/** A module that other modules use, and that opens and closes like a database. */
 @Injectable()
 class Connection {
   onModuleInit(): void {
@@ -184,7 +184,7 @@ describe("an application", () => {
     await app[Symbol.asyncDispose]();
     expect(events).toContain("job is asked to end");
     for (const name of ["key:a", "slow"]) expect(await outside.inspect(name)).toMatchObject({ verdict: "held" });
-    // The leader's lease is no longer renewed, so that another one leads, in a second at the latest.
+    // The leader's lease is no longer renewed, so another candidate can lead within a second.
     await expect.poll(async () => (await outside.inspect("leader:e")).verdict).toBe("free");
     expect(await outside.inspect("slow")).toMatchObject({ verdict: "held" });
     work.resolve();

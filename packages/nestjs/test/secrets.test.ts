@@ -1,4 +1,4 @@
-/** No password and no data of a job is in a line of the log, an error or an answer of the health check. */
+/** No line of the log, error or answer of the health check contains a password or the data of a job. */
 import { Injectable, Logger } from "@nestjs/common";
 import {
   CoordinationHealth,
@@ -74,7 +74,7 @@ it("shows no secret of a connection that is refused, lost or without rights", as
   await askWithoutRights(server, ask);
   expect(await errorOf(app.get(PaymentsService).pay("1"))).toBeInstanceOf(Error);
   await server.call("ACL", "SETUSER", "app", "resetpass", `>${password}`);
-  // A worker that is closed leaves the timer of a connection behind that BullMQ is making again.
+  // A worker that is closed leaves the timer of a connection that BullMQ is reopening.
   await queue.add("charge", { account: 2, card });
   await expect.poll(async () => await queue.getFailedCount(), { timeout: 60_000 }).toBe(2);
   await Promise.all([app[Symbol.asyncDispose](), queue.close()]);

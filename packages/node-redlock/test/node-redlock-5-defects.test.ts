@@ -131,7 +131,7 @@ describe("node-redlock's defects are gone", () => {
       await expect.poll(scripts).toBeGreaterThan(sent);
     });
     proxy.delay(0);
-    // Longer than the lease, whose end would abort it.
+    // Longer than the lease, whose end would abort the signal.
     await delay(2_200);
     expect(seen?.aborted).toBe(false);
     expect(await servers[0]?.call("GET", "b5")).toBeNull();

@@ -38,7 +38,7 @@ async function onCluster(): Promise<Place> {
   };
 }
 
-/** Expiry as node-redlock's tests check it, but with room for a slow machine. */
+/** Checks the expiry like node-redlock's tests, but with room for a slow machine. */
 async function expectExpiry(client: Redis | Cluster, key: string, duration: number): Promise<void> {
   const pttl = await client.pttl(key);
   expect(pttl).toBeLessThanOrEqual(duration);
@@ -153,7 +153,7 @@ describe.each([
       async (signal: RedlockAbortSignal) => {
         const lockValue = await redis.get("{redlock}x");
         expect(typeof lockValue).toBe("string");
-        // Longer than the lease that it was acquired with.
+        // Longer than the first lease of the lock.
         await delay(2_600);
         expect(signal.aborted).toBe(false);
         expect(signal.error).toBeUndefined();
@@ -172,7 +172,7 @@ describe.each([
       expect(locked).toBe(false);
       locked = true;
       const lockValue = await redis.get("{redlock}y");
-      // Longer than the lease that it was acquired with.
+      // Longer than the first lease of the lock.
       await delay(1_300);
       expect(signal.error).toBeUndefined();
       expect(signal.aborted).toBe(false);

@@ -152,7 +152,7 @@ describe("the node-redlock entry on this engine", () => {
     const acquired = redlock.acquire(["endless"], 10_000);
     const asked = async (): Promise<number> => (await servers[0]?.calls("evalsha")) ?? 0;
     const before = await asked();
-    // The default gives up after eleven.
+    // With the default, a call gives up after eleven attempts.
     await expect.poll(asked, { timeout: 30_000 }).toBeGreaterThan(before + 11);
     await clients[0]?.del("endless");
     const lock = await acquired;
@@ -378,7 +378,7 @@ describe("the node-redlock entry on this engine", () => {
     const { servers, clients } = await nodes(3);
     const last = servers.at(-1);
     await open(clients).using(["later"], 5_000, { automaticExtensionThreshold: 4_500 }, async () => {
-      // Longer than the lease that it was acquired with.
+      // Longer than the first lease of the lock.
       await delay(5_500);
       await last?.call("CONFIG", "SET", "min-replicas-to-write", "1");
     });

@@ -17,12 +17,12 @@ it.each(["node-redlock-4", "node-redlock-5"])("the code of users of %s compiles 
 type Missing<Theirs, Ours> = Exclude<keyof Theirs, keyof Ours>;
 
 it("the entry for version 4 has each member of node-redlock 4", () => {
-  // They are only in the types: redlock.js has them on the class.
+  // These names are only in the types: in redlock.js they are on the class.
   expectTypeOf<Missing<Redlock4, Ours4.Redlock>>().toEqualTypeOf<"Lock" | "LockError">();
   expectTypeOf<Missing<typeof Redlock4, typeof Ours4.Redlock>>().toBeNever();
   expectTypeOf<Missing<Redlock4.Lock, Ours4.Lock>>().toBeNever();
   expectTypeOf<Missing<Redlock4.LockError, Ours4.LockError>>().toBeNever();
-  // These are refused: see the constructor.
+  // The constructor refuses these names.
   type Scripts = "lockScript" | "unlockScript" | "extendScript";
   expectTypeOf<Missing<Redlock4.Options, Ours4.Options>>().toEqualTypeOf<Scripts>();
   expectTypeOf<Omit<Redlock4.Options, Scripts>>().toExtend<Ours4.Options>();

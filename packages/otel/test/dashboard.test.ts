@@ -1,6 +1,6 @@
 /**
- * Every query of the dashboard and of the alerts names metrics and labels that a real scrape has. With `SCREENSHOTS=1`
- * docs/pictures/dashboard.svg is drawn anew, after a minute in which more happens.
+ * Every query of the dashboard and of the alerts names metrics and labels of a real scrape. `SCREENSHOTS=1` draws
+ * docs/pictures/dashboard.svg again, after a minute with more events.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -29,7 +29,10 @@ function queries(): readonly string[] {
   return [...drawn, ...alerts];
 }
 
-/** The metrics of a query, and the labels that it uses; a quantile's `le` is the histogram's own. */
+/**
+ * Returns the metrics of a query, and the labels that the query uses. The label `le` of a quantile belongs to the
+ * histogram.
+ */
 function namesIn(query: string): { readonly metrics: readonly string[]; readonly labels: readonly string[] } {
   const grouped = [...query.matchAll(/by \(([^)]*)\)/g)].flatMap(([, list = ""]) => list.split(/,\s*/));
   const filtered = [...query.matchAll(/\{([^}]*)\}/g)].flatMap(([, list = ""]) =>
@@ -47,7 +50,10 @@ interface Scene {
   readonly election: LeaderElection;
 }
 
-/** Has accounts locked, jobs of few keys run, connections cut, a lock taken away and a leader resign, for a minute. */
+/**
+ * For a minute, locks accounts, runs jobs of few keys, cuts connections, releases a lock by force, and lets a leader
+ * resign.
+ */
 async function minute({ server, redlock, queue, election }: Scene): Promise<void> {
   const endMs = performance.now() + 60_000;
   const any = (count: number): number => Math.ceil(Math.random() * count);
@@ -71,7 +77,7 @@ async function minute({ server, redlock, queue, election }: Scene): Promise<void
   ]);
 }
 
-/** Draws the dashboard of the time since `fromS`, and returns the titles of panels that Prometheus had no answer for. */
+/** Draws the dashboard of the time since `fromS`. Returns the titles of panels without an answer from Prometheus. */
 async function draw(prometheus: Prometheus, fromS: number): Promise<readonly string[]> {
   const toS = Date.now() / 1_000;
   const drawn = await Promise.all(
@@ -80,15 +86,15 @@ async function draw(prometheus: Prometheus, fromS: number): Promise<readonly str
   const folder = isPicture ? fileURLToPath(new URL("../../../docs/pictures", import.meta.url)) : temporaryFolder();
   const svg = dashboardSvg({ title: "Coordination", panels: drawn, fromS, toS });
   writeFileSync(join(folder, "dashboard.svg"), svg);
-  // Within a moment, a quantile is one of nothing: an answer without a value.
+  // Within a moment, a quantile covers no event, and its answer has no value.
   const isEmpty = ({ type, series }: (typeof drawn)[number]): boolean =>
     type !== "row" && !series.some(({ points }) => points.length > 0 || !isPicture);
   return drawn.filter(isEmpty).map(({ title }) => title);
 }
 
 /**
- * Has all that is told happen: locks held, waited for, refused and lost, a leader with a schedule, jobs of busy keys; at
- * the end a node is down.
+ * Causes all events: locks held, awaited, refused and lost, a leader with a schedule, jobs of busy keys. At the end a
+ * node is down.
  */
 async function everything(look: (scene: Scene) => Promise<void>): Promise<void> {
   await using server = await startRedis();
@@ -137,10 +143,10 @@ async function everything(look: (scene: Scene) => Promise<void>): Promise<void> 
   await look(scene);
 }
 
-/** What only a fault brings. Their names are those of the sources, and their labels are not looked at. */
+/** Metrics that only a fault produces. Their names are compared with the sources, and their labels are not checked. */
 const RARE: ReadonlySet<string> = new Set(["x_leader_overruns_total", "x_workers_yielded_total"]);
 
-/** Panels of which nothing happens before a node is down, or only by a fault. */
+/** Panels that show nothing before a node is down, or without a fault. */
 const SELDOM: ReadonlySet<string> = new Set(["Lock nodes up", "Terms that ended", "Jobs that went back"]);
 
 it("uses only existing metrics and labels in panels and alerts", async () => {
@@ -172,14 +178,14 @@ it.skipIf(isWithoutPrometheus())(
       await using prometheus = await startPrometheus(scene.sdk.target);
       const fromS = Date.now() / 1_000;
       for (const query of queries()) await prometheus.count(query);
-      // Two scrapes make a rate. What only the end brings is asked for again then.
+      // A rate needs two scrapes. At the end, the panels that only the end fills are queried again.
       const left = async (): Promise<readonly string[]> => {
         for (const query of unanswered) if ((await prometheus.count(query)) > 0) unanswered.delete(query);
         return [...unanswered].filter((query) => stage > 0 || !isLate(query));
       };
       await expect.poll(left, { timeout: 60_000, interval: 500 }).toEqual([]);
       if (stage === 0) {
-        // The counter is as old as what it counts.
+        // The counter exists since its first event.
         const lost = queries().find((query) => /x_lock_lost_total.* > 0$/.test(query)) ?? "";
         expect(await prometheus.raised(lost)).toBe(1);
         if (isPicture) await minute(scene);

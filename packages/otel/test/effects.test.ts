@@ -1,9 +1,9 @@
-/** What effects and their relay tell is in the metrics; a relay in memory tells it. */
+/** The metrics contain the reports of effects and their relay. A relay in memory sends the reports. */
 import { type Database, Effects, OutboxRelay } from "@x/effects";
 import { expect, it } from "vitest";
 import { startSdk } from "./support/sdk.ts";
 
-/** A database whose inbox is empty, and whose outbox has waited rows, of which the relay can read none. */
+/** A database whose inbox is empty, and whose outbox contains waiting rows that the relay cannot read. */
 const database: Database = {
   query: (text) => Promise.resolve(text.includes("count(*)") ? [{ rows: "7", ms: "90000" }] : []),
   transaction: (run) => run({ query: () => Promise.resolve([{ ok: 1 }]) }),

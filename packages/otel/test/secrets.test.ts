@@ -1,4 +1,4 @@
-/** No password and no data of a job is in a span or a metric, whatever fails. */
+/** No span or metric contains a password or the data of a job, even after failures. */
 import { LeaderElection } from "@x/leader";
 import { Redlock } from "@x/redlock-core";
 import { askWithoutRights, placesOf, startRedis } from "@x/test-support";
@@ -47,7 +47,7 @@ it("shows no secret of a connection that is refused, lost or without rights, nor
   expect(spans.some(({ status }) => status.message !== undefined)).toBe(true);
   const shown = [spans, await sdk.scrape(), errors];
   await server.call("ACL", "SETUSER", "app", "resetpass", `>${password}`);
-  // A worker that is closed leaves the timer of a connection behind that BullMQ is making again.
+  // A worker that is closed leaves the timer of a connection that BullMQ is reopening.
   await queue.add("charge", { account: 2, card });
   await expect.poll(async () => await queue.getFailedCount(), { timeout: 60_000 }).toBe(2);
   await election.stop();

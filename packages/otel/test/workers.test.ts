@@ -49,7 +49,7 @@ it("adds the job's keys and fencing token to BullMQ's own span", async () => {
     telemetry,
   });
   onTestFinished(async () => void (await Promise.all([worker.close(), queue.close()])));
-  // As if it had stood in line for an hour.
+  // As if the job had waited in line for an hour.
   await queue.pauseKey("42");
   await queue.add("pay", { account: 42 }, { jobId: "parked" });
   await expect.poll(async () => (await queue.jobsOf("42")).parked).toEqual(["parked"]);
@@ -63,7 +63,7 @@ it("adds the job's keys and fencing token to BullMQ's own span", async () => {
     const own = spans.find((span) => span.spanContext().spanId === job?.parentSpanContext?.spanId);
     return job === undefined || own === undefined ? {} : { job, own };
   };
-  // BullMQ's span ends after the one inside it.
+  // BullMQ's span ends after the span inside it.
   await expect.poll(() => found().own).toBeDefined();
   trace.disable();
   const { job, own } = found();

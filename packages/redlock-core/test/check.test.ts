@@ -7,7 +7,7 @@ import { defineScript, protocolOf } from "../src/protocol.ts";
 import { openRedlock, shortTtl, startNodes } from "./support/nodes.ts";
 import { StubNode } from "./support/stub-node.ts";
 
-/** Seems to be a server that says so of itself, with a clock that is off. */
+/** A node that claims to be the server of this INFO, with a clock that is wrong by `offMs`. */
 function nodeSaying(name: string, info: string, offMs = 0): LockNode {
   const time = (): readonly string[] => {
     const nowMs = Date.now() + offMs;

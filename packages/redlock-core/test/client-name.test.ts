@@ -94,7 +94,7 @@ describe("the name of a client", () => {
     expect((await named.inspect("b")).holder).toBeUndefined();
     await lock.release();
     expect((await nameless.inspect("a")).holder).toBeUndefined();
-    // One node that knows it is enough.
+    // It is enough that one node knows the name.
     await Promise.all(servers.slice(1).map((server) => server.call("FLUSHALL")));
     await named.acquire("c");
     const token = String(await servers[0]?.call("GET", "c"));

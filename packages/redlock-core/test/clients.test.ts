@@ -97,7 +97,7 @@ describe("clients of one server", () => {
       const ask = await pushOn(nodeTimeout);
       await expect.poll(() => ask("in time", 1).catch(() => 0), { timeout: 10_000 }).toBeGreaterThan(0);
       await server.kill();
-      // GLIDE notices, and keeps the commands for the next connection, which it opens after 5 s.
+      // GLIDE notices the loss, and keeps the commands for the next connection, which it opens after 5 s.
       const answers = Promise.allSettled([1, 2, 3].map((n) => ask("late", n)));
       await Promise.race([answers, delay(2 * nodeTimeout)]);
       await server.start();
@@ -346,7 +346,7 @@ describe("a Redis Cluster behind one client", () => {
     const names = Array.from({ length: 200 }, (_, index) => `r:${index}`);
     const [first, last] = [0, 2];
     await Promise.all(names.map(async (name) => await (await redlock.acquire(name)).release()));
-    // Else the others refuse as soon as they have noticed.
+    // Otherwise the other nodes refuse commands as soon as they have noticed.
     await Promise.all(cluster.nodes.map((node) => node.call("CONFIG", "SET", "cluster-require-full-coverage", "no")));
     cluster.nodes[first]?.freeze();
     onTestFinished(() => cluster.nodes[first]?.thaw());

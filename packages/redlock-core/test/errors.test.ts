@@ -47,7 +47,7 @@ describe("a LockHeldError", () => {
     const key = `{x}:client:${token.slice(1, 13)}`;
     for (const server of servers) await server.call("DEL", key);
     expect(await failed("r")).toMatchObject({ holder: undefined, message: expect.stringContaining("held by another") });
-    // One node that knows it is enough.
+    // It is enough that one node knows the name.
     await servers[2]?.call("SET", key, "billing-api 1");
     expect((await failed("r", 0)).holder).toBeUndefined();
     const error = await failed("r");
@@ -60,7 +60,7 @@ describe("a LockHeldError", () => {
     expect(await failed("s")).toMatchObject({ holder: undefined, message: expect.stringContaining("held by another") });
     const own = await heldError(() => named.acquire(["r", "t"], { timeout: 20 }));
     expect(own).toMatchObject({ holder: undefined, message: expect.stringContaining("held by this process") });
-    // The name is not asked for twice.
+    // The name is not looked up twice.
     await servers[2]?.call("DEL", key);
     expect((await failed("r")).holder).toBe("billing-api 1");
   });

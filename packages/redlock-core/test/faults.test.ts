@@ -7,7 +7,7 @@ import { everyNodeAnswers, openRedlock, shortTtl, startNodes } from "./support/n
 /** Leases that survive a stall of a loaded machine. */
 const lease = { ttl: 3_000, maxTtl: 3_000 } as const;
 
-/** Leases that are extended after half of that, and that nothing but the end of extensions ends. */
+/** Leases that are extended after half of their time, and that end only if extensions end. */
 const longer = { ttl: 9_000, maxTtl: 9_000 } as const;
 
 /** Resolves when the lock has been extended, which makes it outlive its first lease. */
@@ -236,7 +236,7 @@ describe("nodes that forget", () => {
     const waiting = errorOf(waiter.acquire("rolling", { timeout: 60_000, signal: enough.signal }));
     for (const server of servers) {
       await server.restart();
-      // It votes again, and has the lock's key again.
+      // The node votes again, and has the lock's key again.
       const isBack = async (): Promise<boolean> => {
         expect(await other.tryAcquire("rolling").catch(() => null)).toBeNull();
         const { nodes } = await other.inspect("rolling");

@@ -33,7 +33,7 @@ async function connected(servers: readonly RedisServer[], count: number, options
   return redlocks;
 }
 
-/** Also the nodes that a grant did not wait for. */
+/** Resolves when all nodes hold the lock, including the nodes that the grant did not wait for. */
 async function heldEverywhere(redlock: Redlock, resource: string): Promise<void> {
   await expect
     .poll(async () => (await redlock.inspect(resource)).nodes.every(({ state }) => state === "held"))
@@ -245,7 +245,7 @@ describe("a process that was frozen while an answer arrived", () => {
     expect(await blocked.tryAcquire("r")).toBeNull();
     const before = protocolOf(blocked).placeAt(0);
     const attempt = blocked.tryAcquire("r");
-    // It has been sent.
+    // The request has been sent.
     await Promise.resolve();
     await new Promise((resolve) => process.nextTick(resolve));
     frozenMs = 2_000;

@@ -255,7 +255,7 @@ describe("a lease that is renewed by keep()", () => {
     /** The monotonic clock from which its validity counts. */
     readonly startMs: () => number;
     readonly told: string[];
-    /** Answers the requests that came meanwhile, or makes them fail. */
+    /** Answers the requests that arrived in the meantime, or makes them fail. */
     readonly settle: (isOk: boolean) => Promise<number>;
     isPaused: boolean;
   }

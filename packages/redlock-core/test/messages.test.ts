@@ -16,7 +16,7 @@ const far = { ttl: 60_000, timeout: 60_000 } as const;
 interface Scene {
   readonly server: RedisServer;
   readonly held: AsyncDisposable;
-  /** Of the first and the second that wait, which are of different processes. */
+  /** The waits of the first and the second waiter, which are in different processes. */
   readonly waits: readonly Promise<AsyncDisposable>[];
   readonly members: readonly string[];
   readonly channels: readonly string[];

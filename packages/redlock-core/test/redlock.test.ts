@@ -246,7 +246,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     const clock = { ...systemClock, wallMs: (): number => systemClock.wallMs() - 60_000 };
     const [redlock, behind] = [openRedlock(servers, ofOneSecond), openRedlock(servers, { ...ofOneSecond, clock })];
     const lock = await redlock.acquire("long", { autoExtend: true });
-    // Two leases and a half of the nodes' own time, which is what they remember tokens by.
+    // Two and a half leases of the nodes' own time, by which the nodes remember tokens.
     await delay(2_500);
     await lock.release();
     expect((await behind.acquire("long")).fencingToken).toBeGreaterThan(lock.fencingToken);

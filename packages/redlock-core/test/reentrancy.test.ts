@@ -159,7 +159,7 @@ describe("a joined call", () => {
         const read = count;
         await immediate();
         count = read + 1;
-        // One inside of it is no neighbour.
+        // A call inside the lock is not a neighbor.
         await redlock.using("turns", () => undefined, joining);
       };
       await Promise.all(Array.from({ length: 10 }, () => redlock.using("turns", increment, joining)));

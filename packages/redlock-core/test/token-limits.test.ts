@@ -1,4 +1,4 @@
-/** Fencing tokens that a node can neither count on from nor tell exactly: it gives none, and says so. */
+/** Fencing tokens that a node can neither continue nor represent exactly: the node grants none, and reports this. */
 
 import type { RedisServer } from "@x/test-support";
 import { errorOf } from "@x/test-support";
@@ -14,7 +14,7 @@ import { StubNode } from "./support/stub-node.ts";
 const WRONG = ["9007199254740991", "9007199254740993", "90071992547409930", "5"];
 const SAYS = /fencing tokens have 16 digits/;
 
-/** Of a first attempt, as an acquisition usually makes it, and others after it. */
+/** Returns the refusal of a first attempt, as an acquisition usually makes it, and of later attempts. */
 async function refusalOf(redlock: Redlock, resource: string): Promise<string | undefined> {
   const error = await errorOf(redlock.acquire(resource, { timeout: 200 }));
   return error instanceof QuorumUnreachableError ? error.votes.map((vote) => vote.error).join() : String(error);

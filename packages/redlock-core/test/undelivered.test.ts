@@ -34,7 +34,7 @@ function situation(): Situation {
   };
 }
 
-/** The operations that begin with the letter. */
+/** Returns the operations that begin with the letter. */
 const sent = ({ operations }: StubNode, letter: string): readonly string[] =>
   operations.filter((operation) => operation.startsWith(letter));
 
@@ -96,7 +96,7 @@ it("a failing node has a limited number of pending script calls, the newest ones
   const before = node.requests.length;
   node.answer = () => Promise.resolve(1);
   await clock.advance(250);
-  // Each is sent when the one before is answered; no time passes for that.
+  // Each request is sent when the previous one is answered, and no time passes in between.
   for (let seen = -1; seen < node.requests.length; await turnEnds()) seen = node.requests.length;
   const again = node.requests.slice(before).flat();
   expect(again.length).toBeGreaterThan(1_000);

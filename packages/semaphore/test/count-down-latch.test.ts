@@ -135,7 +135,7 @@ describe("a latch", () => {
   it("ends a pending repetition of a count-down when its Redlock is closed", async () => {
     const redlock = openRedlock({ path: `${server().path}.none` }, { retryDelay: DAY_MS });
     const down = errorOf(new CountDownLatch(redlock, aName()).countDown());
-    // It is answered behind the count-down.
+    // The request is answered behind the count-down.
     expect((await redlock.inspect("any")).verdict).toBe("unknown");
     await redlock.close();
     expect(await down).toBeInstanceOf(RedlockClosedError);

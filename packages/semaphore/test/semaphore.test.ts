@@ -18,7 +18,7 @@ import { aName, openRedlock, useServer } from "./support/redlock.ts";
 
 const server = useServer();
 
-/** The same semaphore as two processes have it. */
+/** The same semaphore in two processes. */
 function twoOf(permits: number): readonly [Semaphore, Semaphore] {
   const name = aName();
   const [a, b] = [openRedlock(server()), openRedlock(server())];
@@ -63,8 +63,8 @@ interface Request {
 }
 
 /**
- * A `Redlock` whose requests are recorded. `before` is called with each one, and may throw for a lost connection;
- * `after` is called with its answer at hand.
+ * Opens a `Redlock` whose requests are recorded. `before` is called with each request, and may throw for a lost
+ * connection. `after` is called when the answer has arrived.
  */
 function openRecorded(
   node: RedisServer,
@@ -475,7 +475,7 @@ describe("waiters", () => {
     cancel.abort();
     expect(new Set(await Promise.all(gone))).toEqual(new Set([cancel.signal.reason]));
     expect((await here.inspect()).waiting).toBe(1);
-    // The node keeps the permit for one turn of the process that it cannot reach, and not for one of each caller.
+    // The node keeps the permit for one turn of the process that it cannot reach, not for one turn of each caller.
     await held.release();
     expect((await here.acquire()).isHeld()).toBe(true);
   });

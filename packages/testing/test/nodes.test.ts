@@ -16,7 +16,7 @@ afterEach(async () => {
   await clock.until(redlock.close());
 });
 
-/** A second process, with locks of its own on the same nodes. */
+/** A second process, with its own locks on the same nodes. */
 function another(name = "another"): { readonly process: VirtualProcess; readonly locks: Redlock } {
   const process = clock.process(name);
   return { process, locks: new Redlock(memoryNodes(nodes, { clock: process }), { clock: process, ttl: 10_000 }) };

@@ -3,7 +3,7 @@ import { until } from "@x/test-support";
 import { describe, expect, it, vi } from "vitest";
 import { finished, jobs, Lab } from "./support/lab.ts";
 
-// No timer but the one of the pause brings a job back in the time of a test.
+// Within the time of a test, only the timer of the pause brings a job back.
 const rules = { recheckInterval: 3_600_000, concurrency: 4 } as const;
 
 describe.concurrent("lock.backOff", () => {

@@ -128,7 +128,10 @@ describe.skipIf(isWithoutBrowser("Bull Board in a browser"))("in a browser", () 
   });
 });
 
-/** That of the documents with PICTURES=1: two pictures are never the same, byte by byte. */
+/**
+ * Returns the path of the picture. Only PICTURES=1 replaces the picture of the documents, because two pictures always
+ * differ in some bytes.
+ */
 function picture(): `${string}.png` {
   const folder =
     process.env["PICTURES"] === "1"

@@ -214,7 +214,7 @@ describe.concurrent("a running job that is cancelled", () => {
 });
 
 describe.concurrent("a job that does not run", () => {
-  /** Puts job 2 in a state, and returns what is found there. */
+  /** Puts job 2 into a state. Resolves with the state that `cancel` must find. */
   const states: Readonly<Record<string, (lab: Lab, queue: Queue<Data>) => Promise<CancelledState>>> = {
     parked: async (lab, queue) => {
       lab.worker(async (job) => (job.data.i === 0 ? await new Promise(() => {}) : undefined), rules);
@@ -452,7 +452,7 @@ describe("a cancellation in another process", () => {
     await queue.addBulk(
       jobs(count, (i) => `k${i % 20}`).map((job, i) => ({ ...job, opts: { jobId: `j${i}`, attempts: 3 } })),
     );
-    // Follows the runs, so that many cancellations meet the end of their job.
+    // Cancels shortly after each start, so that many cancellations meet the end of their job.
     await until(async () => {
       const started = (await readHistory(crew.history)).filter(({ what }) => what === "start");
       const fresh = started.filter(({ jobId }) => !found.has(jobId)).slice(-5);

@@ -58,7 +58,7 @@ it.each([
     for (let kills = 0; kills < 40 && !(await isDone()); kills++) {
       await delay(killEveryMs);
       const victim = (kills * 3) % processCount;
-      // Not when the end is noticed: others may have its jobs by then.
+      // The moment of death, not the moment when it is noticed: by then other workers may have the jobs.
       deaths.set(workers[victim]?.pid ?? 0, process.hrtime.bigint());
       await workers[victim]?.kill();
       workers[victim] = spawn();

@@ -82,11 +82,11 @@ describe.concurrent("a worker that is killed", () => {
       const rate = index === slots.length - 1 ? { max: 4, duration: 1_500 } : undefined;
       phases.push({ sentNs: process.hrtime.bigint(), concurrency });
       await queue.setKeyPolicy("a", { concurrency, rate });
-      // A job was decided on under the policy that was said before it was added, or under a later one.
+      // A job was judged under the policy that was set before the job was added, or under a later policy.
       const data = Array.from({ length: JOBS / 2 }, (_, i) => ({ k: "a", i: index * 100 + i, ms: 50 }));
       await queue.addBulk(data.map((each) => ({ name: "job", data: each })));
       await until(async () => (await readHistory(history)).some(({ i }) => i === index * 100 + 2));
-      // Not when the end is noticed: others may have its jobs by then.
+      // The moment of death, not the moment when it is noticed: by then other workers may have the jobs.
       deaths.set(older.pid ?? 0, process.hrtime.bigint());
       expect((await older.kill()).signal).toBe("SIGKILL");
       older = newer;
@@ -110,7 +110,9 @@ interface Phase {
   readonly concurrency: number;
 }
 
-/** Starts at which more jobs of living processes ran than any policy allowed that was in force when the start was decided. */
+/**
+ * Returns the starts at which more jobs of living processes ran than any policy allowed at the time of the decision.
+ */
 function tooMany(events: readonly Event[], deaths: ReadonlyMap<number, bigint>, phases: readonly Phase[]): string[] {
   const endOf = (start: Event): bigint | undefined => {
     const end = events.find(
@@ -131,7 +133,8 @@ function tooMany(events: readonly Event[], deaths: ReadonlyMap<number, bigint>, 
 }
 
 /**
- * Starts of more than `max` in a window, of jobs whose id is greater than `after`, by the clock of the queue's Redis.
+ * Returns the windows with more than `max` starts of jobs whose ID is greater than `after`, by the clock of the queue's
+ * Redis.
  *
  * A script notes the event and counts the start one after the other. A busy machine may stop Redis between the two.
  */

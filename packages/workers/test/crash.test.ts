@@ -1,4 +1,4 @@
-/** Each place where a worker's death could leave a key stuck, lose a job or break the order: killed exactly there. */
+/** A worker is killed exactly at each place where its death could leave a key stuck, lose a job or break the order. */
 import { Redlock } from "@x/redlock-core";
 import { spawnChild, startRedis, until } from "@x/test-support";
 import { Redis } from "ioredis";

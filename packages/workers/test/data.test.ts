@@ -1,4 +1,4 @@
-/** Data of jobs that is valid, and more than Lua can read. */
+/** Valid data of jobs that Lua cannot read. */
 import { describe, expect, it } from "vitest";
 import { valueAt } from "../src/rules/entity-key.ts";
 import { type Data, finished, jobs, Lab } from "./support/lab.ts";

@@ -111,7 +111,7 @@ describe("the time for which a job was parked", () => {
     await until(async () => lab.ran.length === 2 || (await queue.getDelayedCount()) === 1);
     await queue.addBulk(jobs(3, () => "a").map((job) => ({ ...job, opts: { attempts: 2 } })));
     await parkedSince(lab, ["3", "4", "5"]);
-    // It is parked again, and has waited for as long.
+    // The job is parked again, and its wait continues.
     await (await queue.getJob("5"))?.promote();
     await until(async () => (await queue.getWaitingCount()) === 0);
     running.open();

@@ -51,7 +51,7 @@ describe("with plain code and other queues", () => {
     const held = await plain.acquire("a");
     lab.worker(undefined, { concurrency: 1, timeout: SHORT_MS, recheckInterval: 60_000 });
     const [job] = await queue.addBulk([...jobs(2, () => "a"), { name: "job", data: { k: "b", i: 5 } }]);
-    // One slot: b runs because a does not wait in it; the second job of a does not overtake the first.
+    // There is one slot: b runs because a does not wait in the slot. The second job of a does not overtake the first.
     await until(() => lab.ran.length === 1);
     expect(lab.ran[0]?.key).toBe("b");
     await until(async () => (await queue.getDelayedCount()) === 2);
@@ -231,7 +231,7 @@ describe("with plain code and other queues", () => {
       await until(() => refusalsBeforeError !== undefined);
       expect(lab.errors[0]).toBeInstanceOf(NotALockError);
       expect(lab.errors[0]?.message).toMatch(new RegExp(`^job 1 waits for the lock "k", but on .* ${what}`));
-      // A slot is not kept for it.
+      // No slot is kept for the job.
       expect(refusalsBeforeError).toBeLessThan(4);
       await lab.redis.del(name);
       await finished(queue, 1);
@@ -470,7 +470,7 @@ describe("when a lock is lost", () => {
     await queue.addBulk(jobs(3, () => "a"));
     await until(() => reasons.length === 1);
     await until(async () => (await queue.getJob("1"))?.stalledCounter === 1);
-    // It was taken again, and waits for the lock of its key.
+    // The job was fetched again, and waits for the lock of its key.
     await until(async () => (await lab.redis.zscore("bull:q:delayed", "1")) !== null);
     expect(lab.ran).toHaveLength(1);
     ending.open();
@@ -555,7 +555,8 @@ describe("when a lock is lost", () => {
     const queue = lab.queue();
     const stale = listen<{ jobId: string; ageMs: number }>(lab, "x.workers.abandoned");
     const held = await redlockOn(lab, lab.connection).acquire("a");
-    // Waits in its slot for longer than the lease, while its lock is taken away as if it had ended in a freeze.
+    // The job waits in its slot for longer than the lease, and its lock is deleted as if the lock had expired in a
+    // freeze.
     lab.worker(undefined, {
       lockDuration: 1_000,
       ttl: 1_000,
@@ -566,7 +567,7 @@ describe("when a lock is lost", () => {
     await queue.addBulk(jobs(1, () => "a"));
     await until(async () => (await queue.getActiveCount()) === 1);
     await lab.redis.del("bull:q:1:lock");
-    // With what has passed before, longer than a lease at its end may be renewed.
+    // Together with the time before, longer than the time in which a lease may be renewed at its end.
     await delay(700);
     await held.release();
     await until(() => stale.length === 1);

@@ -158,7 +158,7 @@ describe("the fine print", () => {
     const worker = lab.worker(async () => await opened.passed, { concurrency: 5 });
     await queue.addBulk(jobs(24, (i) => ["a", "b", "d"][i % 3]));
     await until(async () => (await queue.getDelayedCount()) === 21);
-    // All slots are taken before some go, so that no fetch is under way, which would bring one more.
+    // All slots are taken before some jobs end, so that no fetch is under way, which would bring one more job.
     await queue.addBulk(jobs(2, (i) => ["x", "y"][i]));
     await until(() => lab.ran.length === 5);
     worker.concurrency = concurrency;

@@ -132,7 +132,7 @@ describe.concurrent("whenBusy", () => {
       first.open();
       await until(() => lab.ran.length === 2);
       if (when === "after") await addThird();
-      // Its time has come.
+      // The job is due.
       await (await queue.getJob("1"))?.promote();
       await looked();
       if (when === "before") await addThird();

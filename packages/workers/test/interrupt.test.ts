@@ -7,7 +7,7 @@ import { type Data, finished, gate, jobs, Lab, redlockOn } from "./support/lab.t
 
 const rules = { whenBusy: "interrupt", concurrency: 3, recheckInterval: 3_600_000 } as const;
 
-/** Rejects when the job is interrupted, which it may be already. */
+/** Rejects when the job is interrupted, even if it was interrupted before. */
 async function rejected(signal: AbortSignal): Promise<never> {
   signal.throwIfAborted();
   return await new Promise((_resolve, reject) =>
@@ -153,7 +153,7 @@ describe.concurrent("a newer job of the key", () => {
     await finished(queue, 1);
     await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });
     await until(() => lab.ran.length === 2);
-    // As the lane notes it, where the message is lost.
+    // The note that the lane writes, without the message, which is lost.
     await lab.redis.hset("bull:q:2", "lb", "\u001esuperseded\u001fa\u001f3");
     await queue.add("job", { k: "a", i: 1 });
     await until(async () => (await queue.getDelayedCount()) === 1);
@@ -192,7 +192,7 @@ describe.concurrent("a newer job of the key", () => {
     });
     await queue.add("job", { k: "a", i: 0 });
     await until(() => lab.ran.length === 1);
-    // As the lane notes it.
+    // The note that the lane writes.
     await lab.redis.hset("bull:q:1", "lb", "\u001esuperseded\u001fa\u001f2");
     await finished(queue, 1);
     expect(await returned(queue, "1")).toEqual({ notRun: "interrupted", by: "2" });

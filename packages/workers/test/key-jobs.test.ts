@@ -1,4 +1,4 @@
-/** The jobs of one key, wherever they wait: to be listed, and to be removed. */
+/** The jobs of one key in all states: listing and removing them. */
 import { until } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { finished, gate, jobs, Lab } from "./support/lab.ts";
@@ -17,7 +17,7 @@ describe.concurrent("the jobs of a key", () => {
       await queue.addBulk([...jobs(4, () => "a"), ...jobs(1, () => "b")]);
       await until(() => lab.ran.length === 2);
       await until(async () => (await queue.getDelayedCount()) === 3);
-      // No slot is free: no worker judges these jobs.
+      // No slot is free, so no worker judges these jobs.
       await queue.addBulk(jobs(6, (i) => (i % 2 === 0 ? "a" : "b")));
       await queue.add("job", { k: "a", i: 7 }, { priority: 5 });
       await queue.add("job", { k: ["a", "c"], i: 8 }, { delay: 3_600_000 });

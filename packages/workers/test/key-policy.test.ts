@@ -5,7 +5,7 @@ import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
 import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
-// No timer brings a job back in the time of a test.
+// Within the time of a test, no timer brings a job back.
 const rules = { recheckInterval: 3_600_000 } as const;
 
 describe.concurrent("the policy of a key", () => {
@@ -28,7 +28,7 @@ describe.concurrent("the policy of a key", () => {
     expect((await queue.jobsOf("a")).holders).toEqual(["1", "2", "3"]);
     expect(await queue.getKeyPolicy("a")).toEqual({ concurrency: 3 });
     await queue.setKeyPolicy("a", { concurrency: 1 });
-    // The first slot is free, and two jobs more than may have the key.
+    // The first slot is free, and two more jobs have the key than the policy allows.
     gates[0]?.open();
     await queue.addBulk(jobs(4, (i) => `other ${i}`));
     await finished(queue, 5);
@@ -68,7 +68,7 @@ describe.concurrent("the policy of a key", () => {
     expect(await fetch("two")).toBe("2");
     expect(await fetch("three")).toBeUndefined();
     await queue.setKeyPolicy("a", { concurrency: 3 });
-    // The third one was chosen, and has a slot.
+    // The third job was chosen, and has a slot.
     expect((await queue.jobsOf("a")).holders).toEqual(["1", "2", "3"]);
     await queue.setKeyPolicy("a", { concurrency: 2 });
     expect(await fetch("three")).toBeUndefined();
@@ -111,7 +111,7 @@ describe.concurrent("the policy of a key", () => {
     const message = (await queue.explain("3"))?.message ?? "";
     const told = /until (\S+):/.exec(message)?.[1] ?? "";
     expect(message).toBe(`key "a": first in line, limited until ${told}: 2 of 2 starts in 3600 s, by its policy`);
-    // Each answer reckons from a look at the clock of its own.
+    // Each answer is computed from its own reading of the clock.
     expect(Math.abs(Date.parse(told) - (key?.limitedUntilMs ?? 0))).toBeLessThan(60_000);
     expect(await queue.counts()).toMatchObject({ waitingKeys: 1, limitedKeys: 1 });
     // The recorded starts count against the new rate as well.

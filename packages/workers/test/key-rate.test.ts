@@ -1,11 +1,11 @@
-/** `perKey.rate`: how many jobs of a key start in a time, over all workers, crashes and restarts. */
+/** `perKey.rate`: how many jobs of a key start in a period, over all workers, crashes and restarts. */
 import { until } from "@x/test-support";
 import { type WorkerEvents, WorkerMismatchError } from "@x/workers";
 import { describe, expect, it, vi } from "vitest";
 import { finished, gate, jobs, Lab, listen, redlockOn, SHORT_MS } from "./support/lab.ts";
 
 const rate = { max: 3, duration: 3_000 } as const;
-// No timer but the one of the rate brings a job back in the time of a test.
+// Within the time of a test, only the timer of the rate brings a job back.
 const rules = { recheckInterval: 3_600_000, concurrency: 8, perKey: { rate } } as const;
 
 /** The times at which Redis handed out the jobs of a key, from the recorded starts. */
@@ -13,7 +13,7 @@ async function countedStarts({ redis }: Lab, key: string): Promise<number[]> {
   return (await redis.lrange(`bull:q:lane:starts=${key}`, 0, -1)).map(Number);
 }
 
-/** All times that were counted until then, as far as they were seen: Redis keeps the last ones. */
+/** Returns all recorded starts until `isOver`, as far as they were seen, because Redis keeps only the last starts. */
 async function startsUntil(lab: Lab, key: string, isOver: () => Promise<boolean>): Promise<number[]> {
   const seen = new Set<number>();
   await until(async () => {
@@ -106,7 +106,7 @@ describe.concurrent("the rate of a key", () => {
     await finished(queue, 2);
     await queue.add("job", { k: "b", i: 4 });
     await until(async () => (await queue.getDelayedCount()) === 2);
-    // One was there when its key became limited, the other came later.
+    // One job was in the queue when its key became limited, and the other arrived later.
     for (const id of ["2", "4"]) {
       const dueMs = await dueOf(id);
       expect(dueMs).toBeGreaterThan(Date.now() + 3_000_000);
@@ -144,7 +144,7 @@ describe.concurrent("the rate of a key", () => {
     const held = await redlockOn(lab, lab.connection).acquire("a");
     await queue.addBulk(jobs(2, () => "a"));
     await until(() => yielded.length > 3);
-    // While it waits for the lock, it is counted.
+    // While the job waits for the lock, its start does not count.
     await until(async () => (await countedStarts(lab, "a")).length === 0);
     await held.release();
     await finished(queue, 1);

@@ -7,7 +7,9 @@ import { finished, gate, jobs, Lab, redlockOn, SHORT_MS } from "./support/lab.ts
 
 const rules = { recheckInterval: 3_600_000, perKey: { concurrency: 3 } } as const;
 
-/** The most runs of one key at a time. A run without an end has ended when its process was dead. */
+/**
+ * Returns the greatest number of runs of one key at a time. A run without an end has ended when its process was dead.
+ */
 function mostAtOnce(events: readonly Event[], deaths: ReadonlyMap<number, bigint>): number {
   const ends = events.filter(({ what }) => what === "end");
   const changes = events
@@ -68,7 +70,7 @@ describe.concurrent("the concurrency of a key", () => {
       'key "a": behind 1 other job, jobs 1, 2, 3 have it (3 of 3 slots)',
     );
     expect((await queue.explain("2"))?.verdict).toBe("runs");
-    // The second one ends: its slot goes to the first in line, with the slot's lock.
+    // The second job ends: its slot goes to the first job in line, together with the slot's lock.
     gates[1]?.open();
     await until(() => resources.length === 4);
     expect(resources[3]).toBe("a\u001f1");
@@ -152,7 +154,7 @@ it("never runs more jobs of a key than its slots allow, in two processes that ar
   for (const started of [10, 30, 50]) {
     const next = spawn();
     await until(async () => (await history.llen("history")) >= 2 * started);
-    // Not when the end is noticed: others may have its jobs by then.
+    // The moment of death, not the moment when it is noticed: by then other workers may have the jobs.
     deaths.set(dying.pid ?? 0, process.hrtime.bigint());
     await dying.kill();
     dying = next;

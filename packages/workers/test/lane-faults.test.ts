@@ -53,7 +53,7 @@ vi.mock("../src/bullmq/rules/compose.ts", async (original) => {
 const LISTS = ["wait", "paused", "active"];
 const SETS = ["prioritized", "delayed", "waiting-children", "completed", "failed"];
 
-/** How often each job stands somewhere, at one moment. */
+/** Returns in how many places each job is at one moment. */
 async function places({ redis }: Lab, queue: string): Promise<Map<string, number>> {
   const transaction = redis.multi();
   for (const list of LISTS) transaction.lrange(`bull:${queue}:${list}`, 0, -1);
@@ -114,7 +114,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
       const STEPS = 60;
       const errors: Error[] = [];
       let reached = 0;
-      // On the server, queue and connections of the step before: these have the texts of all scripts.
+      // On the server, queue and connections of the previous step, which already have the texts of all scripts.
       const one = async (lab: Lab, queue: Queue<Data>, connections: readonly Redis[], step: number): Promise<void> => {
         await lab.redis.flushdb();
         await lab.redis.set("bull:q:fault", step);
@@ -130,16 +130,16 @@ describe.concurrent("a script of the lane that fails halfway", () => {
         const rate = { max: 4, duration: 60 };
         const { slots = 1, ...given } = others;
         const perKey = onFailure === "halt" || slots > 1 ? { rate, concurrency: slots } : {};
-        // No job is left to the check for stalled ones, and none waits for the end of a lease.
+        // No job waits for the check for stalled jobs, or for the end of a lease.
         const rules = { ...options, lockDuration: 2 * STEP_MS, onFailure, key, resource: "q:", perKey, ...given };
         const workers = connections.map((connection) => lab.worker(body, { ...rules, connection }));
         const isReached = async (): Promise<boolean> => (await lab.redis.exists("bull:q:faults")) === 1;
-        // A step that no script has is not reached: then all jobs come to their end.
+        // If no script has this step, the step is not reached, and all jobs end.
         await until(async () => {
           expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
           return (await isReached()) || (await queue.getJobCountByTypes("completed", "failed")) === ids.length;
         }, STEP_MS);
-        // Also while three rechecks fail.
+        // Even while three rechecks fail.
         for (let n = 0; n < 8; n++) {
           await delay(40);
           expect(await misplaced(lab, "q", ids), `step ${step}`).toEqual([]);
@@ -158,7 +158,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
         if (await isReached()) reached += 1;
         await Promise.all(workers.map((worker) => worker.close()));
       };
-      // Whatever is particular to slots, turns and superseded jobs is reached with a third of the steps.
+      // A third of the steps is enough to reach the parts for slots, turns and superseded jobs.
       const stride = Object.keys(others).length === 0 ? 1 : 3;
       const steps = Array.from({ length: STEPS / stride }, (_, n) => (n + 1) * stride);
       await Promise.all(
@@ -208,7 +208,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
     },
   );
 
-  // BullMQ's own texts do without them, or use them only where nothing has changed yet.
+  // BullMQ's own texts do not contain these commands, or use them only before the first change.
   it.each(["hsetnx", "zrank", "xrevrange", "xdel", "pttl", "zscore", "hdel", "hmget"])(
     "loses no job while the worker may not use %s",
     async (command) => {
@@ -218,7 +218,7 @@ describe.concurrent("a script of the lane that fails halfway", () => {
       await lab.redis.call("ACL", "SETUSER", "worker", "on", "nopass", "~*", "&*", "+@all", `-${command}`);
       const connection = { ...lab.connection, username: "worker", password: "x" };
       lab.worker(undefined, { ...options, connection });
-      // Also while ten rechecks fail.
+      // Even while ten rechecks fail.
       for (let n = 0; n < 10; n++) {
         await delay(100);
         expect(await misplaced(lab, "q", ids)).toEqual([]);

@@ -36,7 +36,7 @@ it.each([
   expect(mustConfirm({ sent: instantAt(0), lockDurationMs: 10_000, driftFactor }, instantAt(ageMs))).toBe(asks);
 });
 
-/** A watchdog in virtual time, and when the runs that it watches are lost. */
+/** A watchdog in virtual time, with the times at which the runs that it watches are lost. */
 function watch(): {
   readonly watchdog: Watchdog;
   readonly lost: [jobId: string, atMs: number][];

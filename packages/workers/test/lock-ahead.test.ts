@@ -1,4 +1,4 @@
-/** The lock of a key's next job, asked for while the one before is being finished. */
+/** The lock of a key's next job, requested while the previous job is being finished. */
 
 import { type Lock, Redlock, systemClock } from "@x/redlock-core";
 import { until } from "@x/test-support";
@@ -67,9 +67,10 @@ describe("a key with a line of jobs", () => {
     expect(new Set(tokens).size).toBe(300);
     expect([lab.overlaps(), lab.inversions(), lab.errors]).toEqual([[], [], []]);
     await until(async () => (await lab.redis.exists("hot")) === 0);
-    // Two requests per job: its end, and its lock's release together with the next one's. Asked for one after the other it were three.
+    // Two requests for each job: its end, and the release of its lock together with the request for the next lock.
+    // Requested one after the other, three would be needed.
     expect((await scriptCalls(lab)) - before).toBeLessThan(2.2 * 300);
-    // A grant for each job, and few that came to nothing at the end of the line.
+    // A grant for each job, and a few requests in vain at the end of the line.
     expect(grants.length).toBeLessThanOrEqual(302);
   });
 
@@ -102,7 +103,7 @@ describe("a key with a line of jobs", () => {
     await queue.addBulk(jobs(4, () => "hot"));
     lab.worker(async (job) => (job.data.i === 1 ? await running.passed : undefined), { redlock, timeout: SHORT_MS });
     await until(() => lab.ran.length === 2);
-    // As BullMQ does for a parent whose child has failed.
+    // Like BullMQ for a parent whose child has failed.
     await lab.redis.hset("bull:q:3", "defa", "a child has failed");
     running.open();
     await finished(queue, 4);

@@ -1,4 +1,4 @@
-/** `whenBusy: "merge"`: all jobs that wait for a key are given to one call. */
+/** `whenBusy: "merge"`: one call receives all jobs that wait for a key. */
 import { until } from "@x/test-support";
 import type { ExclusiveWorker, JobLock } from "@x/workers";
 import { DelayedError, type Job, type Queue, RateLimitError, WaitingChildrenError, WaitingError } from "bullmq";

@@ -338,7 +338,7 @@ describe("a running queue", () => {
       if (job.data.i === 0 && kind === "retry") throw new Error("not yet");
       if (job.data.i === 0) await running.passed;
     };
-    // Another worker, for which once a minute is enough, has just looked.
+    // Another worker, for which once a minute is enough, has just compared the workers.
     await lab.redis.set("bull:q:lane:sweep", Date.now(), "PX", 60_000);
     for (let n = 0; n < 2; n++) lab.worker(body, { onFailure: "block", recheckInterval: 1_000, drainDelay: 1 });
     const holder = await queue.add("job", { k: "a", i: 0 }, { attempts: 2, backoff: 3_600_000 });

@@ -1,4 +1,4 @@
-/** What workers do while the queue's Redis is read-only or silent, although their connections to it stay open. */
+/** Workers while the queue's Redis is read-only or silent, although their connections to it stay open. */
 import { type Clock, systemClock } from "@x/redlock-core";
 import { ManualClock, type RedisServer, startProxy, startRedis, until } from "@x/test-support";
 import { Redis } from "ioredis";
@@ -8,7 +8,7 @@ import { finished, gate, Lab, redlockOn } from "./support/lab.ts";
 
 const retryStrategy = (): number => 50;
 
-/** BullMQ waits 5 s after a stalled check that failed, even if the worker is closed meanwhile. */
+/** BullMQ waits 5 s after a stalled check that failed, even if the worker is closed in the meantime. */
 const tuned = { drainDelay: 1, skipStalledCheck: true };
 
 /** A server with a successor, and a connection whose address leads to the server until `failOver`. */

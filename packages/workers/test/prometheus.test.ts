@@ -2,7 +2,7 @@ import { until } from "@x/test-support";
 import { expect, it } from "vitest";
 import { finished, gate, jobs, Lab } from "./support/lab.ts";
 
-/** Reads the text format of Prometheus: samples by name and labels; a line that is none fails. */
+/** Reads the text format of Prometheus: samples by name and labels. Throws for a line that is not a sample. */
 function samplesOf(text: string): ReadonlyMap<string, number> {
   const samples = new Map<string, number>();
   for (const line of text.split("\n")) {

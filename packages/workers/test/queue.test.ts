@@ -88,7 +88,7 @@ describe("an exclusive queue", () => {
     const second = lab.worker(undefined, { onFailure: "block" });
     await until(async () => (await lab.redis.get(RULES)) !== first);
     await second.close();
-    // As the first worker does every minute.
+    // Like the first worker, once a minute.
     const [id = "", rules = ""] = (first ?? "").split(/ (.*)/s);
     const setup = (await lab.redis.hget("bull:q:lane:workers", id))?.replace(/^\d+ /, "") ?? "";
     const script = composeScripts(checkScripts(installedScripts()).scripts, parseRules(rules)).operate;

@@ -1,4 +1,4 @@
-/** `between: "rotate"`: which key is next where several have jobs that wait. */
+/** `between: "rotate"`: the next key if several keys have waiting jobs. */
 import { until } from "@x/test-support";
 import { ExclusiveWorker, WorkerMismatchError } from "@x/workers";
 import type { Queue } from "bullmq";
@@ -7,7 +7,7 @@ import { startCrew } from "./support/crew.ts";
 import { readHistory } from "./support/history.ts";
 import { type Data, finished, gate, jobs, Lab } from "./support/lab.ts";
 
-/** Nothing returns because of a timer: only turns start jobs. */
+/** No job returns because of a timer, so only turns start jobs. */
 const rules = { recheckInterval: 3_600_000, between: "rotate", concurrency: 1 } as const;
 
 const keysOf = ({ ran }: Lab): string => ran.map(({ key }) => (key === "undefined" ? "-" : key)).join("");
@@ -20,7 +20,7 @@ function jobsOf(keys: string, opts?: object): { name: string; data: Data; opts?:
   }));
 }
 
-/** Runs jobs of these keys, which wait when the worker begins, and returns the keys in the order of their starts. */
+/** Runs jobs of these keys, all of which wait when the worker begins. Returns the keys in the order of their starts. */
 async function orderOf(keys: string, options: object, add?: (queue: Queue<Data>) => Promise<unknown>): Promise<string> {
   await using lab = await Lab.start();
   const queue = lab.queue();
@@ -212,7 +212,7 @@ it("finds quiet keys behind a hot one, and serves each in turn, in two processes
   const starts = (await readHistory(history)).filter(({ what }) => what === "start");
   const findLatestRun = new Map(starts.map(({ key }, at) => [key, at]));
   findLatestRun.delete("hot");
-  // The key that the killed process had waits until its job has stalled, however much others do meanwhile.
+  // The key of the killed process waits until its job has stalled, however many jobs of other keys run in the meantime.
   const [, last] = [...findLatestRun.values()].sort((a, b) => b - a);
   // Ten pages of look-ahead, one start in each of three rounds, and some more for jobs that ran again.
   expect(last).toBeLessThan(60 + 40);

@@ -13,7 +13,7 @@ const rules: Readonly<
   rotation: { options: { between: "rotate" } },
 };
 
-/** A small generator of random numbers, so that a state can be made again. */
+/** Returns a small generator of random numbers, so that a state can be created again. */
 function randomFrom(seed: number): (below: number) => number {
   let state = seed * 2_654_435_761 + 1;
   return (below) => {

@@ -1,4 +1,7 @@
-/** Costs, in requests and commands, never in time: per job, on free and on contended keys, and however many wait. */
+/**
+ * Costs in requests and commands, never in time: for each job, on free and on contended keys, with any number of
+ * waiting jobs.
+ */
 import { Redlock } from "@x/redlock-core";
 import { startCluster, startRedis, until } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
@@ -179,7 +182,7 @@ it(`costs the same per job with 100 and with ${LINE} jobs in line`, { timeout: 1
   expect(large.commands).toBeLessThan(small.commands * 1.3);
 });
 
-/** Gives so many keys jobs that have them: none is asked for, and each hundredth job is gone. */
+/** Stores a holder for each of this number of keys. Each hundredth holder is a job that no longer exists. */
 async function occupy({ redis }: Lab, keys: number): Promise<void> {
   const pipeline = redis.pipeline();
   for (let i = 0; i < keys; i += 1) {
@@ -192,10 +195,10 @@ async function occupy({ redis }: Lab, keys: number): Promise<void> {
 it("looks at a limited number of keys at a time, and continues there the next time", async () => {
   await using lab = await Lab.start();
   const { redis } = lab;
-  // Scripts that take locks would be proved, with a mark.
+  // Scripts that acquire locks would be proved with a mark.
   const redlock = redlockOn(lab, lab.connection);
   const gone = async (keys: number): Promise<number> => keys - (await redis.hlen("bull:q:lane:holders"));
-  /** What one look costs, as a worker takes it when it starts; the turn is noted again at its end. */
+  /** Measures one check as a worker makes it when it starts. The check notes its turn again at its end. */
   const look = async (): Promise<{ readonly commands: number; readonly cursor: string }> => {
     await redis.config("RESETSTAT");
     const worker = lab.worker(undefined, { redlock, recheckInterval: 3_600_000, autorun: false });
@@ -212,7 +215,7 @@ it("looks at a limited number of keys at a time, and continues there the next ti
   await occupy(lab, 20_000);
   const first = await look();
   expect(first.cursor).not.toBe("0");
-  // A page has somewhat more keys than it is asked for.
+  // A page has slightly more keys than requested.
   expect(first.commands).toBeLessThan(all.commands * 6);
   expect(await gone(20_000)).toBeGreaterThanOrEqual(30);
   expect(await gone(20_000)).toBeLessThan(80);

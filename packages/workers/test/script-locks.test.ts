@@ -1,4 +1,4 @@
-/** Locks that are taken and released by the scripts that take and end jobs. */
+/** Locks that are acquired and released by the scripts that fetch and end jobs. */
 
 import { systemClock } from "@x/redlock-core";
 import { InFlight, readClock } from "@x/redlock-core/kit";
@@ -29,7 +29,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     lab.worker();
     await lab.ended(400);
     await finished(queue, 400);
-    // One per job, and one or two per slot at the start and at the end.
+    // One request for each job, and one or two for each slot at the start and at the end.
     expect((await scriptCalls(lab)) - before).toBeLessThan(1.2 * 400);
     const tokens = lab.ran.filter(({ key }) => key === "hot").map(({ fencingToken }) => fencingToken);
     expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => a - b));
@@ -91,7 +91,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     lab.worker(body, { ttl: 1_500 });
     await until(() => lab.ran.length === 1);
     const value = await lab.redis.get("long");
-    // More than a quarter of the lease lies between two of them.
+    // More than a quarter of the lease passes between two extensions.
     await until(() => extensions.length > 4);
     expect(await lab.redis.get("long")).toBe(value);
     running.open();

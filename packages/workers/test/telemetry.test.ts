@@ -15,7 +15,7 @@ interface SpanRecord {
   isEnded: boolean;
 }
 
-/** As bullmq-otel does it, without OpenTelemetry: a context is the span that is active in it. */
+/** Records spans like bullmq-otel, without OpenTelemetry: a context is the active span. */
 function recorder(): { readonly telemetry: Telemetry<SpanRecord | undefined>; readonly spans: SpanRecord[] } {
   const spans: SpanRecord[] = [];
   let active: SpanRecord | undefined;
@@ -71,7 +71,7 @@ function described(span: SpanRecord): string {
   return JSON.stringify({ name, kind, parent, told, events, exceptions, isEnded });
 }
 
-/** Runs jobs that succeed, one that is retried, and one that fails for good. */
+/** Runs jobs that succeed, a job that is retried, and a job that fails for good. */
 async function trace(makeWorker: typeof Worker): Promise<string[]> {
   await using lab = await Lab.start();
   const { telemetry, spans } = recorder();
@@ -95,7 +95,7 @@ async function trace(makeWorker: typeof Worker): Promise<string[]> {
   await queue.resume();
   await finished(queue, 4);
   await until(() => spans.filter(({ name }) => name.startsWith("process")).every(({ isEnded }) => isEnded));
-  // How often an idle worker asks is a matter of time.
+  // The number of requests of an idle worker depends on time.
   return spans
     .filter(({ name }) => !name.startsWith("getNextJob"))
     .map(described)

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { Run } from "../src/job-run/run.ts";
 import { Watchdog } from "../src/runner/watchdog.ts";
 
-/** Timers fire when the test says so. */
+/** A clock whose timers fire when the test says so. */
 class ManualClock implements Clock {
   nowMs = 0;
   due: (() => void) | undefined;
@@ -54,7 +54,7 @@ describe("a run whose lease has expired only by the wall clock", () => {
       due();
     }
     expect({ lost, callbacks }).toEqual({ lost: ["first"], callbacks: 1 });
-    // A later run is looked after again.
+    // A later run is watched again.
     watchdog.add(runOf(clock, "second", lost, clock.nowMs));
     expect(clock.due).toBeDefined();
   });

@@ -1,4 +1,4 @@
-/** Whether the workers of a queue notice that they do not agree. */
+/** Whether the workers of a queue notice that their options differ. */
 
 import { setImmediate as immediate } from "node:timers/promises";
 import type { Clock } from "@x/redlock-core";

@@ -1,5 +1,5 @@
 /**
- * States of the page with realistic figures, for tests of what the page looks like and for the pictures of the guide.
+ * States of the page with realistic figures, for tests of the page's look and for the pictures of the guide.
  * `test/page-browser.test.ts` compares the page with real servers.
  */
 import type { KeyReading, KeyReadingJob } from "@x/workers";
@@ -21,7 +21,7 @@ import type {
 /** The time of the server in all states. Pictures and labels do not depend on when they are made. */
 export const NOW = Date.UTC(2026, 10, 24, 14, 32, 7);
 
-/** Parts of a state that are absent in most of them. */
+/** Parts that are absent in most states. */
 const ABSENT = { error: undefined } as const;
 
 /** A number from 0 to 1 that looks random, and is the same in each run. */

@@ -44,7 +44,7 @@ process.once("SIGTERM", () => void election.stop());
 const running = election.run(async (term) => {
   current = term;
   const timer = setInterval(() => {
-    // Before it asks: the process may be frozen in between.
+    // Before the question, because the process may be frozen in between.
     const at = Date.now();
     if (term.isCurrent()) tell({ type: "worked", term: term.term, at });
     else clearInterval(timer);
@@ -58,7 +58,8 @@ const running = election.run(async (term) => {
 
 process.on("message", (order: CandidateOrder) => {
   if (order.type === "block") {
-    // No timer runs and no answer is read meanwhile, as in a loop that computes, and other processes have the processor.
+    // In the meantime no timer runs and no answer is read, as in a loop that computes, but other processes have the
+    // processor.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, order.ms);
     tell({ type: "unblocked", isCurrent: current?.isCurrent() ?? false, at: Date.now() });
   } else if (order.type === "closeRedlock") void redlock.close();

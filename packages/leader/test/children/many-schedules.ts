@@ -5,11 +5,11 @@ import { until } from "@x/test-support";
 import { connect } from "../support/redis.ts";
 
 const COUNT = 4_000;
-/** They are there before, so that their code is warm and maps have room. */
+/** These schedules exist before the measurement, so that their code is warm and maps have room. */
 const FIRST = 1_000;
 /** Number of parsed expressions in the cache, 83 kB each, however many schedules exist. */
 const KEPT = 16;
-// A machine with more to do takes its time over answers of thousands of lines.
+// A loaded machine answers requests with thousands of lines slowly.
 const redlock = connect([process.argv[2] ?? ""], { maxTtl: 30_000, nodeTimeout: 5_000 });
 const scheduler = new LeaderScheduler({
   election: new LeaderElection(redlock, { name: "many", leaseDuration: 30_000 }),
@@ -50,7 +50,7 @@ for (let look = 0; look < 10; look += 1) {
   await new Promise((resolve) => setTimeout(resolve, 50));
 }
 const perSchedule = (added - before) / COUNT;
-// All of them are led.
+// All schedules are led.
 process.send?.({ perSchedule, perLed: perSchedule + (led - added) / (FIRST + KEPT + COUNT) });
 await scheduler.stop();
 await redlock.close();

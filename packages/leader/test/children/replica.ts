@@ -37,7 +37,7 @@ scheduler.every("once", args.everyMs, (tick) => note(tick, "start"), each);
 scheduler.every("least", args.everyMs, (tick) => note(tick, "start"), { ...each, delivery: "at-least-once" });
 scheduler.handle("data", (tick) => note(tick, "start"));
 const stored = { kind: "data", every: args.everyMs, data: { by: args.id } } as const;
-/** As a deployment: until the nodes have the set. */
+/** Like a deployment, until the nodes have the set. */
 const define = (): void =>
   void scheduler
     .reconcile([

@@ -1,4 +1,4 @@
-/** The module that the renewal thread loads: the same nodes, connections of its own. */
+/** The module that the renewal thread loads: the same nodes, with separate connections. */
 import { BroadcastChannel } from "node:worker_threads";
 import type { Redlock } from "@x/redlock-core";
 import { connect, MAX_TTL } from "../support/redis.ts";
@@ -9,6 +9,6 @@ hang.unref();
 
 export default function redlock(): Redlock {
   const { LOCK_PATHS = "", LOCK_QUARANTINE } = process.env;
-  // maxHold: a limit for locks of the user's, not for the election's.
+  // `maxHold` limits the user's locks, not the election's lock.
   return connect(LOCK_PATHS.split(","), { quarantine: LOCK_QUARANTINE === "true", maxHold: MAX_TTL });
 }

@@ -1,4 +1,4 @@
-/** What cron expressions do on the days on which a zone changes its clocks, and that they do nothing new on all others. */
+/** The ticks of cron expressions on days on which a zone changes its clocks, and on all other days. */
 import { Cron } from "croner";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -16,7 +16,7 @@ function ticksOf(expression: string, zone: string, from: string, until: string):
   return ticks;
 }
 
-/** As "00:00 00:30", in UTC. */
+/** Returns times such as "00:00 00:30", in UTC. */
 function timesOf(expression: string, zone: string, [from, until]: readonly [string, string]): string {
   return ticksOf(expression, zone, from, until)
     .map((tick) => tick.slice(11, tick.endsWith(":00.000Z") ? 16 : 19))
@@ -25,10 +25,10 @@ function timesOf(expression: string, zone: string, [from, until]: readonly [stri
 
 interface Change {
   readonly zone: string;
-  /** Three or four hours about the change. */
+  /** Three or four hours around the change. */
   readonly repeated: readonly [string, string];
   readonly skipped: readonly [string, string];
-  /** Expression, times about the repeated hour, times about the skipped one. */
+  /** Expression, times around the repeated hour, times around the skipped hour. */
   readonly rows: readonly (readonly [string, string, string])[];
 }
 

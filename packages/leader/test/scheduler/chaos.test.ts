@@ -10,7 +10,7 @@ const EVERY_MS = 200;
 const DURATIONS = { leaseDuration: 1_500, renewDeadline: 1_000, retryPeriod: 200 };
 const MAX_TTL = 2_000;
 
-/** Lock nodes, replicas that end with them, and a record of the replicas' runs. */
+/** Lock nodes, replicas that end with the nodes, and a record of the replicas' runs. */
 class Scene implements AsyncDisposable {
   readonly nodes: Nodes;
   readonly file: string;
@@ -79,7 +79,7 @@ async function startScene(): Promise<Scene> {
   return new Scene(await startNodes(3));
 }
 
-// Each waits for leases and quarantines, on nodes of its own.
+// Each test waits for leases and quarantines, on its own nodes.
 describe.concurrent("a scheduler under faults", () => {
   it.for([0, 1])(
     "runs no tick twice and misses none in the window, through eight faults: %i",
@@ -131,7 +131,7 @@ describe.concurrent("a scheduler under faults", () => {
       const { runs } = scene;
       const once = judge(runs, "once", EVERY_MS);
       const least = judge(runs, "least", EVERY_MS);
-      // Each replica writes these schedules as data when it starts, with data of its own.
+      // Each replica writes these schedules as data when it starts, with its own data.
       const dataOnce = judge(runs, "data-once", EVERY_MS);
       const dataLeast = judge(runs, "data-least", EVERY_MS);
       expect(done.length).toBe(8);
@@ -146,12 +146,13 @@ describe.concurrent("a scheduler under faults", () => {
       expect(dataOnce.ticks).toBeGreaterThan(50);
       expect(dataOnce.duplicates, context(dataOnce.duplicates)).toEqual([]);
       expect(dataLeast.missed, seen.join("\n")).toEqual([]);
-      // A leader that dies between the claim of a tick and its handler takes that tick with it: at most once means that, too.
+      // If a leader dies between the claim of a tick and its handler, the tick is lost, which at most once permits.
       expect(once.missed.length).toBeLessThanOrEqual(faults.length * 3);
-      // ... and at least once means that the next one runs it again, by the same id, and says so.
+      // With at least once, the next leader runs the tick again with the same ID, and reports this.
       const { repeated, late } = attemptsOf(runs, "least");
       expect(repeated, context(repeated)).toEqual([]);
-      // Who freezes between the last look at the term and its note of the run makes that note when it thaws: of one tick.
+      // A leader that freezes between the last check of the term and the note of a run writes the note when it resumes,
+      // for one tick.
       expect(new Set(late.map(({ term }) => term)).size, context(late)).toBe(late.length);
     },
   );
@@ -176,7 +177,10 @@ describe.concurrent("a scheduler under faults", () => {
   });
 });
 
-/** Of the ticks of a schedule: attempts that were made twice, and those that were noted after a later one of their tick. */
+/**
+ * Returns attempts of a schedule's ticks that were made twice, and attempts that were noted after a later attempt of
+ * their tick.
+ */
 function attemptsOf(
   all: readonly Run[],
   schedule: string,

@@ -1,4 +1,4 @@
-/** The texts of schedules as data: what they keep, what is refused, and which expressions need no parser. */
+/** The texts of schedules as data: their content, refused texts, and expressions that need no parser. */
 import { Cron } from "croner";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";

@@ -205,7 +205,7 @@ describe("the history of a scheduler", () => {
   afterAll(async () => await nodes[Symbol.asyncDispose]());
 
   function replica(name: string, id: string, options: Partial<SchedulerOptions> = {}): LeaderScheduler {
-    // A machine with more to do answers late.
+    // A loaded machine answers late.
     const redlock = nodes.redlock({ maxTtl: 30_000, nodeTimeout: 3_000 });
     const election = new LeaderElection(redlock, { name, id, ...LEASE, cooldown: { initial: 10 } });
     const scheduler = new LeaderScheduler({ election, ...options });
@@ -216,7 +216,7 @@ describe("the history of a scheduler", () => {
     return scheduler;
   }
 
-  /** Never due by itself, so that a test triggers each of its ticks. */
+  /** A schedule that is never due by itself, so that the test triggers each of its ticks. */
   function seldom(scheduler: LeaderScheduler, handler: () => unknown): LeaderScheduler {
     scheduler.every("s", 365 * 24 * HOUR_MS, handler);
     return scheduler;

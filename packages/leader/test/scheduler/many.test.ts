@@ -18,7 +18,7 @@ import { LEASE, startNodes } from "../support/redis.ts";
 
 const BEGIN_MS = Date.UTC(2026, 0, 1);
 
-/** A clock that moves by a millisecond with each unit of work, and counts how many there are until the event loop turns. */
+/** A clock that moves by a millisecond with each unit of work, and counts the units until the event loop turns. */
 class WorkClock {
   #ms = 0;
   #inTurn = 0;
@@ -53,13 +53,13 @@ class WorkClock {
 }
 
 const COUNT = 400;
-/** A slice of 10 ms and one of 5, and what was begun at the end of each. */
+/** A slice of 10 ms, a slice of 5 ms, and the work that was begun at the end of each slice. */
 const MOST_IN_A_TURN = 20;
 const PERIOD_MS = 3_600_000;
-/** So many are due that often that all of them are due again before each has had its turn. */
+/** A period so short that all these schedules are due again before each has had its turn. */
 const FREQUENT_MS = 200;
 
-/** Leads with these schedules, until the function that it returns ends the term. */
+/** Leads with these schedules. Returns a function that ends the term. */
 function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readonly end: () => Promise<void> } {
   const over = new AbortController();
   const term = { election: "x", term: 5, fencingToken: 5, signal: over.signal, isCurrent: () => !over.signal.aborted };

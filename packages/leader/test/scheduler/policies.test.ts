@@ -86,7 +86,7 @@ describe("schedules", () => {
     };
   }
 
-  /** When the ticks were due that were skipped, by reason. */
+  /** Returns the times of the skipped ticks, by reason. */
   function skips(own: LeaderScheduler): Record<SkipReason, number[]> {
     const skipped = { overlap: [], paused: [], attempts: [], removed: [], expired: [], "term-over": [] } as Record<
       SkipReason,
@@ -96,7 +96,9 @@ describe("schedules", () => {
     return skipped;
   }
 
-  /** A scheduler of whose one schedule, once it leads, a tick runs until released and the next one waits. */
+  /**
+   * A scheduler with one schedule. Once the scheduler leads, a tick runs until it is released, and the next tick waits.
+   */
   function buffering(name: string) {
     const options = { overlap: "bufferOne", delivery: "at-least-once" } as const;
     const election = new LeaderElection(patient(), { name, ...LONG_LEASE });
@@ -398,7 +400,7 @@ describe("schedules", () => {
       await first.lead(term);
       const last = Math.max(...(await steps()));
       const leading = second.lead(term);
-      // It has taken over when the nodes have a step of its own.
+      // The leader has taken over when the nodes have a step of the leader.
       await until(async () => Math.min(...(await steps())) > last);
       second.every("other", 100, () => (other += 1));
       await leading;
@@ -443,7 +445,7 @@ describe("schedules", () => {
       ),
     ).toThrow(/must be null or a Date/);
     own.start();
-    // A slow machine may lose a term meanwhile, which is also reported as an error.
+    // A slow machine may lose a term in the meantime, which is also reported as an error.
     const broken = (): unknown[] => errors.filter((error) => String(error).includes("no calendar"));
     await expect.poll(() => broken().length).toBe(1);
     const before = ticks;
@@ -546,7 +548,7 @@ describe("schedules", () => {
     const { handler, ticks } = slow();
     other.every("theirs", 3_600_000, handler);
     leader.every("s", 3_600_000, handler);
-    // As an earlier leader has left it.
+    // The state that an earlier leader has left.
     for (const server of nodes.servers) {
       const run = /run_id:(\w+)/.exec(String(await server.call("INFO", "server")))?.[1] ?? "";
       const version = [":promised", "1", ":term", "1", ":step", "1", ":run", run];
@@ -601,7 +603,8 @@ describe("schedules", () => {
       );
     }
     own.start();
-    // While they are loaded a second may end, which some of them have no tick in. From its first tick on, none is left out.
+    // While the schedules are loaded, a second may end in which some schedules have no tick. From its first tick on, no
+    // schedule skips a tick.
     await expect.poll(() => begun.size, { timeout: 60_000 }).toBe(1_000);
     const from = ticks.size;
     const complete = (): unknown[] => [...ticks.values()].slice(from, from + 3);

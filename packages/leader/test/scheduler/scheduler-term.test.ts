@@ -1,4 +1,4 @@
-/** One term of the scheduler, against a store that the test answers for. */
+/** One term of the scheduler, against a store whose answers the test determines. */
 import { setImmediate as immediate } from "node:timers/promises";
 import { Emitter, onAbort } from "@x/redlock-core/kit";
 import { ManualClock } from "@x/test-support";

@@ -108,7 +108,7 @@ describe("LeaderScheduler", () => {
   });
 
   describe("the drainTimeout of stop()", () => {
-    /** A replica that leads, and runs a handler which only `end` ends. */
+    /** A replica that leads, and runs a handler that only `end` ends. */
     async function stubborn(name: string, drainTimeout: number): Promise<Replica & { readonly end: () => void }> {
       const own = replica(name, "a", drainTimeout);
       const ends: (() => void)[] = [];
@@ -137,7 +137,7 @@ describe("LeaderScheduler", () => {
       const events: string[] = [];
       for (const name of ["drainTimedOut", "ended"] as const) hasty.election.on(name, () => events.push(name));
       const stopped = hasty.scheduler.stop({ drainTimeout: 600_000 });
-      // Longer than the scheduler's, whose timer would be due before.
+      // Longer than the scheduler's own timeout, whose timer would fire earlier.
       await pause(200);
       expect([events, hasty.election.isLeader()]).toEqual([[], true]);
       hasty.end();
@@ -167,7 +167,7 @@ describe("LeaderScheduler", () => {
       let timeouts = 0;
       own.election.on("drainTimedOut", () => (timeouts += 1));
       controller.abort();
-      // Longer than the drainTimeout of the stop() before, whose timer would be due before.
+      // Longer than the drainTimeout of the earlier stop(), whose timer would fire earlier.
       await pause(100);
       end();
       await runs;
@@ -349,7 +349,7 @@ describe("LeaderScheduler", () => {
   });
 
   describe("an order to pause or resume", () => {
-    /** In the mailboxes, or in the registers of the leader that has taken it over. */
+    /** Returns orders in the mailboxes, or in the register of the leader that has taken them over. */
     const stored = (name: string): Promise<unknown[]> =>
       Promise.all(
         nodes.servers.map(async (server) => {

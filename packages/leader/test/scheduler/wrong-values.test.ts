@@ -1,4 +1,4 @@
-/** State on the lock nodes that no scheduler can have written: it is reported, and stops no scheduler. */
+/** State on the lock nodes that no scheduler can have written: the leader reports it, and continues. */
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { type Clock, Redlock } from "@x/redlock-core";

@@ -10,7 +10,7 @@ export interface CandidateArgs {
   readonly retryPeriod: number;
   readonly quarantine?: boolean;
   readonly workEveryMs?: number;
-  /** Its task never ends. */
+  /** Whether the task never ends. */
   readonly isStubborn?: boolean;
   readonly worker?: { readonly redlock: string; readonly maxBlock: number };
 }
@@ -23,7 +23,7 @@ export type CandidateMessage =
   | { readonly type: "worked"; readonly term: number; readonly at: number }
   | { readonly type: "unblocked"; readonly isCurrent: boolean; readonly at: number }
   | { readonly type: "quarantined"; readonly quarantineLeftMs: number }
-  /** As the event; `lastError`: of `health()`, by its message. */
+  /** The event `error`. `lastError` is the message of the error in `health()`. */
   | { readonly type: "error"; readonly message: string; readonly lastError: string | undefined }
   /** `run()` rejected. */
   | { readonly type: "failed"; readonly code: unknown }

@@ -1,4 +1,4 @@
-/** One node's register and mailbox in memory, for the logic of a session; register.test.ts has the real ones. */
+/** One node's register and mailbox in memory, for the logic of a term. register.test.ts tests the real store. */
 import { type Clock, systemClock } from "@x/redlock-core";
 import {
   isNewer,
@@ -14,7 +14,7 @@ export class MemoryStore {
   readonly writes: Write[] = [];
   version: Version = { term: 0, step: 0 };
   promised = 0;
-  /** Called before each write takes effect; the node is silent if it throws. */
+  /** Called before each write takes effect. If the function throws, the node does not answer. */
   before: (write: Write) => Promise<void> | void = () => undefined;
   readonly ledger: { readonly quorum: number; readonly nodeCount: number; readonly clock: Clock };
 
@@ -27,7 +27,7 @@ export class MemoryStore {
     return this as unknown as RegisterStore;
   }
 
-  /** Of each write so far: what it said of fields that begin so. */
+  /** Returns the lines of each write so far whose fields begin with `prefix`. */
   said(prefix: string): readonly (readonly [string, string])[] {
     return this.writes.flatMap(({ fields }) =>
       fields.flatMap((field, at) =>

@@ -32,8 +32,8 @@ export async function startNodes(count: number): Promise<Nodes> {
 }
 
 /**
- * The client waits for an answer for as long as `LEASE` allows: a loaded machine is slow. New nodes would cast no vote
- * for `maxTtl`; a test that restarts nodes sets `quarantine` itself.
+ * Connects a client that waits for an answer for as long as `LEASE` allows, because a loaded machine is slow. New nodes
+ * would cast no vote for `maxTtl`. A test that restarts nodes sets `quarantine` itself.
  */
 export function connect(paths: readonly string[], options?: RedlockOptions): Redlock {
   return new Redlock(

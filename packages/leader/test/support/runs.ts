@@ -37,7 +37,7 @@ export function readRuns(file: string): readonly Run[] {
     .map((line) => JSON.parse(line) as Run);
 }
 
-/** What a checker sees in the runs of one schedule: nothing here knows how they came about. */
+/** Checks the runs of one schedule, without knowledge of how they were made. */
 export function judge(
   runs: readonly Run[],
   schedule: string,

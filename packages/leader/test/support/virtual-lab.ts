@@ -1,11 +1,13 @@
-/** One lock node in memory, and elections on it that end with their test, in time that passes only when it is waited for. */
+/**
+ * One lock node in memory, and elections on it that end with their test. Time only passes while a test waits for it.
+ */
 import { LeaderElection, type LeaderElectionOptions } from "@x/leader";
 import { Redlock, type RedlockOptions } from "@x/redlock-core";
 import { memoryNodes, VirtualClock } from "@x/testing";
 import { expect, onTestFinished } from "vitest";
 import { LEASE, MAX_TTL } from "./redis.ts";
 
-/** So much time passes between two looks. */
+/** Time between two checks. */
 const STEP_MS = 10;
 
 export class VirtualLab {
@@ -31,7 +33,7 @@ export class VirtualLab {
     return election;
   }
 
-  /** `expect.poll` in virtual time: it passes from look to look. */
+  /** `expect.poll` in virtual time, which passes between two checks. */
   poll<Value>(look: () => Value | Promise<Value>): ReturnType<typeof expect.poll<Value>> {
     const next = async (): Promise<Value> => {
       await this.clock.advance(STEP_MS);

@@ -35,7 +35,7 @@ export function open(clients: readonly Client[], settings: Partial<Settings> & E
   return new Redlock(clients, settings);
 }
 
-/** Locks and releases, again and again, until the listener has been called. */
+/** Locks and releases repeatedly until the listener has been called. */
 export async function lockUntilCalled(redlock: Redlock, resource: string, listener: Mock): Promise<void> {
   await expect
     .poll(async () => {
@@ -45,7 +45,7 @@ export async function lockUntilCalled(redlock: Redlock, resource: string, listen
     .toBeGreaterThan(0);
 }
 
-/** Of each attempt, with the clients' indexes for the clients. */
+/** Returns the votes of each attempt, with the clients' indexes instead of the clients. */
 export async function votesOf({ attempts }: ExecutionResult, clients: readonly Client[]): Promise<object[]> {
   return await Promise.all(
     attempts.map(async (attempt) => {

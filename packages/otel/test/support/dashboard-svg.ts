@@ -1,4 +1,6 @@
-/** Pure: the panels of the dashboard as SVG, where its JSON has them, with what Prometheus answered to their queries. */
+/**
+ * Pure: the panels of the dashboard as SVG, in the places of its JSON, with the answers of Prometheus to their queries.
+ */
 import { escaped } from "@x/test-support";
 
 export interface Panel {
@@ -11,7 +13,7 @@ export interface Panel {
 
 export interface Series {
   readonly legend: string;
-  /** Those with a value: a quantile of nothing has none. */
+  /** Points with a value. A quantile without events has no value. */
   readonly points: readonly (readonly [atS: number, value: number])[];
 }
 
@@ -27,7 +29,7 @@ const ROW = 20;
 const TOP = 44;
 const INKS = ["#2f6f8f", "#d9822b", "#3a9e63", "#a65bd1", "#c2410c", "#5b6675"];
 const MOST_LEGENDS = 3;
-/** So much text is as wide as a panel. */
+/** Number of characters that are as wide as a panel. */
 const LONGEST_LEGENDS = 44;
 
 export function dashboardSvg({ title, panels, fromS, toS }: Drawn): string {

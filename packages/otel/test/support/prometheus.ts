@@ -1,4 +1,4 @@
-/** A real Prometheus. No machine must have one; see `isMissing`. */
+/** A real Prometheus, if the machine has one. See `isMissing`. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -8,11 +8,11 @@ import { expect } from "vitest";
 import type { Panel, Series } from "./dashboard-svg.ts";
 
 export interface Prometheus extends AsyncDisposable {
-  /** Of a query of a panel or an alert: how many series its answer has, whatever an alert compares them with. */
+  /** Returns the number of series in the answer to the query of a panel or an alert, without the alert's threshold. */
   readonly count: (query: string) => Promise<number>;
-  /** Of how many series an alert is raised. */
+  /** Returns the number of series for which an alert is raised. */
   readonly raised: (alert: string) => Promise<number>;
-  /** What a panel shows of the time from `fromS` to `toS`. */
+  /** Returns the series that a panel shows for the time from `fromS` to `toS`. */
   readonly seriesOf: (panel: Panel, fromS: number, toS: number) => Promise<readonly Series[]>;
 }
 
@@ -25,7 +25,7 @@ export function isWithoutPrometheus(): boolean {
   return isMissing("prometheus", spawnSync("prometheus", ["--version"]).status === 0, "queries in Prometheus");
 }
 
-/** Starts one that scrapes `target` twice a second. */
+/** Starts a Prometheus that scrapes `target` twice a second. */
 export async function startPrometheus(target: string): Promise<Prometheus> {
   const folder = mkdtempSync(join(temporaryFolder(), "prometheus-"));
   const config = join(folder, "prometheus.yml");

@@ -1,4 +1,4 @@
-/** OpenTelemetry's own SDK, as an application has it. */
+/** OpenTelemetry's own SDK, configured as in an application. */
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -12,11 +12,11 @@ import type { RedisServer } from "@x/test-support";
 
 export interface Sdk extends AsyncDisposable {
   readonly tracer: ReturnType<TracerProvider["getTracer"]>;
-  /** Those that have ended, in the order in which they did. */
+  /** The spans that have ended, in the order of their ends. */
   readonly spans: () => readonly ReadableSpan[];
-  /** Host and port of what Prometheus scrapes. */
+  /** Host and port of the address that Prometheus scrapes. */
   readonly target: string;
-  /** What Prometheus gets: the samples of a metric, by their labels. */
+  /** Returns the samples of a metric as Prometheus receives them, by their labels. */
   readonly scrape: () => Promise<ReadonlyMap<string, number>>;
   readonly stop: () => void;
 }
@@ -27,7 +27,7 @@ export async function startSdk(options: Omit<InstrumentOptions, "tracer" | "mete
   context.setGlobalContextManager(manager);
   const exporter = new InMemorySpanExporter();
   const tracers = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] });
-  // Its own server takes 0 for its usual port.
+  // The exporter's own server interprets port 0 as its usual port.
   const prometheus = new PrometheusExporter({ preventServerStart: true });
   const meters = new MeterProvider({ readers: [prometheus] });
   const http = createServer((request, response) => prometheus.getMetricsRequestHandler(request, response));

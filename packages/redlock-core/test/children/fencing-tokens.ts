@@ -1,6 +1,7 @@
 /**
- * Takes locks of a few resources over and over, with a wall clock that is off, and writes each token to a register that
- * refuses what is not above the last one. The holder writes before it releases, so every refusal is a token out of order.
+ * Acquires locks of a few resources repeatedly, with a wrong wall clock, and writes each token to a register that
+ * refuses tokens not above the last token. The holder writes before it releases, so every refusal is a token out of
+ * order.
  */
 import { Redlock, systemClock } from "@x/redlock-core";
 import { Redis } from "ioredis";

@@ -15,7 +15,7 @@ const glide = await import("@valkey/valkey-glide").catch((error: unknown) => {
   process.emitWarning(`Valkey GLIDE cannot be loaded, so its tests are SKIPPED: ${String(error)}`);
   return undefined;
 });
-// Else it writes each failed request to the standard error output.
+// Without this, GLIDE writes each failed request to the standard error output.
 glide?.Logger.setLoggerConfig("off");
 
 export const hasGlide: boolean = glide !== undefined;
@@ -28,8 +28,8 @@ export function glideClass(): typeof GlideClient {
 type ClientMaker = (url: string, settings?: Partial<NodeSettings>) => NodeSource;
 
 /**
- * Not yet connected; closed with the `Redlock` that gets them, or with the test. `settings` are for those that do not
- * get them from the `Redlock`.
+ * Creates a client that is not yet connected, and that is closed with its `Redlock` or with the test. `settings` are
+ * for clients that do not get them from the `Redlock`.
  */
 export const clients: Readonly<Record<string, ClientMaker>> = {
   ioredis: (url) => {

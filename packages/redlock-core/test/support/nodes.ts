@@ -17,8 +17,8 @@ export async function startNodes(count: number, options?: RedisServerOptions): P
 }
 
 /**
- * A `Redlock` that is closed with the test. Without quarantine, unless asked for: the nodes are new. It waits for an answer for as
- * long as a loaded machine may take; a test with nodes that hang asks for less.
+ * Opens a `Redlock` that is closed with the test. The nodes are new, so the default is no quarantine. The `Redlock`
+ * waits for an answer for as long as a loaded machine may take. A test with nodes that hang sets a shorter time.
  */
 export function openRedlock(nodes: readonly (RedisServer | NodeSource)[], options: RedlockOptions = {}): Redlock {
   const sources = nodes.map((node) => (isServer(node) ? { path: node.path } : node));
@@ -36,7 +36,7 @@ export async function inLine(redlock: Redlock, resource: string, count: number):
     .toBeGreaterThanOrEqual(redlock.quorum);
 }
 
-/** Returns how many scripts clients have sent to the node: every request of ours is one. */
+/** Returns how many scripts clients have sent to the node. Every request of this package is a script. */
 export async function requestsOf(server: RedisServer | undefined): Promise<number> {
   return (await server?.calls("evalsha")) ?? 0;
 }
@@ -46,8 +46,9 @@ function isServer(node: RedisServer | NodeSource): node is RedisServer {
 }
 
 /**
- * Resolves when every node has answered. A lock needs only a quorum of them, so that after an acquisition the others
- * may still be connecting. A node that a test freezes or kills then never gets what is sent to a connected one.
+ * Resolves when every node has answered. A lock needs only a quorum of nodes, so the other nodes may still be
+ * connecting after an acquisition. Without this wait, a node that a test freezes or kills would never receive requests
+ * for a connected node.
  */
 export async function everyNodeAnswers(redlock: Redlock): Promise<void> {
   const failed = async (): Promise<unknown[]> =>
@@ -56,8 +57,8 @@ export async function everyNodeAnswers(redlock: Redlock): Promise<void> {
 }
 
 /**
- * Lets time pass for a client of real nodes, in steps. Whatever the client sends in a step is answered before the next,
- * so that no load makes it late. Each step costs a request of its own.
+ * Lets time pass for a client of real nodes, in steps. Requests that the client sends in a step are answered before the
+ * next step, so no load makes them late. Each step costs one more request.
  */
 export async function pass(
   redlock: Redlock,

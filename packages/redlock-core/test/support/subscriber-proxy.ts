@@ -17,12 +17,12 @@ export class SubscriberProxy extends FaultyProxy {
   readonly #known = new WeakSet<ProxyConnection>();
   #cuts = 0;
 
-  /** Open connections that pass, and over which a SUBSCRIBE went. */
+  /** Returns the number of open connections that pass bytes and have sent a SUBSCRIBE. */
   subscriberCount(): number {
     return this.#open().filter(({ isSilent }) => !isSilent).length;
   }
 
-  /** Swallows every byte of these from now on. */
+  /** Swallows every byte of subscribed connections from now on. */
   silenceSubscribers(): void {
     for (const subscriber of this.#open()) subscriber.isSilent = true;
   }

@@ -1,4 +1,4 @@
-/** Waits for answers about a latch with nothing else that keeps the process alive, and must get them. */
+/** Waits for answers about a latch with nothing else that keeps the process alive, and must receive the answers. */
 import { QuorumUnreachableError, Redlock } from "@x/redlock-core";
 import { CountDownLatch, LatchClosedError } from "@x/semaphore";
 

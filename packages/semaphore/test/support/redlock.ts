@@ -3,7 +3,7 @@ import { Redlock, type RedlockOptions } from "@x/redlock-core";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
 
-/** Starts one server for all tests of the file; each uses names of its own. */
+/** Starts one server for all tests of the file. Each test uses its own names. */
 export function useServer(): () => RedisServer {
   let server: RedisServer | undefined;
   beforeAll(async () => {
@@ -18,7 +18,7 @@ export function useServer(): () => RedisServer {
   };
 }
 
-/** The same with several servers, which forget nothing. */
+/** Starts several servers, which forget nothing, for all tests of the file. */
 export function useServers(count: number): () => readonly RedisServer[] {
   let servers: readonly RedisServer[] = [];
   beforeAll(async () => {

@@ -1,6 +1,6 @@
 /**
- * A process with a worker of all partitions of a queue on a Cluster. argv[2]: JSON `ClusterTask`. What it runs it writes to a list
- * on a Redis outside the Cluster.
+ * A process with a worker of all partitions of a queue on a Cluster. argv[2]: JSON `ClusterTask`. Writes its runs to a
+ * list on a Redis outside the Cluster.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { PartitionedWorker } from "@x/workers/partitions";

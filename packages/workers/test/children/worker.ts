@@ -1,6 +1,6 @@
 /**
- * A process with one ExclusiveWorker, for tests that kill or freeze it. argv[2]: JSON `Task`. Writes what it runs to a list on
- * another Redis, which the test's checker reads; kills itself exactly where it is told to.
+ * A process with one ExclusiveWorker, for tests that kill or freeze the process. argv[2]: JSON `Task`. Writes its runs
+ * to a list on another Redis, which the test's checker reads. Kills itself at the place that the task names.
  */
 import { subscribe } from "node:diagnostics_channel";
 import { setTimeout as delay } from "node:timers/promises";
@@ -63,7 +63,7 @@ const worker = new ExclusiveWorker<Data>(
 );
 worker.on("error", (error) => process.send?.({ kind: "error", message: error.message }));
 
-/** Keeps the greatest token that it has seen, and refuses smaller ones. */
+/** Keeps the greatest token so far, and refuses smaller tokens. */
 const fencedWrite = `
 if tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'token') or 0) then return 0 end
 redis.call('HSET', KEYS[1], 'token', ARGV[1], 'value', ARGV[2])

@@ -1,6 +1,6 @@
 /**
- * The contract with BullMQ: everything that the lane relies on, shown by what users do with their queues and see of them. It runs
- * against whatever `bullmq` is in the test file that calls it.
+ * The contract with BullMQ: all behavior that the lane relies on, shown by calls and results of users. The contract
+ * runs against the `bullmq` of the test file that calls it.
  */
 import { describe } from "vitest";
 import { testFailures } from "./failures.ts";

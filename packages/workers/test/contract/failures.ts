@@ -109,7 +109,7 @@ export function testFailures(key: Key): void {
       const keeper = lab.worker(undefined, { key, autorun: false, stalledInterval: 200 });
       const taken = await keeper.getNextJob("nobody", { block: false });
       expect(taken?.data.i).toBe(0);
-      // As if its time was over.
+      // As if the lock had expired.
       expect(await lab.redis.del("bull:q:1:lock")).toBe(1);
       void keeper.run();
       await finished(queue, 4);

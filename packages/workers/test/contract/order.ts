@@ -90,7 +90,7 @@ export function testOrder(key: Key): void {
         await queue.addBulk(jobs(1, () => "busy0"));
         await until(() => lab.ran.length === 2);
         await queue.addBulk(jobs(30, (i) => `other${i}`));
-        // As its timer does: now it stands at the end.
+        // Like the job's timer, which puts the job at the end of the queue.
         if (hasFired) await next?.promote();
         if (isPaused) await queue.pause();
         first.open();
@@ -99,7 +99,7 @@ export function testOrder(key: Key): void {
         await until(() => lab.ran.length > 3);
         busy.open();
         await finished(queue, 33);
-        // The end of the first brought one of the others.
+        // The end of the first job brought one of the other jobs.
         expect(lab.ran.findIndex((run) => run.key === "hot" && run.i === 1)).toBeLessThan(4);
       },
     );

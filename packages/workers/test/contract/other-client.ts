@@ -1,6 +1,6 @@
 /**
- * The part of the contract that a client other than ioredis could break: the lane's scripts, the lock beside them, and lost
- * answers. All of it runs with `X_WHOLE_CONTRACT=1`.
+ * The part of the contract that a client other than ioredis could break: the lane's scripts, separate locks, and lost
+ * answers. `X_WHOLE_CONTRACT=1` runs the whole contract.
  */
 import { testContract } from "./contract.ts";
 import { testLocks } from "./locks.ts";

@@ -89,7 +89,8 @@ export function testRecovery(key: Key): void {
       await queue.addBulk(again);
       await finished(queue, 10);
       expect(lab.overlaps()).toEqual([]);
-      // A job that was taken before may still begin, as BullMQ starts it from the worker's memory: not one of these.
+      // A job that was fetched before may still begin, because BullMQ starts it from the worker's memory. It does not
+      // count.
       const anew = lab.ran.filter(({ i }) => i >= 10).map(({ i }) => i);
       expect(anew.toSorted((a, b) => a - b)).toEqual(again.map(({ data }) => data.i));
     });

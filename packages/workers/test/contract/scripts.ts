@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 import { installedScripts } from "../../src/bullmq/bullmq.ts";
 import { startOf } from "../../src/scripts/rules/lua.ts";
 
-/** The head of the script runs once for many ends, so the ends would share its state. */
+/** The head of a script runs once for many ends, so the ends would share the state of the head. */
 export function testScripts(): void {
   it("defines only functions before the main part of the script that ends jobs, so that one run can serve many ends", () => {
     const lua = installedScripts()["moveToFinished"]?.lua ?? "";

@@ -23,7 +23,7 @@ const KEYS = JOBS / 20;
 const PROCESSES = Number(process.env["PARTITION_PROCESSES"] ?? 2);
 const PARTITIONS = 6;
 
-/** The queue by a client of the Cluster, which the lab closes. */
+/** Opens the queue on a client of the Cluster, which the lab closes. */
 function openQueue(lab: Lab, nodes: ClusterTask["nodes"]): PartitionedQueue<Data> {
   const redisOptions = { maxRetriesPerRequest: null };
   const connection = new Cluster([...nodes], { redisOptions, clusterRetryStrategy: () => 100 });
@@ -34,7 +34,7 @@ function openQueue(lab: Lab, nodes: ClusterTask["nodes"]): PartitionedQueue<Data
   return queue;
 }
 
-/** The slot of a queue, the master that has it, and another one. */
+/** Returns the slot of a queue, the master that has the slot, and another master. */
 function placeOf(
   { nodes }: RedisCluster,
   name = "",
@@ -112,13 +112,13 @@ it("moves the slots of a paused queue while producers add jobs, and of a queue w
   await using lab = await Lab.start();
   const nodes = cluster.nodes.map(({ host, port }) => ({ host, port }));
   await using queue = openQueue(lab, nodes);
-  // Longer than any slot is on its way, however slow the machine.
+  // Longer than a slot is on its way, even on a slow machine.
   startWorkers(lab, nodes, 2, { lockDuration: 30_000 });
   let [added, isOver] = [0, false];
   const producer = (async (): Promise<void> => {
     for (; !isOver; added += 1) {
       const [data, opts] = [{ k: `key${added % 20}`, i: added }, { jobId: `job-${added}` }];
-      // Whether a request that failed got through is not known, and the same id is not added twice.
+      // It is unknown whether a failed request was executed. A job with the same ID is not added twice.
       const add = (): Promise<boolean> =>
         queue.add("job", data, opts).then(
           () => true,
@@ -170,7 +170,7 @@ it("ends a job with its own result after its slot has moved, however long the mo
   await using cluster = await startCluster();
   await using lab = await Lab.start();
   const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
-  // The client gives up after a moment.
+  // The client gives up after a short time.
   const connection = new Cluster(seeds, {
     maxRedirections: 2,
     retryDelayOnTryAgain: 10,
@@ -297,7 +297,7 @@ it("continues with the other partitions while the server of one partition hangs"
   await add(onFirst, 1);
   await until(() => ran.length > 100 && ran.some((key) => onFirst.includes(key)), 30_000);
   other.freeze();
-  // Also after a failure: the queue and the worker could not be closed.
+  // Even after a failure, because otherwise the queue and the worker could not be closed.
   lab.defer(async () => other.thaw());
   await add(onFirst, 5);
   await until(() => ran.filter((key) => onFirst.includes(key)).length === 6 * onFirst.length, 30_000);

@@ -1,4 +1,4 @@
-/** Which partition a key is of: the rule of two lines that producers in other languages follow. */
+/** The partition of a key: the rule of two lines that producers in other languages follow. */
 import { crc32 } from "node:zlib";
 import { partitionOf, queueName } from "@x/workers/partitions";
 import { array, assert, constantFrom, integer, property, string } from "fast-check";

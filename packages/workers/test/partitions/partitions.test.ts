@@ -505,7 +505,7 @@ describe("processes with different numbers of partitions", () => {
       /moveFrom\(5\) was called, but the queue has 4 partitions: call moveFrom\(4\)$/,
     );
     await expect(seven.moveFrom(4, { signal: AbortSignal.abort() })).rejects.toThrow(/abort/i);
-    // That has announced nothing.
+    // The refused call has announced nothing.
     await expect(nine.moveFrom(5)).rejects.toThrow(/has 4 partitions: call moveFrom\(4\)$/);
     await seven.moveFrom(4, { signal: AbortSignal.timeout(100) }).catch(String);
     await expect(nine.moveFrom(4)).rejects.toThrow(
@@ -524,7 +524,7 @@ describe("processes with different numbers of partitions", () => {
     await until(() => lab.ran.length > 10);
     const left: number[] = [];
     const moved = after.moveFrom(4, { onProgress: (count) => left.push(count) });
-    // Announced: the new producers may add, and their workers wait.
+    // The move is announced: the new producers may add jobs, and their workers wait.
     const late = Array.from({ length: 100 }, (_, i) => ({ name: "job", data: { k: `key${i % 10}`, i: 100 + i } }));
     await expect
       .poll(
@@ -545,7 +545,7 @@ describe("processes with different numbers of partitions", () => {
     expect((await after.getJobSchedulers()).map(({ key }) => key)).toEqual(["often"]);
     expect(await before.getJobSchedulers()).toEqual([]);
     await old.close();
-    // And back: the doors of an earlier division open again.
+    // Back to an earlier division: its doors open again.
     expect(await before.moveFrom(7)).toBe(0);
     await before.add("job", { k: "back", i: 0 });
     await expect(after.add("job", { k: "back", i: 1 })).rejects.toThrow(/is being moved to 4/);
@@ -617,7 +617,7 @@ describe("processes with different numbers of partitions", () => {
     expect(await four.moveFrom(2)).toBe(0);
     await four.add("job", { k: "a", i: 1 });
     await two.moveFrom(4, { signal: AbortSignal.timeout(100) }).catch(String);
-    // A process of the number that is given up moves the queue when it starts, as it did before.
+    // A process of the abandoned number moves the queue when it starts, as it did before.
     await expect(four.moveFrom(2)).rejects.toThrow(
       /moveFrom\(2\) was called, but the queue has 4 partitions and is being moved to 2: finish that first, with moveFrom\(4\) where partitions is 2$/,
     );
@@ -712,7 +712,7 @@ describe("invalid input", () => {
     const queue = queueOf(lab);
     await expect(queue.add("job", { k: "", i: 0 })).rejects.toThrow(/the job's key is empty/);
     await expect(queue.add("job", { k: ["42", "b"], i: 0 })).rejects.toThrow(/belongs to partition/);
-    // A queue that is opened says so in its meta.
+    // An opened queue has a meta key.
     const keys = await lab.redis.keys("*");
     expect(keys.filter((name) => !name.endsWith(":meta"))).toEqual([]);
   });

@@ -1,4 +1,4 @@
-/** One concurrency for all partitions: the order of asking, patience, and servers that hang; on a clock by hand. */
+/** One concurrency for all partitions: the order of requests, patience, and servers that hang, on a manual clock. */
 import { ManualClock } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 import { PATIENCE_MS, Slot, Slots } from "../../src/partitions/slots.ts";

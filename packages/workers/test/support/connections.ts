@@ -1,5 +1,8 @@
-/** How a lab's queues and workers reach their server: by ioredis' options, unless a test file has chosen a client. */
-/** Options of ioredis. A client stands for them where BullMQ and a `Redlock` take either. */
+/**
+ * The connections of a lab's queues and workers to their server: with ioredis' options, unless a test file has chosen a
+ * client.
+ */
+/** Options of ioredis. Where BullMQ and a `Redlock` accept both, a client may replace the options. */
 export interface LabConnection {
   readonly path: string;
   readonly maxRetriesPerRequest: null;
@@ -7,7 +10,7 @@ export interface LabConnection {
 
 export interface OpenConnection {
   readonly connection: LabConnection;
-  /** BullMQ leaves a client to its owner. */
+  /** BullMQ does not close a client that it did not create. */
   readonly close: () => Promise<unknown>;
 }
 

@@ -1,22 +1,22 @@
 /** The recorded history of worker processes, and a checker for broken promises. */
 import type { Redis } from "ioredis";
 
-/** Where a worker process kills itself. */
+/** The place at which a worker process kills itself. */
 export type CrashPoint =
-  /** BullMQ's lock and the lane are taken, nothing else. */
+  /** BullMQ's lock and the lane's key are acquired. */
   | "fetched"
-  /** The key's lock is acquired, the processor not called. */
+  /** The key's lock is acquired, and the processor is not called yet. */
   | "locked"
   | "processing"
-  /** The key's lock is released, the job not finished. */
+  /** The key's lock is released, and the job is not finished yet. */
   | "released"
   | "before-finish"
   | "finish-sent"
-  /** The job is finished, the next one taken and not looked at. */
+  /** The job is finished, and the next job is fetched and not judged yet. */
   | "finished"
-  /** Jobs were parked by a fetch that is under way. */
+  /** A fetch that is under way has parked jobs. */
   | "parked"
-  /** The key's lock is held by plain code, the job not yet moved back. */
+  /** Plain code holds the key's lock, and the job is not yet moved back. */
   | "before-delay"
   | "yielded";
 
@@ -54,7 +54,10 @@ export interface Verdict {
   readonly started: number;
 }
 
-/** `deaths`: when each killed process was dead, by the same clock: its runs ended then at the latest. */
+/**
+ * Judges a history. `deaths` contains the time at which each killed process was dead, by the same clock. The runs of
+ * the process ended at this time at the latest.
+ */
 export function judge(events: readonly Event[], deaths: ReadonlyMap<number, bigint> = new Map()): Verdict {
   const overlaps: string[] = [];
   const inversions: string[] = [];

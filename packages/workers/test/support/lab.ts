@@ -31,7 +31,7 @@ export interface Ran {
 
 type Body = (job: Job<Data>, signal: AbortSignal, lock: JobLock) => unknown;
 
-/** When the lab closes, running bodies are ended after this time: they may wait for a test that has failed. */
+/** After this time a closing lab ends running bodies, which may wait for a test that has failed. */
 const PATIENCE_MS = 5_000;
 
 export class Lab implements AsyncDisposable {
@@ -40,7 +40,7 @@ export class Lab implements AsyncDisposable {
   readonly errors: Error[] = [];
   readonly redis: Redis;
   readonly #closers: (() => Promise<unknown>)[] = [];
-  /** End the bodies that run. */
+  /** Functions that end the running bodies. */
   readonly #ends = new Set<() => void>();
   #isOver = false;
 
@@ -54,7 +54,7 @@ export class Lab implements AsyncDisposable {
     return new Lab(await startRedis(options));
   }
 
-  /** A connection of its own for each queue and worker. */
+  /** A separate connection for each queue and worker. */
   get connection(): LabConnection {
     const { connection, close } = connectTo(this.server.path);
     this.defer(close);
@@ -68,7 +68,7 @@ export class Lab implements AsyncDisposable {
     return queue;
   }
 
-  /** A worker whose jobs are recorded; by default they take `data.ms` (2) milliseconds. */
+  /** Starts a worker whose runs are recorded. By default a job takes `data.ms` (2) milliseconds. */
   worker(
     body: Body = () => undefined,
     options: Partial<ExclusiveWorkerOptions<Data>> = {},
@@ -98,7 +98,7 @@ export class Lab implements AsyncDisposable {
     return this.adopt(worker);
   }
 
-  /** Resolves with the result, or with nothing when the lab is over: a test that has failed opens no gate. */
+  /** Resolves with the result, or with undefined when the lab is closed, because a failed test opens no gate. */
   async #unlessOver(body: () => unknown): Promise<unknown> {
     if (this.#isOver) return undefined;
     let end = (): void => {};
@@ -118,8 +118,8 @@ export class Lab implements AsyncDisposable {
   }
 
   /**
-   * Resolves when a job of another queue on the same server, which is added now, has been taken and has run. Whatever was free to run
-   * before has begun by then.
+   * Resolves when a job of another queue on the same server, which is added now, has run. By then, every job that could
+   * run before has begun.
    */
   async anotherRuns(): Promise<void> {
     const connection = this.connection;
@@ -170,7 +170,7 @@ export class Lab implements AsyncDisposable {
     return found;
   }
 
-  /** Jobs without a key have no order, and run side by side. */
+  /** Jobs without a key have no order, and run concurrently. */
   #ofKeys(): Ran[] {
     return this.ran.filter(({ key }) => key !== "undefined");
   }
@@ -197,8 +197,8 @@ export class Lab implements AsyncDisposable {
 }
 
 /**
- * The option `timeout` of a worker whose jobs soon give up a lock that is held. A loaded machine answers within it: what has no
- * answer is not known to be held, and is asked for again a second later.
+ * The option `timeout` of a worker whose jobs soon give up a held lock. A loaded machine answers within this time. A
+ * lock without an answer is not known to be held, and is requested again a second later.
  */
 export const SHORT_MS = 100;
 
@@ -210,8 +210,8 @@ export function jobs(count: number, keyOf: (i: number) => unknown, ms?: number):
 }
 
 /**
- * Resolves when `count` jobs have ended. The timeout begins anew with every job that ends: a loaded machine is slow,
- * not wrong.
+ * Resolves when `count` jobs have ended. The timeout begins again with every job that ends, because a loaded machine is
+ * slow, not wrong.
  */
 export async function finished(queue: Queue, count: number, timeout = 20_000): Promise<void> {
   const ended = (): Promise<number> => queue.getJobCountByTypes("completed", "failed");
@@ -242,7 +242,7 @@ export function listen<Message>(lab: Lab, name: string): Message[] {
   return messages;
 }
 
-/** How many of its scripts the queue's Redis has run. */
+/** Returns how many scripts the queue's Redis has run. */
 export async function scriptCalls({ server }: Lab): Promise<number> {
   return await server.calls("evalsha");
 }
