@@ -43,6 +43,7 @@ async function look() {
     await lookAtTexts(origin);
     await lookAtPages(page, origin);
     await search(page, origin);
+    await searchProducts(page, origin);
     await lookAtPicture(page, origin);
     assert.deepEqual(faults, []);
   } finally {
@@ -95,6 +96,31 @@ async function search(page, origin) {
   const found = await page.waitForSelector('.VPLocalSearchBox a.result[href*="quarantine"]');
   await found.click();
   await page.waitForFunction(() => document.querySelector(".vp-doc h1")?.textContent?.includes("uarantine"));
+}
+
+/** Each product leads to the page that says what works on it. */
+async function searchProducts(page, origin) {
+  await page.goto(origin, { waitUntil: "networkidle0" });
+  await page.keyboard.press("/");
+  const input = await page.waitForSelector(".VPLocalSearchBox input");
+  const versions = ["Redis 6.2", "Redis 8", "Valkey 7.2", "Valkey 9"];
+  const services = [
+    "ElastiCache",
+    "ElastiCache Serverless",
+    "MemoryDB",
+    "Memorystore",
+    "Azure Managed Redis",
+    "Upstash",
+  ];
+  for (const name of [...versions, ...services, "Aiven", "Dragonfly", "Garnet", "KeyDB", "which redis"]) {
+    await input.type(name);
+    await page
+      .waitForSelector('.VPLocalSearchBox a.result[href*="which-redis"]', { timeout: 10_000 })
+      .catch(() => assert.fail(`the search for ${name} does not find the page "Which Redis"`));
+    await page.$eval(".VPLocalSearchBox input", (node) => node.select());
+    await page.keyboard.press("Backspace");
+    await page.waitForFunction(() => document.querySelector(".VPLocalSearchBox a.result") === null);
+  }
 }
 
 async function lookAtPicture(page, origin) {

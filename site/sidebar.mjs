@@ -7,7 +7,7 @@ const named = [
       { text: "Two jobs charged one account", link: "/workers/exclusive-jobs" },
       { text: "One turn per conversation", link: "/problems/one-turn-per-conversation" },
       { text: "One tenant starves the others", link: "/problems/one-tenant-starves-the-others" },
-      { text: "Locks on one managed Redis", link: "/locks/managed-redis" },
+      { text: "Which Redis", link: "/locks/which-redis" },
       { text: "Which nodes to deploy", link: "/locks/choosing-nodes" },
       { text: "Losing a lock", link: "/locks/losing-a-lock" },
       { text: "Fencing", link: "/fencing" },

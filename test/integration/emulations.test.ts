@@ -1,4 +1,4 @@
-/** Servers that lack commands, as managed services do. */
+/** Servers that lack commands, as managed services do. docs/locks/which-redis.md names the services. */
 import { errorOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { FlowProducer } from "bullmq";
@@ -45,6 +45,11 @@ it.each([
   const named = expect.stringMatching(new RegExp(message, "i")) as string;
   expect(await redlock.check()).toMatchObject([{ code, severity: "error", message: named }]);
   expect(await errorOf(redlock.acquire("r"))).toMatchObject({ name: "QuorumUnreachableError" });
+});
+
+it.each(["locks", "elections", "schedules"])("without EVAL %s work", async (name) => {
+  const server = await startWithout(["EVAL"]);
+  await flows[name]?.({ server, url: server.url, keyPrefix: "app:" });
 });
 
 it("without MULTI jobs are added and run, and only FlowProducer fails", async () => {

@@ -425,9 +425,9 @@ it("two jobs charged one account: a balance is written with the fencing token", 
   expect(Number(await redis.get("{balance:7}:claim"))).toBeGreaterThan(0);
 });
 
-it("locks on one managed Redis: a server that is new to the locks grants nothing", async () => {
+it("which Redis: a server that is new to the locks grants nothing", async () => {
   await client().flushall();
-  const { redlock } = await play<{ redlock: core.Redlock }>("locks/managed-redis", 0, {});
+  const { redlock } = await play<{ redlock: core.Redlock }>("locks/which-redis", 0, {});
   await expect(redlock.tryAcquire("account:42")).rejects.toThrow(/quarantine/);
 });
 
