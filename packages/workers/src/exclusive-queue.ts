@@ -139,8 +139,8 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
    * If the job runs, the `signal` of its processor aborts, and the job fails when the processor settles, even if the
    * processor resolves. A worker that misses the message learns of the cancellation when it next renews BullMQ's lock,
    * and at the latest when the job ends. A job that does not run fails immediately, so the parent job and
-   * `QueueEvents` are notified. With `remove`, this job is removed instead, with its children. The next job of a job
-   * scheduler fails at its time.
+   * `QueueEvents` are notified. With `remove`, this job is removed instead, with its children, unless a worker takes
+   * the job during the call. The next job of a job scheduler fails at its time.
    *
    * With `whenBusy: "merge"`, cancelling the job that runs aborts the whole processor call. If the call rejects, its
    * other jobs stay in line. Cancelling one of these other jobs does not abort the call.

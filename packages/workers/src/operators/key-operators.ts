@@ -173,26 +173,33 @@ export class KeyOperators {
     const cancelled = { running: 0, parked: 0, waiting: 0 };
     const known = new Set<string>();
     for (let look = 0; look < MAX_SEARCHES; look += 1) {
-      const fresh = (await this.#allJobsOf(key)).filter((id) => !known.has(id));
-      if (fresh.length === 0) break;
-      for (let first = 0; first < fresh.length; first += JOBS_PAGE) {
-        const page = fresh.slice(first, first + JOBS_PAGE);
-        const found = await Promise.all(page.map(async (id) => await this.cancel(id, reason, options)));
-        for (const state of found) if (state !== "unknown") cancelled[state] += 1;
+      const before = known.size;
+      // The end of a job that runs could otherwise start a job that waits.
+      for (const find of [this.#findWaiting(key), this.#findHolders(key)]) {
+        for await (const page of find) {
+          const fresh = page.filter((id) => !known.has(id));
+          for (const id of fresh) known.add(id);
+          const found = await Promise.all(fresh.map(async (id) => await this.cancel(id, reason, options)));
+          for (const state of found) if (state !== "unknown") cancelled[state] += 1;
+        }
       }
-      for (const id of fresh) known.add(id);
+      if (known.size === before) break;
     }
     return cancelled;
   }
 
-  /** Returns the jobs of a key that wait, followed by the jobs that have the key. */
-  async #allJobsOf(key: string): Promise<string[]> {
+  /** Finds the jobs of a key that do not run. The search is complete before the first page is returned. */
+  async *#findWaiting(key: string): AsyncGenerator<readonly string[]> {
     const found = new Set<string>();
     for (const state of ["waiting", "delayed", "parked"] as const) {
       for await (const page of this.#find(key, state)) for (const id of page) found.add(id);
     }
-    for (const id of parseLine(await this.#parts.lane.operate("inLine", key, 1)).holders) found.add(id);
-    return [...found];
+    const ids = [...found];
+    for (let first = 0; first < ids.length; first += JOBS_PAGE) yield ids.slice(first, first + JOBS_PAGE);
+  }
+
+  async *#findHolders(key: string): AsyncGenerator<readonly string[]> {
+    yield parseLine(await this.#parts.lane.operate("inLine", key, 1)).holders;
   }
 
   /** Rejects if the state contains jobs whose keys only a function of the workers can compute. */
