@@ -44,6 +44,8 @@ export type Invariant =
   | "lock"
   /** The fencing token of a grant is not above the token of the previous grant. */
   | "fencing"
+  /** A job that was cancelled completed, waited or ran again, or a job was told so that was not cancelled. */
+  | "cancellation"
   /** A command failed. */
   | "no error";
 

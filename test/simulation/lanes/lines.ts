@@ -18,7 +18,7 @@ interface Ends {
 const BAD = "\u001e";
 
 /** Chance that a worker dies before it has ended a job that does not run. */
-const DIES_CHANCE = 0.15;
+export const DIES_CHANCE = 0.15;
 
 /**
  * Notes the jobs that have left their line for a newer job, and whose end has not been reported. Their order no longer

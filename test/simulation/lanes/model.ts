@@ -43,6 +43,8 @@ export interface ModelJob {
   readonly displaced: Set<string>;
   /** Whether a newer job with the same keys waits, so that this job must not run (again). */
   isSuperseded: boolean;
+  /** Whether the job was cancelled while it ran, so that it can only fail. */
+  isCancelled: boolean;
   /** Whether the job has left its line for a later job (`drop: "oldest"`), and this end has not been reported yet. */
   isLeaving: boolean;
   /**
@@ -225,6 +227,7 @@ export class LaneModel {
       passedBy: new Set<string>(),
       displaced: new Set<string>(),
       isSuperseded: false,
+      isCancelled: false,
       isLeaving: false,
       isParked: false,
       isAnew: false,
@@ -372,7 +375,10 @@ export class LaneModel {
   reopen(job: ModelJob): void {
     job.phase = "ready";
     job.isSuperseded = false;
+    job.isCancelled = false;
     this.#comesAnew(job);
+    // A job that was cancelled before it started comes after jobs that were added later.
+    if (job.starts === 0) for (const name of job.keys) job.displaced.add(name);
     this.open.set(job.id, job);
     for (const name of job.keys) {
       const key = this.key(name);

@@ -49,6 +49,41 @@ const againAfterLoss: Focus = {
   sameIdChance: 0.9,
 };
 
+/** Jobs are cancelled in every state, and their workers die or try to leave them. */
+const cancelling: Focus = {
+  name: "cancelled jobs",
+  steps: {
+    cancel: 4,
+    delay: 1,
+    "back off": 1,
+    yield: 1,
+    "spawn child": 1,
+    kill: 1,
+    stall: 1,
+    "late end": 1,
+    "add delayed": 1,
+    "fail more": 1,
+    retry: 2,
+  },
+  keys: ["a", "b"],
+  severalChance: 0.3,
+};
+
+const cancellingKilled: Focus = {
+  name: "cancelled jobs of killed workers",
+  steps: { cancel: 4, kill: 4 },
+  keys: ["a", "b"],
+  severalChance: 0,
+};
+
+const cancellingHalt: Focus = {
+  name: "cancelled jobs, halt",
+  onFailure: "halt",
+  steps: { cancel: 4, kill: 1, retry: 1, "resume key": 1 },
+  keys: ["a"],
+  severalChance: 0,
+};
+
 const severalKeys: Focus = { name: "several keys", steps: {}, keys: ["a", "b", "c"], severalChance: 0.6 };
 
 const twoLines: Focus = { name: "two lines", steps: {}, keys: ["a", "b"], severalChance: 0 };
@@ -1856,6 +1891,38 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     without: "the next job waits for a timer",
     patches: [lane("  return ROTATE and contended().fetch(reply, opts) or reply", "  return reply")],
     focus: rotatingLoss,
+  },
+  {
+    protection: "a cancelled job cannot complete",
+    without: "its result is recorded",
+    patches: [
+      commands("local refusal = ARGV[5] == 'completed' and quietly(cancellation, ARGV[1])", "local refusal = false"),
+    ],
+    focus: cancelling,
+  },
+  {
+    protection: "a cancelled job cannot be delayed",
+    without: "it waits in delayed, with its key or without",
+    patches: [commands("if refusal and (how ~= '' or ARGV[6] == '1') then return refuse(refusal) end", "")],
+    focus: cancelling,
+  },
+  {
+    protection: "a cancelled job stays cancelled until it has ended",
+    without: "it runs again when its worker dies",
+    patches: [judge(" or string.find(fault, BAD .. '${CANCELLED}', 1, true)", "")],
+    focus: cancellingKilled,
+  },
+  {
+    protection: "the end of a cancelled job removes the cancellation",
+    without: "the job fails again when it is retried by hand",
+    patches: [commands("if ARGV[5] == 'failed' then attempt(call, 'HDEL', P .. ARGV[1], '${JOB.refusal}') end", "")],
+    focus: cancelling,
+  },
+  {
+    protection: "a cancelled job that has not started stops no key",
+    without: "no job of its key starts",
+    patches: [commands(" and ARGV[6] ~= 'unstarted'", "")],
+    focus: cancellingHalt,
   },
 ];
 

@@ -1,5 +1,5 @@
 /** Steps of operators and other programs: changes of the queue, and of the lane's own keys. */
-import { parseList } from "../../../packages/workers/src/scripts/operator-replies.ts";
+import { parseCancel, parseList } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
 import type { ModelJob } from "./model.ts";
 import { PREFIX } from "./names.ts";
@@ -117,6 +117,37 @@ export async function failKey(run: LaneRun): Promise<void> {
   if ((await run.world.redis.hexists(PREFIX + id, "lk")) === 0) return;
   run.note(`the key of ${id} fails elsewhere`);
   await run.random.pick(run.members).lane.operate("pin", id, "\u001ecannot be found");
+}
+
+/** Cancels a job, in any state. A job that does not run ends immediately. */
+export async function cancel(run: LaneRun): Promise<void> {
+  const jobs = [...run.model.open.values()].filter(({ isCancelled }) => !isCancelled);
+  if (jobs.length === 0) return;
+  const model = run.random.pick(jobs);
+  const { id } = model;
+  const job = await run.world.queue.getJob(id);
+  // BullMQ's retry by hand forgets the starts of a job.
+  const [place, startedOn] = await run.world.redis.hmget(PREFIX + id, "ls", "processedOn");
+  const isParked = (place ?? null) !== null;
+  const state = model.phase === "running" ? "running" : isParked ? "parked" : "waiting";
+  run.note(`cancel ${id}, which is ${state}`);
+  const note = JSON.stringify({ reason: "by hand", by: "an operator", atMs: run.time.nowMs });
+  const { found } = parseCancel(await run.random.pick(run.members).lane.operate("cancel", id, note, "cancelled", 1));
+  if (found !== state) throw new LaneViolation("cancellation", `${id} is ${state}, and was found as ${found}`);
+  if (state === "running") {
+    model.isCancelled = true;
+    return;
+  }
+  // A job that was chosen and has not started stops no key.
+  for (const name of model.keys) {
+    const { owners } = run.model.key(name);
+    if (run.before.holders.get(name)?.has(id) === true) owners.add(id);
+    else owners.delete(id);
+  }
+  if ((startedOn ?? null) !== null) run.model.failForGood(model);
+  else run.model.complete(model);
+  run.turns.dropped(model);
+  if (model.parent === undefined && job?.opts.removeOnFail !== true) run.failed.add(model);
 }
 
 export async function pauseKey(run: LaneRun): Promise<void> {

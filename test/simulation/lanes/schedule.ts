@@ -70,6 +70,7 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "next period": operators.nextPeriod,
   "list keys": operators.listKeys,
   "key fails": operators.failKey,
+  cancel: operators.cancel,
   "pause key": operators.pauseKey,
   gather: calls.gather,
   settle: calls.settle,

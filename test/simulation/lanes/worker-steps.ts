@@ -1,8 +1,8 @@
 /** Steps of workers: what they do with jobs, and how they die or stall. */
 import type { Job } from "bullmq";
 import * as calls from "./calls.ts";
-import { checkHandOut, checkIdle, LaneViolation } from "./checks.ts";
-import { checkNewest, drop, noteLeaving } from "./lines.ts";
+import { checkHandOut, checkIdle, checkOnce, type HandOut, LaneViolation } from "./checks.ts";
+import { checkNewest, DIES_CHANCE, drop, noteLeaving } from "./lines.ts";
 import { PREFIX } from "./names.ts";
 import { PAUSES_MS } from "./operator-steps.ts";
 import { addJob } from "./producer-steps.ts";
@@ -21,8 +21,47 @@ export async function fetch(run: LaneRun): Promise<boolean> {
   return await receive(run, await fetchAsLoop(slot.member.worker, slot.token), slot);
 }
 
-export async function finish(run: LaneRun): Promise<void> {
+/** Picks a running job, which its worker is about to leave. A cancelled job can only fail, and fails here. */
+async function pickUncancelled(run: LaneRun): Promise<Taken | undefined> {
   const taken = run.pickTaken();
+  if (taken === undefined || !run.model.job(String(taken.job.id)).isCancelled) return taken;
+  await endCancelled(run, taken);
+  return undefined;
+}
+
+async function endCancelled(run: LaneRun, taken: Taken): Promise<void> {
+  const { job, token, member } = taken;
+  const id = String(job.id);
+  const dueMs = run.time.nowMs + NEAR_MS;
+  const ways = {
+    completes: () => job.moveToCompleted("done", token, run.random.chance(FETCH_NEXT_CHANCE)),
+    "delays itself": () => job.moveToDelayed(dueMs, token),
+    "backs off": () =>
+      member.lane.moveBack({ jobId: id, token }, { backOffMs: NEAR_MS }, () => job.moveToDelayed(dueMs, token)),
+    "waits for its lock": () =>
+      member.lane.moveBack({ jobId: id, token }, { place: 1 }, () => job.moveToDelayed(dueMs, token)),
+    "waits for children": () => job.moveToWaitingChildren(token),
+  };
+  const way = run.random.pick(Object.keys(ways) as (keyof typeof ways)[]);
+  run.note(`${id} was cancelled, and ${way}`);
+  const refusal = await ways[way]().then(
+    () => undefined,
+    (error: Error) => error.name,
+  );
+  if (refusal !== "JobCancelledError") throw new LaneViolation("cancellation", `${id} was cancelled, and ${way}`);
+  await failCancelled(run, taken);
+}
+
+async function failCancelled(run: LaneRun, taken: Taken): Promise<void> {
+  const id = String(taken.job.id);
+  await failWith(run, taken, true);
+  if ((await run.world.eyes.hexists(PREFIX + id, "lb")) === 1) {
+    throw new LaneViolation("cancellation", `${id} has failed, and would fail again after a retry by hand`);
+  }
+}
+
+export async function finish(run: LaneRun): Promise<void> {
+  const taken = await pickUncancelled(run);
   if (taken !== undefined) await (mustFail(taken) ? failWith(run, taken, true) : complete(run, taken));
 }
 
@@ -38,7 +77,7 @@ async function endUnrun(run: LaneRun, taken: Taken): Promise<boolean> {
 }
 
 export async function fail(run: LaneRun): Promise<void> {
-  const taken = run.pickTaken();
+  const taken = await pickUncancelled(run);
   if (taken?.outcome !== undefined) await endUnrun(run, taken);
   else if (taken !== undefined) await failWith(run, taken, mustFail(taken) || run.random.chance(0.2));
 }
@@ -54,7 +93,7 @@ export async function finishElsewhere(run: LaneRun): Promise<void> {
 
 /** The processor delays its job. */
 export async function delay(run: LaneRun): Promise<void> {
-  const taken = run.pickTaken();
+  const taken = await pickUncancelled(run);
   if (taken === undefined) return;
   if (taken.outcome !== undefined) return await complete(run, taken);
   const id = String(taken.job.id);
@@ -66,7 +105,7 @@ export async function delay(run: LaneRun): Promise<void> {
 
 /** The processor sends its job back to wait, with the job's keys, as for a rate limit of its own. */
 export async function sendBack(run: LaneRun): Promise<void> {
-  const taken = run.pickTaken();
+  const taken = await pickUncancelled(run);
   if (taken === undefined) return;
   if (taken.outcome !== undefined) return await complete(run, taken);
   const id = String(taken.job.id);
@@ -77,7 +116,7 @@ export async function sendBack(run: LaneRun): Promise<void> {
 
 /** Plain code holds the lock of the job's keys, so the job goes back to `delayed` with its keys. */
 export async function yieldKeys(run: LaneRun): Promise<void> {
-  const taken = run.pickTaken();
+  const taken = await pickUncancelled(run);
   if (taken === undefined) return;
   if (await endUnrun(run, taken)) return;
   const { job, token, member } = taken;
@@ -91,7 +130,7 @@ export async function yieldKeys(run: LaneRun): Promise<void> {
 
 /** The processor leaves its keys alone for a while, so the job goes back to the head of their lines. */
 export async function backOff(run: LaneRun): Promise<void> {
-  const taken = run.pickTaken();
+  const taken = await pickUncancelled(run);
   if (taken === undefined) return;
   if (await endUnrun(run, taken)) return;
   const { job, token, member } = taken;
@@ -128,7 +167,7 @@ export async function wake(run: LaneRun): Promise<void> {
 
 /** The processor adds a child, and waits for the child without the job's keys. */
 export async function spawnChild(run: LaneRun): Promise<void> {
-  const taken = run.pickTaken();
+  const taken = await pickUncancelled(run);
   if (taken === undefined) return;
   if (taken.outcome !== undefined) return await complete(run, taken);
   const id = String(taken.job.id);
@@ -172,6 +211,7 @@ export async function endLate(run: LaneRun): Promise<void> {
   } catch (error) {
     // Refusals of BullMQ have a negative code.
     if (Number((error as { readonly code?: unknown }).code) < 0) return;
+    if ((error as Error).name === "JobCancelledError" && run.model.open.get(id)?.isCancelled === true) return;
     throw error;
   }
   throw new LaneViolation("late end", `${id} was ended by a process that had lost it`);
@@ -198,6 +238,11 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
     const fail = async (): Promise<void> => await failWith(run, dropped, mustFail(dropped));
     await drop(run, dropped, handOut, { pin: arrival.pin, die, fail });
     return true;
+  }
+  if (arrival?.pin.kind === "cancelled")
+    return await receiveCancelled(run, { ...slot, job, lockToken: undefined }, handOut);
+  if (run.model.open.get(id)?.isCancelled === true) {
+    throw new LaneViolation("cancellation", `${id} was cancelled, and runs again`);
   }
   // With rotation, the lane also looks at the next jobs in the step that hands a job out, which may supersede that job.
   const handedOut = run.setting.rules.rotate === undefined ? undefined : run.model.open.get(id);
@@ -231,6 +276,21 @@ async function noteGivenUp({ world, setting, model, time }: LaneRun): Promise<vo
 /** Reports whether the queue's limiter does not count this start. */
 function isStartFree({ release }: LaneRun, { deferredFailure }: Job<LaneData>): boolean {
   return deferredFailure !== undefined && !release.countsFailedStarts;
+}
+
+/** A job was handed out that was cancelled, and does not run. */
+async function receiveCancelled(run: LaneRun, taken: Taken, handOut: HandOut): Promise<true> {
+  const { id } = handOut;
+  run.limits.checkStart(id, run.taken.size, isStartFree(run, taken.job));
+  const model = checkOnce(run.model, handOut, run.time.nowMs);
+  if (!model.isCancelled) throw new LaneViolation("cancellation", `${id} does not run, and was not cancelled`);
+  run.turns.dropped(model);
+  model.lockPlace = undefined;
+  model.starts += 1;
+  run.model.front.delete(id);
+  if (run.random.chance(DIES_CHANCE)) await bringBack(run, taken, "killed");
+  else await failCancelled(run, taken);
+  return true;
 }
 
 /** Reports whether BullMQ has marked the job because it stalled too often. In this case its worker fails the job. */

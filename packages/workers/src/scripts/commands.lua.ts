@@ -59,7 +59,7 @@ return calmly(wrapReply(fetch(bullMoveToActive(KEYS, ARGV), ARGV[3])))
 
 /**
  * The end of one job, as `eachEnd` calls it. ARGV[10] is "=<the job's keys>", or '' if the script must read the keys
- * (see `TakenJob.keysArgument`).
+ * (see `TakenJob.keysArgument`). ARGV[6] is 'unstarted' for a cancelled job that has not started, which stops no key.
  *
  * ARGV[#ARGV]: "<token of the lock of the job's key, if it is to be released> <token>". A negative reply means that the
  * job is no longer the caller's: then its key is not the caller's to pass on either.
@@ -75,7 +75,7 @@ local stored, outcome, turn =
 local pin = stored or string.sub(ARGV[10], 2)
 -- The key's next job goes first, and BullMQ's own fetch takes it: this gains a tenth of the jobs/s on 100 keys. With
 -- rotation, only if no other key waits or the key's turn continues.
-local stops = HALT and ARGV[5] == 'failed'
+local stops = HALT and ARGV[5] == 'failed' and ARGV[6] ~= 'unstarted'
 local mayFetch = ARGV[6] == '1' and not stops
 local isHolder, isWanted = quietly(holderState, ARGV[1], pin)
 local slot = (SLOTS > 1 or POLICIES[pin]) and not isHolder and hasKeys(pin) and quietly(contended().slotOf, ARGV[1], pin)

@@ -392,7 +392,7 @@ export const cancel: string = /* lua */ `function(id, note, message, doesFail)
       P .. 'paused', P .. 'meta', P .. 'pc', P .. 'failed', P .. id, P .. 'metrics:failed', P .. 'marker'
     }
     local packed = {token = token, attempts = opts.attempts or 0, keepJobs = keep, maxMetricsSize = ''}
-    finish(keys, {id, NOW, 'failedReason', message, 'failed', '0', P, packed, '', '', ' '})
+    finish(keys, {id, NOW, 'failedReason', message, 'failed', startedOn and '0' or 'unstarted', P, packed, '', '', ' '})
   end
   return {found, hasKeys(pin) and pin or ''}
 end`;
