@@ -36,7 +36,7 @@ export type Entry =
       readonly kind: "fault";
       /** The same number for the end of the fault. */
       readonly id: number;
-      /** The server or process that was struck. Undefined for all of them. */
+      /** The server or process that was struck. Undefined for all processes. */
       readonly on: string | undefined;
       readonly what: FaultKind;
       readonly text: string;

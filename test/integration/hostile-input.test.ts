@@ -1,7 +1,7 @@
 /**
  * No regular expression and no Lua pattern of the packages takes more than its share of time for a long text. The test
- * collects all of them from the sources. A matcher that backtracks, as JavaScript and Lua do, counts the steps for
- * growing inputs. The inputs repeat samples of the expression's own parts.
+ * collects all expressions and patterns from the sources. A matcher that backtracks, as JavaScript and Lua do, counts
+ * the steps for growing inputs. The inputs repeat samples of the expression's own parts.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";

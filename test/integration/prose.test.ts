@@ -21,6 +21,7 @@ const BUDGETS: Readonly<Record<string, Figures>> = {
   testing: GOAL,
   workers: GOAL,
   "docs and READMEs": GOAL,
+  tests: GOAL,
 };
 
 const NAMES = ["openers", "pointers", "phrases"] as const;
@@ -28,6 +29,7 @@ const NAMES = ["openers", "pointers", "phrases"] as const;
 const texts: readonly (readonly [name: string, paths: readonly string[]])[] = [
   ...packages.map((name) => [name, [`packages/${name}/src`]] as const),
   ["docs and READMEs", ["docs", "README.md", ...packages.map((name) => `packages/${name}/README.md`)]],
+  ["tests", ["test", ...packages.map((name) => `packages/${name}/test`)]],
 ];
 
 it("every package has a budget for its prose", () => {

@@ -125,12 +125,13 @@ function phrasesIn(text: string): readonly string[] {
   return TRANSLATED.filter(([pattern]) => pattern.test(text)).map(([, instead]) => instead);
 }
 
+/** Files of packages, built files, and texts that a program writes or that list changes. */
+const NOT_PROSE = /(?:^|\/)(?:(?:node_modules|dist)\/|benchmarks\/.*\.md$|CHANGELOG\.md$)/;
+
 function filesOf(path: string): readonly string[] {
   if (statSync(path).isFile()) return [path];
   const names = readdirSync(path, { recursive: true, encoding: "utf8" }).toSorted();
-  return names
-    .filter((name) => /\.(?:ts|md)$/.test(name) && !/(?:^|\/)(?:benchmarks\/|CHANGELOG\.md$)/.test(name))
-    .map((name) => join(path, name));
+  return names.filter((name) => /\.(?:ts|md)$/.test(name) && !NOT_PROSE.test(name)).map((name) => join(path, name));
 }
 
 function paragraphsOf(file: string, text: string): readonly Paragraph[] {

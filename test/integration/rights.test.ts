@@ -1,4 +1,7 @@
-/** Each Redis user of the guide has exactly the rights that its package uses: a user without one of them fails somewhere. */
+/**
+ * Each Redis user of the guide has exactly the rights that its package uses: without any of these rights the user fails
+ * somewhere.
+ */
 
 import { readFileSync } from "node:fs";
 import {

@@ -32,7 +32,7 @@ export type Assumption = "rates" | "no clock" | "wall clocks";
 
 export interface ModelOptions {
   readonly rules: Rules;
-  /** The number of nodes. `any` models one node of any number of them. */
+  /** The number of nodes. `any` models one node of any number of nodes. */
   readonly nodes: number | "any";
   readonly assume?: Assumption;
   /** Default: any number from 0 to less than 1. */

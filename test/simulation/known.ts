@@ -27,8 +27,8 @@ export function knownSchedule(protection: string, seed: string): string | undefi
 }
 
 /**
- * Collects recorded schedules that have become harmless. Each of them costs a search in every run until it is recorded
- * again.
+ * Collects recorded schedules that have become harmless. Each such schedule costs a search in every run until it is
+ * recorded again.
  */
 export class StaleSchedules {
   readonly #protections: string[] = [];

@@ -29,7 +29,9 @@ export type Entry =
   | { readonly kind: "confirmed"; readonly turn: string; readonly atMs: number }
   /** The work of the turn is over. */
   | { readonly kind: "ended"; readonly turn: string; readonly atMs: number }
-  /** The store has decided on a write. `read` is the counter that the turn knew, `found` the one before the write. */
+  /**
+   * The store has decided on a write. `read` is the counter that the turn knew, `found` the counter before the write.
+   */
   | {
       readonly kind: "written";
       readonly turn: string;

@@ -26,7 +26,7 @@ function hurried(longMs: number): Clock {
 /** A connection that is asked for a sign of life every 15 seconds is asked every half of one. */
 const curious = hurried(15_000);
 
-/** Clients that are connected to every node, so that a lock is held on all of them. */
+/** Clients that are connected to every node, so that a lock is held on all nodes. */
 async function connected(servers: readonly RedisServer[], count: number, options?: RedlockOptions): Promise<Redlock[]> {
   const redlocks = Array.from({ length: count }, () => openRedlock(servers, options));
   for (const redlock of redlocks) await everyNodeAnswers(redlock);

@@ -123,7 +123,8 @@ async function allocatedByTracing(call: () => Promise<unknown>): Promise<number>
 it("allocates nothing for a call without a subscriber", async () => {
   await using redlock = new Redlock(server.url);
   const pair = async (): Promise<unknown> => await (await redlock.acquire("untraced")).release();
-  // A closure with its context has some 100 bytes in each look. What V8 notes of a function, it notes in some of them.
+  // A closure with its context has some 100 bytes in each look. V8's own notes about a function appear in some of these
+  // checks.
   let least = Number.POSITIVE_INFINITY;
   for (let look = 0; look < 10 && least >= 24; look += 1) least = Math.min(least, await allocatedByTracing(pair));
   expect(least).toBeLessThan(24);

@@ -1,4 +1,4 @@
-/** Semaphores, read-write locks and latches on a Cluster of three masters: names on each of them. */
+/** Semaphores, read-write locks and latches on a Cluster of three masters: names on each master. */
 import { Redlock } from "@x/redlock-core";
 import { type RedisCluster, startCluster } from "@x/test-support";
 import { Cluster } from "ioredis";

@@ -22,7 +22,10 @@ describe("the explanation of a reply", () => {
   /** A worker without a number of slots has reported just now. */
   const ALIVE = [1, 1, [[0, JSON.stringify({ at: "a:1" }), "w"]]] as const;
 
-  /** The reply for a job. The facts are those of `jobReply` from the keys of the job to whether its worker is gone. */
+  /**
+   * The reply for a job. The facts are the fields of `jobReply`, from the keys of the job to whether its worker is
+   * gone.
+   */
   const reply = (state: string, facts: readonly unknown[], fleet: unknown = ALIVE): readonly unknown[] => [
     fleet,
     ["job", ...facts.slice(0, 7), state, "", "", "w", 1_000, "", ...facts.slice(7)],

@@ -341,7 +341,8 @@ export class LaneModel {
     for (const name of job.keys) {
       const has = holders.get(name);
       if (has?.has(job.id) === true) this.stop(name, untilMs);
-      // The job's key was lost and other jobs received it. The job goes in front of them, even if they have backed off.
+      // The job's key was lost and other jobs received it. The job goes in front of these jobs, even if they have
+      // backed off.
       else for (const { id } of this.inPhase("ready")) if (has?.has(id) !== true) this.key(name).owners.delete(id);
     }
     // The next job may already have a slot.
@@ -503,7 +504,7 @@ export class LaneModel {
     if (this.mostSlots > 1) this.observeGivenUp(after, nowMs);
   }
 
-  /** If several jobs have stalled while one of their keys is closed, any of them may be first when the key opens. */
+  /** If several jobs have stalled while a key is closed, any job may be first when the key opens. */
   observeGivenUp({ holders }: Snapshot, nowMs: number): void {
     const isClosed = (name: string): boolean => this.key(name).stop !== undefined || this.limitedUntilMs(name) > nowMs;
     const mayBeGivenUp = (name: string): boolean => isClosed(name) || this.key(name).wasLowered;
@@ -513,7 +514,7 @@ export class LaneModel {
       for (const name of job.keys) {
         const { owners, wasLowered } = this.key(name);
         if (holders.get(name)?.has(job.id) === true) continue;
-        // If several jobs wait for their lock and the slots were lowered, any of them may continue.
+        // If several jobs wait for their lock and the slots were lowered, any job may continue.
         if (wasLowered && owners.size > this.slotsOf(name)) job.displaced.add(name);
         const gaveUp = owners.delete(job.id);
         // If more jobs than allowed have the key, the job that was chosen last gives way.

@@ -5,7 +5,7 @@ import type { BullScript } from "../../../packages/workers/src/bullmq/rules/comp
 import { chosenBullMQ } from "../../support/bullmq-release.ts";
 import type { LaneData } from "./setting.ts";
 
-/** The BullMQ of the lock file, or the one that `X_BULLMQ` chooses. */
+/** The BullMQ of the lock file, or the release that `X_BULLMQ` chooses. */
 export const installed = createRequire(import.meta.url)(chosenBullMQ ?? "bullmq") as typeof import("bullmq");
 
 export interface Release {

@@ -1,8 +1,8 @@
 /**
  * One schedule of permits. First faults strike while clients acquire and release permits of one semaphore, or of one
  * read-write lock, which may have several nodes. Then the world is quiet: every client must get permits within a bound,
- * waiters are woken even if one of them has died, readers that keep arriving do not starve a writer, and nothing is
- * left behind.
+ * waiters are woken even if a waiter has died, readers that keep arriving do not starve a writer, and nothing is left
+ * behind.
  */
 import { type SeededRandom, Server, World } from "../../../packages/testing/src/world.ts";
 import type { Engine } from "../engine.ts";

