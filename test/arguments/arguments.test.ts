@@ -238,7 +238,7 @@ function methodsOf(object: object): readonly string[] {
 }
 
 describe("a wrong argument", () => {
-  it("is refused by name whatever its kind, without sending a command or showing a secret", {
+  it("of any kind is refused by name, without sending a command or showing a secret", {
     timeout: 120_000,
   }, async () => {
     const before = await sentBefore();

@@ -35,7 +35,7 @@ describe("the chaos checker", () => {
     ]);
   });
 
-  it("finds two leaders at one instant, whatever other locks are held", () => {
+  it("finds two leaders at one instant, with any other locks", () => {
     const [billing, mail] = ["leader:billing", "leader:mail"];
     const history = [
       ...held("a", "h1", 1, 0, 10, billing),

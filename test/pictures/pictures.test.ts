@@ -86,7 +86,7 @@ it("the picture of a rotation shows the order in which a worker starts jobs", as
   await expect(timelineSvg(timeline)).toMatchFileSnapshot(file("rotation"));
 });
 
-it("the picture of autoscaling shows the slots that a queue can use, and what its gauges say", async () => {
+it("the picture of autoscaling shows the slots that a queue can use, and its gauges", async () => {
   const found = await steps();
   // The first three jobs of all customers run together. Afterwards jobs of one customer are left.
   const active = [0, 7, 7, 7, ...Array.from({ length: 57 }, () => 1)];

@@ -45,7 +45,7 @@ describe("the page's figures", () => {
     );
   });
 
-  it("place a period on the time line, and cut what is outside", () => {
+  it("place a period on the time line, and cut the parts outside", () => {
     expect(spanOf(50, 100, 0, 200)).toEqual({ left: 25, width: 25 });
     expect(spanOf(-100, 100, 0, 200)).toEqual({ left: 0, width: 50 });
     expect(spanOf(-100, -50, 0, 200)).toBeUndefined();

@@ -272,7 +272,7 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     }
   });
 
-  it("says in trouble what the API says, from the fault to its end", { timeout: 180_000 }, async () => {
+  it("shows the same as the API during a fault, from its beginning to its end", { timeout: 180_000 }, async () => {
     const own = await startRedisNodes(3);
     onTestFinished(async () => {
       await Promise.all(own.map((node) => node.stop()));

@@ -255,7 +255,7 @@ describe("the page's data", () => {
     expect(elections.filter(({ name }) => !/^[\w-]+$/.test(name))).toEqual([]);
   });
 
-  it("contain the schedules, including those of a found scheduler", async () => {
+  it("contain the schedules, including the schedules of a found scheduler", async () => {
     const redlock = connected();
     const election = new LeaderElection(redlock, { name: "schedules" });
     const scheduler = new LeaderScheduler({ election });
@@ -650,7 +650,7 @@ describe("problems", () => {
     expect(latest()?.queues).toMatchObject([{ name: "idle", workers: 1, slots: 1 }]);
   });
 
-  it("are workers that were killed: what they ran is not shown as running", async () => {
+  it("are workers that were killed: their jobs are not shown as running", async () => {
     const client = new Redis(servers[0]?.url ?? "");
     onTestFinished(() => client.disconnect());
     const queue = new ExclusiveQueue("killed", { connection: connectionTo() });

@@ -316,7 +316,7 @@ describe("the checks", () => {
     ]);
   });
 
-  it("find a node in quarantine, and what a check of the nodes has found", () => {
+  it("find a node in quarantine, and the findings of a check of the nodes", () => {
     expect(found({ nodes: nodes(node("a", { quarantineLeftMs: 5_000 }), node("b"), node("c")) })).toEqual([
       ["NODE_QUARANTINED", "warning", "Lock node a is in quarantine, because it has restarted"],
     ]);
@@ -337,7 +337,7 @@ describe("the checks", () => {
     ]);
   });
 
-  it("find a paused key, an outbox with a backlog, and what cannot be read", () => {
+  it("find a paused key, an outbox with a backlog, and parts that cannot be read", () => {
     const paused = [
       { key: "42", jobId: undefined, reason: "migration", since: NOW - MINUTE, until: undefined, parked: 2 },
     ];
@@ -381,7 +381,7 @@ describe("the problems of a page", () => {
     since,
   });
 
-  it("keep their beginning, stay for five minutes after they are solved, and begin anew afterwards", () => {
+  it("keep their beginning, stay for five minutes after they are solved, and begin again afterwards", () => {
     let shown: readonly ProblemView[] = [];
     const at = (now: number, ...ids: readonly string[]): unknown => {
       shown = trackedProblems(
@@ -446,7 +446,7 @@ describe("the processes", () => {
     ]);
   });
 
-  it("differ in the options of those that report", () => {
+  it("differ in the options of the processes that report", () => {
     expect(differencesOf([report("vm:7"), report("vm:8", true, "other")])).toEqual([]);
     expect(differencesOf([report("vm:7"), report("vm:8"), report("vm:9", false, null)])).toEqual([
       "key is k in vm:7, vm:8, and a function in vm:9",
@@ -458,7 +458,7 @@ describe("the points of a chart", () => {
   const counts = (completed: number, process = "vm:7"): ReadonlyMap<string, { completed: number; failed: number }> =>
     new Map([[process, { completed, failed: 0 }]]);
 
-  it("count what has ended in each step, and leave out steps without a look", () => {
+  it("count the jobs that ended in each step, and leave out steps without a look", () => {
     const series = new Series();
     expect(series.view).toBeUndefined();
     series.add(0, { runnable: 5, parked: 1, counts: counts(100) });
@@ -468,7 +468,7 @@ describe("the points of a chart", () => {
     expect(series.view).toMatchObject({ at: 45_000, completed: [6, null, 1, 3], runnable: [0, null, 3, 4] });
   });
 
-  it("survive a process that starts anew, and are 61 at most", () => {
+  it("survive a process that restarts, and are 61 at most", () => {
     const series = new Series();
     series.add(0, { runnable: 0, parked: 0, counts: counts(100) });
     series.add(1, { runnable: 0, parked: 0, counts: counts(7, "vm:8") });

@@ -104,7 +104,7 @@ describe("the script of an embedded lock", () => {
     expect(await redis.exists("r")).toBe(0);
   });
 
-  it("issues fencing tokens above those of ordinary grants, which in turn exceed its own, whatever clocks say", async () => {
+  it("issues fencing tokens above the tokens of ordinary grants, which in turn exceed its own, with any clocks", async () => {
     const skewed = (ms: number): Redlock =>
       openRedlock([server], { clock: { ...systemClock, wallMs: () => systemClock.wallMs() + ms } });
     const clients = [skewed(0), skewed(60_000), skewed(-60_000)];

@@ -39,7 +39,7 @@ describe("five nodes", () => {
     expect(await next.release()).toBe(true);
   });
 
-  it("keep a held lock when two of them are killed, and report its loss when a third is killed", async () => {
+  it("keep a held lock when two nodes are killed, and report its loss when a third is killed", async () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, longer);
     const told: (readonly Vote[] | undefined)[] = [];
@@ -81,7 +81,7 @@ describe("five nodes", () => {
     for (const server of servers.slice(3)) await expect.poll(() => server.call("EXISTS", "none")).toBe(0);
   });
 
-  it("answer with a quorum while two of them hang, and never wait for these two", async () => {
+  it("answer with a quorum while two nodes hang, and never wait for these two", async () => {
     const servers = await startNodes(5);
     const redlock = openRedlock(servers, { ttl: 30_000, nodeTimeout: 20_000 });
     await ready(redlock);

@@ -79,7 +79,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     await b.release();
   });
 
-  it("hands over all of several resources when the last of them is free", async () => {
+  it("hands over all of several resources when the last resource is free", async () => {
     const [one, two] = [openRedlock(servers), openRedlock(servers)];
     const [x, y] = [await one.acquire("x"), await one.acquire("y")];
     const both = two.acquire(["x", "y"]);
@@ -436,7 +436,7 @@ describe.each([1, 3, 5])("Redlock on %i nodes", (count) => {
     expect(await extended).toMatchObject({ reason: "released" });
   });
 
-  it("continues when a listener for messages throws, and warns of it", async () => {
+  it("continues when a listener for messages throws, and warns of the error", async () => {
     const [redlock, warnings] = [openRedlock(servers), [] as unknown[]];
     const onWarning = (warning: Error): void => void warnings.push(warning.message);
     process.on("warning", onWarning);

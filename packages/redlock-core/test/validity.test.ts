@@ -82,7 +82,7 @@ describe("cappedEnd", () => {
   const ms = fc.integer({ min: -1_000_000, max: 1_000_000 });
   const instant = fc.record({ monotonicMs: ms, wallMs: ms, suspendedMs: fc.nat(1_000_000) });
 
-  it("leaves the rest of the lease, or of the cap if the cap is earlier, whatever the clocks say", () => {
+  it("leaves the rest of the lease, or of the cap if the cap is earlier, with any clocks", () => {
     fc.assert(
       fc.property(instant, instant, fc.nat(1_000_000), instant, (end, granted, maxHoldMs, now) => {
         const leftMs = Math.min(remainingMs(end, now), maxHoldMs - elapsedMs(granted, now));
@@ -96,7 +96,7 @@ describe("cappedEnd", () => {
   });
 });
 
-it("a lease in the past has no time left, whatever the clocks say", () => {
+it("a lease in the past has no time left, with any clocks", () => {
   expect(remainingMs(OVER, { monotonicMs: 0, wallMs: -1e15, suspendedMs: 0 })).toBe(Number.NEGATIVE_INFINITY);
 });
 

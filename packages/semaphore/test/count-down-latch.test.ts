@@ -189,7 +189,7 @@ describe("the waiters of one process at one latch", () => {
     expect((await server().calls("subscribe")) - subscribed).toBe(1);
   });
 
-  it("still receive the message when one of them has cancelled", async () => {
+  it("still receive the message when one waiter has cancelled", async () => {
     const { latch, protocol } = openWatched();
     await latch.set(1);
     const read = holdNextRead(protocol);

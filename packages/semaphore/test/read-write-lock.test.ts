@@ -108,7 +108,7 @@ describe("a read-write lock on several nodes", () => {
     expect((await new ReadWriteLock(here, name).inspect()).fencingToken).toBe(tokens.at(-1));
   });
 
-  it("gives a writer a greater token than earlier writers, near the nodes' time, whatever its clock says", async () => {
+  it("gives a writer a greater token than earlier writers, near the nodes' time, with any clock", async () => {
     let behindMs = 2_000;
     const name = aName();
     const lock = (): ReadWriteLock => {

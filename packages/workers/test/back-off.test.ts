@@ -163,7 +163,7 @@ describe.concurrent("a key's pause with an end", () => {
 });
 
 describe("a key's pause with an end, if clocks differ", () => {
-  it("lasts as long as the clock of Redis says, whatever the clock of a worker says", async () => {
+  it("lasts as long as the clock of Redis says, with any clock of a worker", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     lab.worker(undefined, { ...rules, autorun: false });

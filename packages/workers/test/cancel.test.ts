@@ -241,7 +241,7 @@ describe.concurrent("a job that does not run", () => {
     },
   };
 
-  it.each(Object.keys(states))("fails at once: %s", async (state) => {
+  it.each(Object.keys(states))("fails immediately: %s", async (state) => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const found = await states[state]?.(lab, queue);

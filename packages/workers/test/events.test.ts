@@ -147,7 +147,7 @@ describe("the time for which a job was parked", () => {
     expect(told()).toEqual([["1", true]]);
   });
 
-  it("counts until the start that follows the release of the key's lock by plain code, and starts anew after lock.backOff", async () => {
+  it("counts until the start that follows the release of the key's lock by plain code, and starts again after lock.backOff", async () => {
     await using lab = await Lab.start();
     const told = runs(lab);
     const queue = lab.queue();

@@ -606,7 +606,7 @@ describe("an exclusive worker instead of BullMQ's worker", () => {
     expect(reasons).toEqual(["changed my mind"]);
   });
 
-  it("fails a job that is cancelled while it waits for its lock, with an Error whatever the reason is", async () => {
+  it("fails a job that is cancelled while it waits for its lock, with an Error for any reason", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     await using _held = await redlockOn(lab, lab.connection).acquire("k");

@@ -83,7 +83,7 @@ describe.concurrent("a newer job of the key", () => {
     expect(await lab.redis.hexists("bull:q:1", "lb")).toBe(0);
   });
 
-  it("interrupts a running job for good, whatever error the job rejects with", async () => {
+  it("interrupts a running job for good, with any error of the job", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const dropped: { readonly error?: unknown }[] = [];

@@ -231,7 +231,7 @@ describe.concurrent("jobs that wait for a key", () => {
     expect(batch.outcomeOf(job, "done")).toEqual({ value: "done" });
   });
 
-  it("end with the outcome that the call has set, whatever whenBusy their next worker has", async () => {
+  it("end with the outcome that the call has set, with any whenBusy of their next worker", async () => {
     await using merging = await Merging.start();
     const { lab, queue } = merging;
     await queue.addBulk(jobs(2, () => "a"));

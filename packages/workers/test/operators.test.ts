@@ -52,7 +52,7 @@ describe("the explanation of a reply", () => {
     expect(explained(state, raw)?.verdict).toBe(verdict);
   });
 
-  it("says which jobs are ahead of a job, and why none of them starts", () => {
+  it("says which jobs are ahead of a job, and why no job starts", () => {
     const words = (...positions: readonly unknown[]): string | undefined =>
       explained("delayed", ["a", 1, "5000", 0, 0, 0, 0, ...positions])?.message;
     expect(words(position("3", 2))).toBe('key "a": behind 2 other jobs, job 3 has it');
@@ -565,7 +565,7 @@ describe("a running queue", () => {
     },
   );
 
-  it("places a job that halted its keys before a job that is already in front, whatever their IDs", async () => {
+  it("places a job that halted its keys before a job that is already in front, with any IDs", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const failing = new Set(["z", "m"]);

@@ -140,7 +140,7 @@ describe.concurrent("the rotation between keys", () => {
     await until(async () => (await lab.leftovers()).length === 0);
   });
 
-  it("loses nothing when workers without rotation take over, and starts anew from the remaining turns", async () => {
+  it("loses nothing when workers without rotation take over, and continues from the remaining turns", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const open = gate();

@@ -25,7 +25,7 @@ function randomFrom(seed: number): (below: number) => number {
 const cases = Object.keys(rules).flatMap((rule) => [1, 2, 3, 4].map((seed) => [rule, seed] as const));
 
 describe("runnableKeys", () => {
-  it.each(cases)("is what more workers would start, with %s: state %i", async (rule, seed) => {
+  it.each(cases)("is the number of jobs that more workers would start, with %s: state %i", async (rule, seed) => {
     const { options, hasLists = false } = rules[rule] ?? { options: {} };
     const below = randomFrom(seed + rule.length);
     await using lab = await Lab.start();

@@ -254,7 +254,7 @@ describe("the reports", () => {
 });
 
 describe("workers of one queue", () => {
-  it("find no difference if all agree, whatever their jobs do", async () => {
+  it("find no difference if all agree, with any jobs", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
     const done = gate();

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { browserBinary, isWithoutBrowser, startBrowser, temporaryFolder } from "@x/test-support";
 import { describe, expect, it } from "vitest";
 
-it("finds the first browser on the PATH, or the one that CHROMIUM names", () => {
+it("finds the first browser on the PATH, or the browser that CHROMIUM names", () => {
   const folder = join(temporaryFolder(), "browsers");
   mkdirSync(folder);
   expect(browserBinary(folder, "")).toBeUndefined();

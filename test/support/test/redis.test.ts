@@ -119,7 +119,7 @@ it("leaves no process and no folder after stop, even when frozen", async () => {
   expect(folders.some((folder) => existsSync(folder))).toBe(false);
 });
 
-it("forms a cluster of three masters that stores keys on all of them", async () => {
+it("forms a cluster of three masters that stores keys on all masters", async () => {
   await using cluster = await startCluster();
   const client = new Cluster(cluster.nodes.map(({ host, port }) => ({ host, port })));
   for (let n = 0; n < 30; n++) await client.set(`key:${n}`, n);

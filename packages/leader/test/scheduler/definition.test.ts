@@ -20,7 +20,7 @@ import { isLater, linesIn } from "../../src/scheduler/rules/lines.ts";
 const PARTS = { name: "n", kind: "k", times: "0 3 * * *", timezone: "UTC", data: undefined, options: "{}" };
 
 describe("a schedule as data", () => {
-  it("keeps its values in one line, whatever its data contains", () => {
+  it("keeps its values in one line, for any data", () => {
     fc.assert(
       fc.property(fc.jsonValue({ depthSize: "small" }), fc.string({ minLength: 1, maxLength: 20 }), (data, kind) => {
         const json = jsonOf({ ...PARTS, kind, data: canonicalJson(data, "data") });
@@ -105,7 +105,7 @@ describe("sets", () => {
 });
 
 describe("canonical JSON", () => {
-  it("has sorted names, and leaves out what is undefined", () => {
+  it("has sorted names, and leaves out undefined values", () => {
     expect(canonicalJson({ b: 1, a: [{ d: null, c: undefined }] }, "data")).toBe('{"a":[{"d":null}],"b":1}');
   });
 

@@ -9,7 +9,7 @@ const field = fc
 const line = fc.string({ maxLength: 6 }).filter((text) => !text.includes(":"));
 
 describe("the fields of a register", () => {
-  it("are encoded into one text and decoded unchanged, whatever the names of schedules", () => {
+  it("are encoded into one text and decoded unchanged, for any names of schedules", () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(field, line)), (fields) => {
         expect([...linesIn(fields.flat().join("::"))]).toEqual(fields);

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { Outage } from "../../src/scheduler/outage.ts";
 
 describe("an outage of the scheduler's nodes", () => {
-  it("makes each try wait longer, up to a second, and starts anew after a success", () => {
+  it("makes each try wait longer, up to a second, and starts again after a success", () => {
     const outage = new Outage(() => undefined);
     const waits = [1, 2, 3, 4, 5, 6].map(() => outage.failed(new Error("silent")));
     expect(waits).toEqual([100, 200, 400, 800, 1_000, 1_000]);

@@ -69,7 +69,7 @@ describe("planInSteps", () => {
     );
   });
 
-  it("runs a tick that is a little late as on time, whatever the policy", () => {
+  it("runs a tick that is a little late as on time, with any policy", () => {
     for (const policy of ["none", "latest", "all"] as const) {
       const plan = planTicks({
         calendar: everyCalendar(60_000, 0),

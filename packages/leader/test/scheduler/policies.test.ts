@@ -538,7 +538,7 @@ describe("schedules", () => {
     release();
   });
 
-  it("are restored on nodes that lost their data in turn, including rare schedules and those the leader lacks", async () => {
+  it("are restored on nodes that lost their data in turn, including rare schedules and schedules that the leader lacks", async () => {
     const key = "{leader:foreign}:register";
     // Nodes are looked at every few seconds.
     const redlock = patient({ clock: clockOf(5) });

@@ -160,7 +160,7 @@ describe("a set of schedules as data", () => {
     ]).toContainEqual([...new Set(ran)].sort());
   });
 
-  it("replaces schedules that were written one by one before, and not those of later calls", async () => {
+  it("replaces schedules that were written one by one before, and not the schedules of later calls", async () => {
     const lab = new Lab();
     const a = lab.replica();
     await lab.leads(a);
@@ -259,7 +259,7 @@ describe("a handler that this process does not have", () => {
 });
 
 describe("a change", () => {
-  it("counts ticks from the time of the call: the ticks before are of the old times, even if nobody led", async () => {
+  it("counts ticks from the time of the call: the old times apply before, even if nobody led", async () => {
     const lab = new Lab();
     const [a, b, writer] = [lab.replica(), lab.replica(), lab.replica([])];
     await lab.leads(a);
@@ -339,7 +339,7 @@ describe("a schedule in code", () => {
 });
 
 describe("the register", () => {
-  it("forgets what was removed after a day, and a late copy of an order brings nothing back", async () => {
+  it("forgets removed schedules after a day, and a late copy of an order brings nothing back", async () => {
     const lab = new Lab();
     const a = lab.replica();
     await lab.leads(a);

@@ -259,7 +259,7 @@ describe("a session", () => {
     expect(log.filter((line) => line.startsWith("Error"))).toEqual(["Error: silent"]);
   });
 
-  it("reports each message of an outage once, and again in the next outage, whatever its numbers and order", async () => {
+  it("reports each message of an outage once, and again in the next outage, with any numbers and in any order", async () => {
     const store = memoryStore([upToNow()]);
     const messages = ["1 ms: a: x; b: y", "2 ms: b: y; a: x", "3 ms: b: y", "4 ms: a: x; b: y", "", "5 ms: a: x; b: y"];
     let tries = 0;

@@ -217,7 +217,7 @@ export function testRecovery(key: Key): void {
       expect(lab.overlaps()).toEqual([]);
     });
 
-    it("has lane keys that no job can collide with, whatever its ID", async () => {
+    it("has lane keys that no job can collide with, with any ID", async () => {
       await using lab = await Lab.start();
       const queue = lab.queue();
       const opened = gate();

@@ -23,7 +23,7 @@ describe("the partition of a key", () => {
     expect(partitionOf(key, 64)).toBe(of64);
   });
 
-  it("is one of the queue's partitions, whatever the key", () => {
+  it("is one of the queue's partitions, for any key", () => {
     assert(
       property(anyKey, integer({ min: 1, max: 1_024 }), (key, partitions) => {
         const partition = partitionOf(key, partitions);

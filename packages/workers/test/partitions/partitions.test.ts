@@ -87,7 +87,7 @@ describe("a queue in partitions", () => {
     expect(lab.errors).toEqual([]);
   });
 
-  it("runs with a concurrency of one, whatever the number of partitions", async () => {
+  it("runs with a concurrency of one, with any number of partitions", async () => {
     await using lab = await Lab.start();
     const queue = queueOf(lab);
     await queue.addBulk(jobs(200, (i) => `key${i % 20}`, 0));
