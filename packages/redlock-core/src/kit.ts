@@ -12,7 +12,7 @@ export { type AllNames, Channels, Emitter, Traced } from "./kit/emitter.ts";
 export { InFlight } from "./kit/in-flight.ts";
 export { declaredLines, isLogging, type LogLevel, type LogLine, type LogLines } from "./kit/log.ts";
 export { nextOuter, type OuterCall, outerCall, runInside } from "./kit/outer-call.ts";
-export { callQuietly, warn } from "./kit/quietly.ts";
+export { callQuietly } from "./kit/quietly.ts";
 export { systemRandom } from "./kit/random.ts";
 export {
   abortSignal,

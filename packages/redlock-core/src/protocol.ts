@@ -36,7 +36,7 @@ export {
   type VoteTally,
 } from "./rules/quorum.ts";
 export { BY_THIRDS, everyPeriod, type RenewalPolicy, SUSPEND_LOOK_MS } from "./rules/renewal.ts";
-export { MAX_RESOURCE_BYTES, resolveResources, resourceName } from "./rules/resources.ts";
+export { MAX_RESOURCE_BYTES, resourceName } from "./rules/resources.ts";
 export { defineScript } from "./rules/script.ts";
 export { serverRefusal } from "./rules/server.ts";
 export { READ_ONLY_MS } from "./rules/silence.ts";
