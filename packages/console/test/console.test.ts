@@ -417,6 +417,10 @@ describe("keys", () => {
     expect(await run(["keys", "drop", "operated", "7"])).toMatchObject({ code: 2 });
     expect(await run(["keys", "drop", "operated", "7"], { answer: false })).toMatchObject({ code: 1 });
     expect(await queue.getDelayedCount()).toBe(2);
+    await servers[0]?.call("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-del");
+    const limited = urls().map((each) => each.replace("redis://", "redis://limited:secret@"));
+    const refused = await run(["keys", "drop", "operated", "7", "--yes"], { nodes: limited.slice(0, 1) });
+    expect([refused.code, refused.errors]).toEqual([2, expect.stringMatching(/can't run this command|no permission/)]);
     const dropped = await run(["keys", "drop", "operated", "7", "--yes", "--json"]);
     expect([dropped.code, JSON.parse(dropped.text)]).toEqual([0, { key: "7", dropped: 2 }]);
     expect(await queue.getDelayedCount()).toBe(0);

@@ -169,7 +169,7 @@ export async function dropKey(command: Command, options: QueueOptions & { readon
   }
   let dropped = 0;
   // A job whose turn has come in the meantime runs and is not removed.
-  for (const id of parked) dropped += await operator.remove(id).catch(() => 0);
+  for (const id of parked) dropped += await operator.remove(id);
   output.answer({ key, dropped }, () => output.line(`${dropped} jobs of key ${key} are removed`, "good"));
   return dropped > 0;
 }
