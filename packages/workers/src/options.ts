@@ -208,7 +208,7 @@ export interface ExclusiveOptions<Data = unknown, Name extends string = string> 
 export type ExclusiveWorkerOptions<Data = unknown, Name extends string = string> = WorkerOptions &
   ExclusiveOptions<Data, Name>;
 
-type KeyFunction = (job: StoredJob<never, never>) => unknown;
+type JobKeyFunction = (job: StoredJob<never, never>) => unknown;
 
 /** Options that are resolved by their default alone. */
 type DefaultedOptions = Pick<
@@ -219,7 +219,7 @@ type DefaultedOptions = Pick<
 export interface ResolvedExclusiveOptions
   extends Readonly<{ [Name in keyof DefaultedOptions]-?: NonNullable<DefaultedOptions[Name]> }> {
   readonly rules: LaneRules;
-  readonly keyOf: KeyFunction;
+  readonly keyOf: JobKeyFunction;
   readonly resourceOf: (key: string) => string;
   /** Prefix of a key in the name of its lock. Undefined if a function (`resourceOf`) computes the name. */
   readonly resourcePrefix: string | undefined;
@@ -538,7 +538,7 @@ function unlessLeftOut<Value>(schema: { resolve(given: unknown, path: string): V
 /** Returns the fields of `key` if it is a path, and the function that computes a job's key. */
 export function keyOptions(key: KeyOption<never, never>): {
   readonly path: readonly string[] | undefined;
-  readonly keyOf: KeyFunction;
+  readonly keyOf: JobKeyFunction;
 } {
   if (typeof key === "function") return { path: undefined, keyOf: key };
   const path = parsePath(key) ?? [];
