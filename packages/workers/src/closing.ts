@@ -1,17 +1,23 @@
 /**
  * Closes a worker in this order:
  * - The worker leaves the registry of workers, and the waits of jobs that have not started end.
- * - BullMQ's worker is closed.
+ * - BullMQ's worker is closed. If Redis stops answering, the rest happens without Redis, as by force.
  * - Scripts acquire no further locks, and no more jobs are brought back.
  * - When the last run has released its locks, the worker's own `Redlock` is closed.
  */
-import type { Redlock } from "@x/redlock-core";
+import type { Clock, Redlock } from "@x/redlock-core";
 import type { InFlight } from "@x/redlock-core/kit";
+import { untilUnanswered } from "./answers.ts";
 import type { Interrupts } from "./lane/interrupts.ts";
 import type { RunLocks } from "./locks/run-locks.ts";
 import type { WorkerRegistry } from "./operators/worker-registry.ts";
 
 interface ClosingParts {
+  readonly clock: Clock;
+  /** Sends a request to the queue's Redis. */
+  readonly ask: () => Promise<unknown>;
+  /** Called once if the worker is closed without its Redis. Ends the worker's connections. */
+  readonly onUnreachable: () => void;
   readonly registry: WorkerRegistry;
   readonly locks: RunLocks;
   readonly interrupts: Interrupts | undefined;
@@ -26,6 +32,7 @@ export class Closing {
   readonly #parts: ClosingParts;
   readonly #controller = new AbortController();
   #isForced = false;
+  #isUnreachable = false;
   #ended: Promise<void> | undefined;
 
   constructor(parts: ClosingParts) {
@@ -51,6 +58,22 @@ export class Closing {
     this.#controller.abort();
   }
 
+  /** Resolves like `closed`, the close of BullMQ's worker, or when the queue's Redis has not answered for 30 s. */
+  async untilClosed(closed: Promise<void>): Promise<void> {
+    const { clock, ask, onUnreachable } = this.#parts;
+    const end = new AbortController();
+    const isUnreachable = untilUnanswered(clock, ask, end.signal).then(() => true);
+    try {
+      if ((await Promise.race([closed, isUnreachable])) !== true || this.#isUnreachable) return;
+    } finally {
+      end.abort();
+    }
+    this.#isForced = true;
+    this.#isUnreachable = true;
+    onUnreachable();
+    closed.catch(() => undefined);
+  }
+
   /** Finishes the close after BullMQ's worker has been closed. With `force`, running jobs are not awaited. */
   end(force: boolean): Promise<void> {
     this.#ended ??= this.#end(force);
@@ -67,7 +90,7 @@ export class Closing {
       await silent;
       await redlock?.close();
     });
-    if (force && inFlight.count > 0) closed.catch(() => {});
+    if ((force || this.#isUnreachable) && inFlight.count > 0) closed.catch(() => {});
     else await closed;
   }
 }

@@ -17,7 +17,8 @@ export type ExclusiveWorkerErrorCode =
   | "NOT_A_LOCK"
   | "LANE"
   | "WORKER_MISMATCH"
-  | "DIVISION_MISMATCH";
+  | "DIVISION_MISMATCH"
+  | "QUEUE_UNREACHABLE";
 
 /**
  * Base class of all errors of this package. Exceptions: invalid options throw `TypeError` or `RangeError`,
@@ -179,6 +180,24 @@ export class DivisionMismatchError extends ExclusiveWorkerError {
     this.finding = { code: "OTHER_PARTITIONS", severity: "error", subjects: [queue], message };
   }
 }
+
+/**
+ * The queue's Redis has not answered for 30 s.
+ *
+ * The operators' methods of an `ExclusiveQueue`, such as `check`, reject with this error. The call may still take
+ * effect. `close()` of a worker emits this error and resolves without Redis. The running jobs are then run again by
+ * another worker.
+ */
+export class QueueUnreachableError extends ExclusiveWorkerError {
+  readonly code = "QUEUE_UNREACHABLE" as const;
+
+  constructor(queue: string, consequence: string) {
+    super(`queue ${queue}: its Redis has not answered for ${UNREACHABLE_MS / 1_000} s, ${consequence}`);
+  }
+}
+
+/** How long the queue's Redis may leave a call of an operator or the close of a worker without an answer, in ms. */
+export const UNREACHABLE_MS = 30_000;
 
 /**
  * The line of the job's key is full (`perKey.maxWaiting`). The job fails before the processor is called, and is retried

@@ -208,15 +208,17 @@ export class ExclusiveWorker<Data = any, Result = any, Name extends string = str
   }
 
   /**
-   * Closes the worker like BullMQ's `close`, which waits while the queue's Redis cannot be reached. The locks of
-   * running jobs are released when these jobs end. With `force`, the promise waits neither for Redis nor for running
-   * jobs, unless `close()` was called before.
+   * Closes the worker like BullMQ's `close`. The locks of running jobs are released when these jobs end. With `force`,
+   * the promise waits neither for Redis nor for running jobs, unless `close()` was called before.
+   *
+   * If the queue's Redis does not answer for 30 s, the worker is closed as by force, and an `error` event reports a
+   * `QueueUnreachableError`.
    */
   override async close(force = false): Promise<void> {
     const { closing } = this.#parts;
     closing.begin(force);
     try {
-      await super.close(force);
+      await closing.untilClosed(super.close(force));
     } finally {
       await closing.end(force);
     }

@@ -9,6 +9,7 @@ export {
   KeyBacklogError,
   LaneError,
   NotALockError,
+  QueueUnreachableError,
   SupersededError,
   type UnknownTexts,
   UnsupportedBullMQError,

@@ -8,14 +8,27 @@ import {
   keepTracked,
   refuseBroken,
   replaceExtendLock,
+  runScript,
   targetOf,
 } from "./bullmq/bullmq.ts";
-import { adaptBlockingTimeouts, ensureDisconnectEnds, leaveReplicas } from "./bullmq/connections.ts";
+import {
+  abandonConnections,
+  adaptBlockingTimeouts,
+  ensureDisconnectEnds,
+  leaveReplicas,
+} from "./bullmq/connections.ts";
 import { Job, type Worker } from "./bullmq/public.ts";
-import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
+import { type BullScripts, type ComposedScript, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
-import { JobCancelledError, LaneError, SupersededError, type WorkerFinding, WorkerMismatchError } from "./errors.ts";
+import {
+  JobCancelledError,
+  LaneError,
+  QueueUnreachableError,
+  SupersededError,
+  type WorkerFinding,
+  WorkerMismatchError,
+} from "./errors.ts";
 import { eventEmitterOf } from "./events.ts";
 import { Interrupts } from "./lane/interrupts.ts";
 import { Lane } from "./lane/lane.ts";
@@ -41,6 +54,8 @@ import { JobRunner } from "./runner/runner.ts";
 import { Watchdog } from "./runner/watchdog.ts";
 
 const SHORTEST_SWEEP_MS = 1_000;
+
+const ping: ComposedScript = { name: "x:ping", numberOfKeys: 1, lua: "return redis.call('EXISTS', KEYS[1])" };
 
 /** Emits a process warning, which is printed even if the worker has no listeners. */
 export function warn(code: string, message: string): void {
@@ -212,6 +227,12 @@ export function createWorkerParts(
 
   const interrupts = isByHand ? undefined : createInterrupts(plan, worker, { lane, watchdog, onError });
   const closing = new Closing({
+    clock,
+    ask: async () => await runScript(await target.queue.client, ping, [target.queue.toKey("meta")]),
+    onUnreachable: () => {
+      abandonConnections(worker, plan.given.connection);
+      onError(new QueueUnreachableError(queue, "so the worker is closed without waiting for its jobs"));
+    },
     redlock: options.redlock === undefined ? redlock : undefined,
     inFlight,
     registry,

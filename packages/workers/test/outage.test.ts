@@ -1,10 +1,15 @@
 /** Workers while the queue's Redis is read-only or silent, although their connections to it stay open. */
 import { type Clock, systemClock } from "@x/redlock-core";
-import { ManualClock, type RedisServer, startProxy, startRedis, until } from "@x/test-support";
+import { errorOf, ManualClock, type RedisServer, startProxy, startRedis, until } from "@x/test-support";
+import { type ExclusiveWorker, QueueUnreachableError } from "@x/workers";
 import { Redis } from "ioredis";
 import { describe, expect, it } from "vitest";
+import type { BullTarget } from "../src/bullmq/bullmq.ts";
 import { reconnectOnReadOnly } from "../src/bullmq/connections.ts";
-import { finished, gate, Lab, redlockOn } from "./support/lab.ts";
+import type { BullScripts } from "../src/bullmq/rules/compose.ts";
+import { OperatorLane } from "../src/operators/operator-lane.ts";
+import { readRegistry } from "../src/operators/worker-registry.ts";
+import { type Data, finished, gate, Lab, redlockOn } from "./support/lab.ts";
 
 const retryStrategy = (): number => 50;
 
@@ -101,14 +106,77 @@ describe.concurrent("connections that go silent", () => {
   });
 });
 
-describe("isRunning", () => {
-  /** Half a minute passes in one and a half seconds. */
-  const fast: Clock = {
-    ...systemClock,
-    monotonicMs: () => 20 * systemClock.monotonicMs(),
-    schedule: (afterMs, run, options) => systemClock.schedule(afterMs / 20, run, options),
-  };
+/** Half a minute passes in one and a half seconds. */
+const fast: Clock = {
+  ...systemClock,
+  monotonicMs: () => 20 * systemClock.monotonicMs(),
+  schedule: (afterMs, run, options) => systemClock.schedule(afterMs / 20, run, options),
+};
 
+describe("close()", () => {
+  it.each(["a user's client", "options"])("resolves while the queue's Redis is frozen, with %s", async (kind) => {
+    await using lab = await Lab.start();
+    await using locks = await startRedis();
+    const redlock = redlockOn(lab, locks.path, { clock: fast });
+    const options = { path: lab.server.path, maxRetriesPerRequest: null, retryStrategy };
+    const client = kind === "options" ? undefined : new Redis(options);
+    client?.on("error", () => {});
+    lab.defer(async () => client?.disconnect());
+    const ended = gate();
+    const of = (name: string): ExclusiveWorker<Data> =>
+      lab.worker(async () => await ended.passed, { ...tuned, connection: client ?? options, redlock }, name);
+    const [busy, idle] = [of("busy"), of("idle")];
+    await lab.queue("busy").add("job", { k: "a", i: 0 });
+    await until(() => lab.ran.length === 1);
+    await idle.waitUntilReady();
+    lab.server.freeze();
+    ended.open();
+    await lab.ended(1);
+    await Promise.all([busy.close(), idle.close()]);
+    lab.server.thaw();
+    expect(lab.errors).toContainEqual(expect.any(QueueUnreachableError));
+  });
+
+  it("waits for a job as long as Redis answers, even if Redis is read-only", async () => {
+    await using lab = await Lab.start();
+    await using locks = await startRedis();
+    const redlock = redlockOn(lab, locks.path, { clock: fast });
+    const ended = gate();
+    const worker = lab.worker(async () => await ended.passed, { ...tuned, redlock });
+    await lab.queue().add("job", { k: "a", i: 0 });
+    await until(() => lab.ran.length === 1);
+    await lab.server.call("REPLICAOF", "127.0.0.1", 1);
+    const closed = worker.close();
+    const pings = async (): Promise<number> => await lab.server.calls("exists");
+    const before = await pings();
+    await until(async () => (await pings()) > before + 60);
+    await lab.server.call("REPLICAOF", "NO", "ONE");
+    ended.open();
+    await closed;
+    expect(lab.errors.filter((error) => error instanceof QueueUnreachableError)).toEqual([]);
+    expect(await lab.queue().getCompletedCount()).toBe(1);
+  });
+});
+
+it("check() of a queue rejects if Redis does not answer for 30 s", async () => {
+  const clock = new ManualClock();
+  const silent = {
+    defineCommand: () => {},
+    runCommand: () => new Promise(() => {}),
+    "x:read-rules": () => new Promise(() => {}),
+  };
+  const target = { queue: { client: Promise.resolve(silent), toKey: (type: string) => type } } as unknown as BullTarget;
+  const lane = new OperatorLane({ queue: "q", target, scripts: {} as BullScripts, clock, key: undefined });
+  const asked = errorOf(readRegistry(lane));
+  await clock.advance(29_000);
+  await clock.advance(2_000);
+  expect(await asked).toMatchObject({
+    code: "QUEUE_UNREACHABLE",
+    message: "queue q: its Redis has not answered for 30 s, so the effect of the call is not known",
+  });
+});
+
+describe("isRunning", () => {
   it("is false while the queue's Redis does not answer or is read-only", async () => {
     await using lab = await Lab.start();
     const proxy = await startProxy({ path: lab.server.path });

@@ -154,15 +154,15 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
 }
 
 /**
- * Settles like `promise`, or rejects with the message `otherwise` after `timeoutMs`. If the promise resolves later, its
- * value is passed to `late`.
+ * Settles like `promise`, or rejects with `otherwise`, an error or its message, after `timeoutMs`. If the promise
+ * resolves later, its value is passed to `late`.
  */
 export async function inTime<Value>(
   clock: Clock,
   promise: Promise<Value>,
   options: {
     readonly timeoutMs: number;
-    readonly otherwise: string;
+    readonly otherwise: string | (() => Error);
     readonly late?: (value: Value) => void;
     readonly keepAlive?: boolean;
   },
@@ -171,7 +171,7 @@ export async function inTime<Value>(
   let cancel: () => void = () => undefined;
   const deadline = new Promise<never>((_resolve, reject) => {
     const end = (): void => {
-      reject(new Error(otherwise));
+      reject(typeof otherwise === "string" ? new Error(otherwise) : otherwise());
       promise.then(late, () => undefined);
     };
     cancel = clock.schedule(timeoutMs, end, { keepAlive });

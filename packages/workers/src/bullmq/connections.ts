@@ -15,6 +15,7 @@ interface ConnectionOwner {
 }
 
 interface BullConnection {
+  close(force: boolean): Promise<void>;
   /** Resolves when the connection is ready for the first time. */
   readonly client: Promise<ServerClient>;
 }
@@ -58,6 +59,16 @@ export function leaveReplicas(holder: object, given: object, clock: Clock): void
   };
   // BullMQ reports a failed connection itself.
   for (const each of [connection, blockingConnection]) each?.client.then(watch, () => undefined);
+}
+
+/** Ends the connections of a worker without waiting for Redis. Pending commands reject. A user's client stays open. */
+export function abandonConnections(worker: object, given: object): void {
+  const { connection, blockingConnection } = ownerOf(worker);
+  for (const each of [isClient(given) ? undefined : connection, blockingConnection]) {
+    // Before the first connection there is no client to disconnect, and later the close by BullMQ may have begun.
+    each?.close(true).catch(() => undefined);
+    each?.client.then((client) => client.disconnect()).catch(() => undefined);
+  }
 }
 
 /**

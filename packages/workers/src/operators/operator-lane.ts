@@ -4,6 +4,7 @@
  * workers have changed them.
  */
 import type { Clock } from "@x/redlock-core";
+import { inTime } from "@x/redlock-core/kit";
 import { type BullTarget, removeJob, runScript } from "../bullmq/bullmq.ts";
 import {
   type BullScripts,
@@ -12,7 +13,7 @@ import {
   type LaneRules,
   type LaneScripts,
 } from "../bullmq/rules/compose.ts";
-import { LaneError } from "../errors.ts";
+import { LaneError, QueueUnreachableError, UNREACHABLE_MS } from "../errors.ts";
 import { operate } from "../lane/operate.ts";
 import { keyOptions } from "../options.ts";
 import { type KeyFunction, pinOfJob } from "../rules/stored-job.ts";
@@ -63,7 +64,7 @@ export class OperatorLane {
     for (let changes = 0; changes < MAX_CHANGES; changes += 1) {
       const script = command === "cancel" ? known.scripts.cancel : known.scripts.operate;
       const call = { script, nowMs: Math.floor(clock.wallMs()), rules: `=${known.text}` };
-      const reply = await operate(target, call, command, args);
+      const reply = await this.#answered(operate(target, call, command, args));
       const changed = parseChangedRules(reply);
       if (changed === undefined) return reply;
       known = this.#learn(changed);
@@ -97,15 +98,22 @@ export class OperatorLane {
 
   /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
   async remove(jobId: string): Promise<boolean> {
-    return await rejectWithoutCommand(() => removeJob(this.#parts.target, jobId));
+    return await this.#answered(rejectWithoutCommand(() => removeJob(this.#parts.target, jobId)));
   }
 
   /** Reads the stored rules. The script for a command can only be composed when the rules are known. */
   async #readRules(): Promise<string> {
     const { queue } = this.#parts.target;
     const keys = [queue.toKey("lane:rules")];
-    const stored = await rejectWithoutCommand(async () => await runScript(await queue.client, readRules, keys));
-    return parseStoredRules(stored);
+    const read = async (): Promise<unknown> => await runScript(await queue.client, readRules, keys);
+    return parseStoredRules(await this.#answered(rejectWithoutCommand(read)));
+  }
+
+  /** Settles like `answer`. Rejects with `QueueUnreachableError` if there is no answer for 30 s. */
+  async #answered<Value>(answer: Promise<Value>): Promise<Value> {
+    const { clock, queue } = this.#parts;
+    const otherwise = (): Error => new QueueUnreachableError(queue, "so the effect of the call is not known");
+    return await inTime(clock, answer, { timeoutMs: UNREACHABLE_MS, otherwise });
   }
 
   #learn(text: string): Known {
