@@ -824,6 +824,7 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "workers.ExclusiveWorker.run": "BullMQ's",
   "workers.ExclusiveWorker.close": "BullMQ's",
   "workers.ExclusiveWorker.waitUntilReady": "BullMQ's",
+  "workers.ExclusiveWorker.isRunning": "without arguments",
   "workers.ExclusiveWorker.delay": "called by BullMQ",
   "workers.ExclusiveWorker.on": "an EventEmitter's",
   "workers.ExclusiveWorker.once": "an EventEmitter's",
