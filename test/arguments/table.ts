@@ -822,7 +822,6 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   ),
   "workers.ExclusiveWorker.getNextJob": "BullMQ's, as are its arguments",
   "workers.ExclusiveWorker.run": "BullMQ's",
-  "workers.ExclusiveWorker.isRunning": "without arguments",
   "workers.ExclusiveWorker.close": "BullMQ's",
   "workers.ExclusiveWorker.waitUntilReady": "BullMQ's",
   "workers.ExclusiveWorker.isRunning": "without arguments",

@@ -55,7 +55,7 @@ import { Watchdog } from "./runner/watchdog.ts";
 
 const SHORTEST_SWEEP_MS = 1_000;
 
-const ping: ComposedScript = { name: "x:ping", numberOfKeys: 1, lua: "return redis.call('EXISTS', KEYS[1])" };
+const ping: ComposedScript = { name: "x:ping", numberOfKeys: 1, lua: "return redis.call('GET', KEYS[1])" };
 
 /** Emits a process warning, which is printed even if the worker has no listeners. */
 export function warn(code: string, message: string): void {
@@ -228,7 +228,7 @@ export function createWorkerParts(
   const interrupts = isByHand ? undefined : createInterrupts(plan, worker, { lane, watchdog, onError });
   const closing = new Closing({
     clock,
-    ask: async () => await runScript(await target.queue.client, ping, [target.queue.toKey("meta")]),
+    ask: async () => await runScript(await target.queue.client, ping, [target.queue.toKey("lane:rules")]),
     onUnreachable: () => {
       abandonConnections(worker, plan.given.connection);
       onError(new QueueUnreachableError(queue, "so the worker is closed without waiting for its jobs"));

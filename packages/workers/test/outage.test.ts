@@ -147,7 +147,7 @@ describe("close()", () => {
     await until(() => lab.ran.length === 1);
     await lab.server.call("REPLICAOF", "127.0.0.1", 1);
     const closed = worker.close();
-    const pings = async (): Promise<number> => await lab.server.calls("exists");
+    const pings = async (): Promise<number> => await lab.server.calls("evalsha");
     const before = await pings();
     await until(async () => (await pings()) > before + 60);
     await lab.server.call("REPLICAOF", "NO", "ONE");
