@@ -204,7 +204,7 @@ function workerAt(
       if (data.fails === true && attemptsMade === 0) throw new Error("the first attempt fails");
       await delay(2);
     },
-    { connection: connectionOf(url), key: "k", resource: keyPrefix, concurrency: 5, ...options },
+    { connection: connectionOf(url), key: "k", resource: keyPrefix, concurrency: 5, timeout: 50, ...options },
   );
   worker.on("error", (error) => expect.soft(error).toBeUndefined());
   onTestFinished(() => worker.close());
@@ -217,13 +217,15 @@ async function workOn(place: Place, name: string, options: Partial<ExclusiveWork
   // Plain code of another service.
   const plain = openRedlock({ path: place.server.path }, { keyPrefix: place.keyPrefix });
   const held = await plain.acquire("b");
-  await queue.add("job", { k: "b" });
+  const { id: waiting = "" } = await queue.add("job", { k: "b" });
   const jobs = Array.from({ length: 10 }, (_, i) => ({
     name: "job",
     data: { k: "a", fails: i === 2 },
     opts: { attempts: 2, priority: i % 3 },
   }));
   await queue.addBulk(jobs);
+  // Outside a slot, the job waits for the turn of its lock, and then inspects the lock.
+  await expect.poll(async () => (await queue.explain(waiting))?.verdict, patient).toBe("waits-for-lock");
   await isAwaited(place, "b");
   await held.release();
   await expect.poll(() => queue.getJobCountByTypes("completed", "failed"), patient).toBe(11);
