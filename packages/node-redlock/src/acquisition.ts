@@ -48,8 +48,8 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
   readonly #call: Call;
   readonly #duration: number;
   readonly #started: Instant;
-  /** Votes of the latest attempt. */
-  #votes: VoteCount;
+  /** Votes of the latest attempt. Undefined before the first attempt. */
+  #votes: VoteCount | undefined;
   /** Place in the line. Undefined before the first refusal, because the first attempt does not join the line. */
   #place: PlaceInLine | undefined;
   /** Pause before the next counted attempt. Undefined until a counted attempt is refused. */
@@ -59,7 +59,6 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
     this.#call = call;
     this.#duration = duration;
     this.#started = started;
-    this.#votes = call.newVotes();
   }
 
   untilReady(): Promise<void> | undefined {
@@ -72,7 +71,9 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
     const votes = this.#call.newVotes();
     this.#votes = votes;
     this.#call.steps.attempt({ asked, ttlMs, place: this.#place }, votes.onAnswer, (result) => {
-      void votes.settled().then(() => onResult(this.#conclude(result, end)));
+      const conclude = (): void => onResult(this.#conclude(result, end));
+      if (votes.isSettled) conclude();
+      else void votes.untilSettled().then(conclude);
     });
   }
 
@@ -87,7 +88,7 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
 
   hold(granted: Granted): Granted {
     this.#place?.onGranted();
-    this.#call.note(this.#votes);
+    this.#noteVotes();
     return granted;
   }
 
@@ -101,7 +102,7 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
    */
   async untilNext(refused: RefusedAttempt): Promise<void> {
     if (this.#pause === undefined) {
-      this.#call.note(this.#votes);
+      this.#noteVotes();
       if (this.#call.isLast) throw await this.#finalError(refused);
       this.#pause = this.#call.startPause();
     }
@@ -110,6 +111,10 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
     if (refused.refusal === "held") await this.#place.untilTurn(refused.freeInMs, pause, () => untilOver(pause));
     else await untilOver(pause);
     if (pause.reason !== undefined) this.#endPause();
+  }
+
+  #noteVotes(): void {
+    if (this.#votes !== undefined) this.#call.note(this.#votes);
   }
 
   errorOf(): ExecutionError {

@@ -84,7 +84,7 @@ export class Call {
   async release(token: string, ttlMs: number): Promise<Outcome> {
     const votes = this.newVotes();
     const isReleased = await this.steps.release({ token, ttlMs }, votes.onAnswer);
-    await votes.settled();
+    if (!votes.isSettled) await votes.untilSettled();
     this.note(votes);
     const { clients, redlock } = this.shared;
     if (isReleased) return "done";
@@ -95,7 +95,7 @@ export class Call {
   async extend(lease: Parameters<LockSteps["extend"]>[0]): Promise<Outcome> {
     const votes = this.newVotes();
     const { kind } = await this.steps.extend(lease, votes.onAnswer);
-    await votes.settled();
+    if (!votes.isSettled) await votes.untilSettled();
     this.note(votes);
     return kind === "extended" ? "done" : kind;
   }

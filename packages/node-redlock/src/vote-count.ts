@@ -24,7 +24,8 @@ export class VoteCount {
   /** Clients that have not voted. */
   readonly #open: Set<Client>;
   readonly #complete: Deferred<ExecutionStats> = deferred();
-  readonly #settled: Deferred<void> = deferred();
+  /** Settles when `isSettled` becomes true. Undefined while nobody waits. */
+  #waiting: Deferred<void> | undefined;
 
   /** `onError` is called for each client that failed. Contention is not an error. */
   constructor(shared: SharedEngine, resourceCount: number, onError: (error: Error) => void) {
@@ -44,18 +45,21 @@ export class VoteCount {
     return [...this.#votesAgainst.values()].filter((error) => error instanceof ResourceLockedError).length;
   }
 
-  /** Resolves when every client that is not slow has voted, at the latest after `GRACE_MS`. */
-  async settled(): Promise<void> {
-    if (this.#isSettled) return;
-    const { clock, closed } = this.#shared.protocol;
-    const grace = new CallDeadline(clock, { timeoutMs: GRACE_MS, closed });
-    await grace.until(this.#settled.promise);
-    grace.dispose();
-    for (const client of this.#open) this.#shared.slow.add(client);
+  /** Whether every client that is not slow has voted. */
+  get isSettled(): boolean {
+    const { slow } = this.#shared;
+    for (const client of this.#open) if (!slow.has(client)) return false;
+    return true;
   }
 
-  get #isSettled(): boolean {
-    return [...this.#open].every((client) => this.#shared.slow.has(client));
+  /** Resolves when the votes are settled, at the latest after `GRACE_MS`. */
+  async untilSettled(): Promise<void> {
+    const { clock, closed } = this.#shared.protocol;
+    const grace = new CallDeadline(clock, { timeoutMs: GRACE_MS, closed });
+    this.#waiting = deferred();
+    await grace.until(this.#waiting.promise);
+    grace.dispose();
+    for (const client of this.#open) this.#shared.slow.add(client);
   }
 
   #count(node: number, answer: NodeAnswer): void {
@@ -64,7 +68,7 @@ export class VoteCount {
     if (client === undefined || !this.#open.delete(client)) return;
     if (answer.kind === "answered") slow.delete(client);
     if (answer.kind !== "not asked") this.#record(client, this.#errorOf(node, answer));
-    if (this.#isSettled) this.#settled.resolve();
+    if (this.#waiting !== undefined && this.isSettled) this.#waiting.resolve();
     if (this.#open.size > 0) return;
     const [votesFor, votesAgainst] = [this.#votesFor, this.#votesAgainst];
     this.#complete.resolve({ membershipSize: clients.length, quorumSize: redlock.quorum, votesFor, votesAgainst });
