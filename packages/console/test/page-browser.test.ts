@@ -400,8 +400,17 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     expect(await textOf(".inspect .line")).toContain(holder);
     expect(await textOf(".inspect .ev")).toContain(`BullMQ's lock of job ${holder} exists`);
     expect(await tab.$$eval(".jobs tbody th", (found) => found.map(({ textContent }) => textContent))).toEqual(line);
+    // The page cancels the job that has the key. It fails when its processor ends, whatever the processor returns.
+    const cancel = `.inspect button ::-p-text(Cancel job ${holder})`;
+    await tab.waitForSelector(cancel, LONG).then(async (button) => await button?.click());
+    await expect.poll(() => textOf("#dialog-title"), LONG).toBe(`Cancel job ${holder}?`);
+    await tab.click("dialog .btn.main");
+    await expect
+      .poll(() => textOf("#outcome"), LONG)
+      .toBe(`job ${holder} is cancelled, and fails when its processor ends`);
     const ending = setInterval(() => ends.splice(0).forEach((end) => end()), 20);
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("free");
+    expect((await queues[0].getJob(holder))?.failedReason).toContain("cancelled on the page");
     clearInterval(ending);
 
     // Redis stops completely: the known state remains, with its age. Redis returns, and the page continues by itself.
