@@ -2,16 +2,11 @@
 import * as effects from "@x/effects";
 import { isWithoutPostgres, type PostgresServer, type RedisServer, startPostgres, startRedis } from "@x/test-support";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { loadSources } from "../simulation/sources.ts";
+import { CORE_ENTRIES, loadSources } from "../simulation/sources.ts";
 import { MUTATIONS } from "./mutations.ts";
 import { play, SCENES, type SceneName } from "./scenes.ts";
 
-const names = {
-  "@x/redlock-core": "redlock-core/src/index.ts",
-  "@x/redlock-core/kit": "redlock-core/src/kit.ts",
-  "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
-  "@x/effects": "effects/src/index.ts",
-};
+const names = { ...CORE_ENTRIES, "@x/effects": "effects/src/index.ts" };
 
 describe.skipIf(isWithoutPostgres())("effects", () => {
   let servers: { readonly postgres: PostgresServer; readonly redis: RedisServer };

@@ -3,7 +3,7 @@ import { errorOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { FlowProducer } from "bullmq";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { consoles, elections, locks, openRedlock, type Place, schedules, semaphores, workers } from "./rights/flows.ts";
+import { flows, openRedlock } from "./rights/flows.ts";
 
 async function startWithout(commands: readonly string[]): Promise<RedisServer> {
   const args = commands.flatMap((command) => ["--rename-command", command, ""]);
@@ -17,15 +17,6 @@ const REFUSED_BY_VENDORS = [
   ...["ACL", "BGREWRITEAOF", "BGSAVE", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DEBUG", "FAILOVER", "LASTSAVE"],
   ...["MIGRATE", "MODULE", "MONITOR", "PSYNC", "REPLICAOF", "ROLE", "SAVE", "SHUTDOWN", "SLAVEOF", "SYNC"],
 ];
-
-const flows: Readonly<Record<string, (place: Place) => Promise<void>>> = {
-  locks,
-  semaphores,
-  elections,
-  schedules,
-  workers,
-  "the console": consoles,
-};
 
 describe("without the commands that managed services refuse", () => {
   it.each(Object.keys(flows))("%s works", async (name) => {

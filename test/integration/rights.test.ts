@@ -14,25 +14,7 @@ import {
   usersInGuide,
 } from "@x/test-support";
 import { describe, expect, it, onTestFinished } from "vitest";
-import {
-  consoles,
-  elections,
-  locks,
-  locksWithGlide,
-  type Place,
-  schedules,
-  semaphores,
-  workers,
-} from "./rights/flows.ts";
-
-const flows: Readonly<Record<string, (place: Place) => Promise<void>>> = {
-  locks,
-  semaphores,
-  elections,
-  schedules,
-  workers,
-  console: consoles,
-};
+import { flows, locksWithGlide } from "./rights/flows.ts";
 
 it("the guide has rights for each package", () => {
   expect(usersInGuide()).toEqual(Object.keys(flows));

@@ -1,5 +1,5 @@
 /** The packages under simulation: their real sources, unchanged or mutated (sources.ts). */
-import { loadSources, type SourcePatch } from "./sources.ts";
+import { CORE_ENTRIES, loadSources, type SourcePatch } from "./sources.ts";
 
 export interface Engine {
   readonly core: typeof import("@x/redlock-core");
@@ -9,9 +9,7 @@ export interface Engine {
 }
 
 const names: Readonly<Record<string, string>> = {
-  "@x/redlock-core": "redlock-core/src/index.ts",
-  "@x/redlock-core/kit": "redlock-core/src/kit.ts",
-  "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
+  ...CORE_ENTRIES,
   "@x/leader": "leader/src/index.ts",
   "@x/leader/scheduler": "leader/src/scheduler/index.ts",
   "@x/semaphore": "semaphore/src/index.ts",

@@ -31,6 +31,13 @@ const requireOf = createRequire(`${packages}redlock-core/src/index.ts`);
 /** Compiled code by source text. */
 const compiled = new Map<string, Promise<string>>();
 
+/** The entries of the core that sibling packages import, by name. */
+export const CORE_ENTRIES: Readonly<Record<string, string>> = {
+  "@x/redlock-core": "redlock-core/src/index.ts",
+  "@x/redlock-core/kit": "redlock-core/src/kit.ts",
+  "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
+};
+
 /**
  * Loads a module with the text `contents`, next to the packages, and returns its exports. `names` maps each name `@x/…`
  * to a file below `packages/`.

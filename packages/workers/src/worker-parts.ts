@@ -8,7 +8,6 @@ import {
   keepTracked,
   refuseBroken,
   replaceExtendLock,
-  runScript,
   targetOf,
 } from "./bullmq/bullmq.ts";
 import {
@@ -18,7 +17,7 @@ import {
   leaveReplicas,
 } from "./bullmq/connections.ts";
 import { Job, type Worker } from "./bullmq/public.ts";
-import { type BullScripts, type ComposedScript, composeScripts } from "./bullmq/rules/compose.ts";
+import { type BullScripts, composeScripts } from "./bullmq/rules/compose.ts";
 import { readNode } from "./bullmq/rules/connection.ts";
 import { Closing } from "./closing.ts";
 import {
@@ -36,6 +35,7 @@ import { startSweep } from "./lane/sweep.ts";
 import { KeyLocks } from "./locks/key-locks.ts";
 import { RunLocks } from "./locks/run-locks.ts";
 import { ScriptLocks } from "./locks/script-locks.ts";
+import { readStoredRules } from "./operators/operator-lane.ts";
 import { formatRules } from "./operators/rules/stored-rules.ts";
 import { describeSetup } from "./operators/rules/worker-setup.ts";
 import { WorkerCounts } from "./operators/worker-counts.ts";
@@ -54,8 +54,6 @@ import { JobRunner } from "./runner/runner.ts";
 import { Watchdog } from "./runner/watchdog.ts";
 
 const SHORTEST_SWEEP_MS = 1_000;
-
-const ping: ComposedScript = { name: "x:ping", numberOfKeys: 1, lua: "return redis.call('GET', KEYS[1])" };
 
 /** Emits a process warning, which is printed even if the worker has no listeners. */
 export function warn(code: string, message: string): void {
@@ -228,7 +226,7 @@ export function createWorkerParts(
   const interrupts = isByHand ? undefined : createInterrupts(plan, worker, { lane, watchdog, onError });
   const closing = new Closing({
     clock,
-    ask: async () => await runScript(await target.queue.client, ping, [target.queue.toKey("lane:rules")]),
+    ask: async () => await readStoredRules(target.queue),
     onUnreachable: () => {
       abandonConnections(worker, plan.given.connection);
       onError(new QueueUnreachableError(queue, "so the worker is closed without waiting for its jobs"));

@@ -60,7 +60,7 @@ async function lockWith(source: () => NodeSource, place: Place): Promise<void> {
   expect(await a.check()).toEqual([]);
 }
 
-export async function locks(place: Place): Promise<void> {
+async function locks(place: Place): Promise<void> {
   await lockWith(() => place.url, place);
   await lockWith(() => createClient({ url: place.url }), place);
   // A loaded machine may lose such a short lock. Each request is made all the same.
@@ -83,7 +83,7 @@ export function locksWithGlide(): ((place: Place) => Promise<void>) | undefined 
   };
 }
 
-export async function semaphores(place: Place): Promise<void> {
+async function semaphores(place: Place): Promise<void> {
   await (await new Semaphore(openQuarantined(place), "new", { permits: 1 }).acquire()).release();
   const open = (): Redlock => openRedlock(place.url, { keyPrefix: place.keyPrefix });
   const [a, b] = [open(), open()];
@@ -115,7 +115,7 @@ function candidate({ url, keyPrefix }: Place, id: string): LeaderElection {
   return election;
 }
 
-export async function elections(place: Place): Promise<void> {
+async function elections(place: Place): Promise<void> {
   const [a, b] = [candidate(place, "a"), candidate(place, "b")];
   const untilAsked = ({ signal }: LeaderTerm): Promise<void> =>
     new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
@@ -132,7 +132,7 @@ export async function elections(place: Place): Promise<void> {
   await running;
 }
 
-export async function schedules(place: Place): Promise<void> {
+async function schedules(place: Place): Promise<void> {
   const ticks: string[] = [];
   const [here, there] = ["a", "b"].map((id) => {
     const election = candidate(place, id);
@@ -182,7 +182,7 @@ const QUEUES: Readonly<Record<string, Partial<ExclusiveWorkerOptions<Data>>>> = 
   rotate: { between: "rotate", perKey: { concurrency: 2 } },
 };
 
-export async function workers(place: Place): Promise<void> {
+async function workers(place: Place): Promise<void> {
   for (const [name, options] of Object.entries(QUEUES)) await workOn(place, name, options);
   await flowOn(place);
 }
@@ -334,7 +334,7 @@ async function consoleAt({ url, keyPrefix }: Place, command: string): Promise<vo
   expect({ command, text, code }).toMatchObject({ code: 0 });
 }
 
-export async function consoles(place: Place): Promise<void> {
+async function consoles(place: Place): Promise<void> {
   const { keyPrefix, server } = place;
   const redlock = openRedlock({ path: server.path }, { keyPrefix, name: "billing" });
   await redlock.acquire("r", { ttl: 60_000, maxHold: 60_000 });
@@ -382,3 +382,13 @@ async function workForConsole({ server, keyPrefix }: Place): Promise<void> {
   await expect.poll(async () => (await queue.jobsOf("a")).parked.length, patient).toBe(1);
   await expect.poll(() => queue.getFailedCount(), patient).toBe(1);
 }
+
+/** The main functions of each package, by the name of the package's user in the guide of rights. */
+export const flows: Readonly<Record<string, (place: Place) => Promise<void>>> = {
+  locks,
+  semaphores,
+  elections,
+  schedules,
+  workers,
+  console: consoles,
+};

@@ -7,7 +7,7 @@
  */
 import { evaluate } from "../../../packages/testing/src/redis/scripts.ts";
 import { Store } from "../../../packages/testing/src/redis/store.ts";
-import { loadSources, type SourcePatch } from "../../simulation/sources.ts";
+import { CORE_ENTRIES, loadSources, type SourcePatch } from "../../simulation/sources.ts";
 import type { World } from "../explore.ts";
 
 export interface PermitsCode {
@@ -18,12 +18,7 @@ export interface PermitsCode {
 export async function loadPermits(patches: readonly SourcePatch[] = []): Promise<PermitsCode> {
   const contents = `export * as script from "./semaphore/src/permits/permits.lua.ts";
     export * as rules from "./semaphore/src/permits/rules/answer.ts";`;
-  const names = {
-    "@x/redlock-core": "redlock-core/src/index.ts",
-    "@x/redlock-core/kit": "redlock-core/src/kit.ts",
-    "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
-  };
-  return await loadSources({ contents, names }, patches);
+  return await loadSources({ contents, names: CORE_ENTRIES }, patches);
 }
 
 export type Kind = "reader" | "writer";

@@ -10,7 +10,7 @@ import type { NodeScript } from "@x/redlock-core";
 import { quorumOf } from "../../../packages/redlock-core/src/rules/quorum.ts";
 import { evaluate } from "../../../packages/testing/src/redis/scripts.ts";
 import { Store } from "../../../packages/testing/src/redis/store.ts";
-import { loadSources, type SourcePatch } from "../../simulation/sources.ts";
+import { CORE_ENTRIES, loadSources, type SourcePatch } from "../../simulation/sources.ts";
 import type { World } from "../explore.ts";
 
 export interface RegisterCode {
@@ -21,12 +21,7 @@ export interface RegisterCode {
 export async function loadRegister(patches: readonly SourcePatch[] = []): Promise<RegisterCode> {
   const contents = `export * as register from "./leader/src/scheduler/register.ts";
     export * as store from "./leader/src/scheduler/register-store.ts";`;
-  const names = {
-    "@x/redlock-core": "redlock-core/src/index.ts",
-    "@x/redlock-core/kit": "redlock-core/src/kit.ts",
-    "@x/redlock-core/protocol": "redlock-core/src/protocol.ts",
-  };
-  return await loadSources({ contents, names }, patches);
+  return await loadSources({ contents, names: CORE_ENTRIES }, patches);
 }
 
 type Register = InstanceType<RegisterCode["register"]["Register"]>;

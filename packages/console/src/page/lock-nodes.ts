@@ -98,7 +98,7 @@ export class LockNodes {
   locksFor({ locks: page, findLock }: BrowserQuery): PageState["locks"] {
     const found = this.#locks.find(findLock);
     const nowMs = this.#clock.monotonicMs();
-    const shown = found?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS) ?? [];
+    const shown = pageOf(found, page);
     const value = {
       locks: shown.flatMap((key) => {
         const view = this.#locks.viewOf(key, nowMs);
@@ -182,10 +182,14 @@ export class LockNodes {
   #shownLocks(): readonly string[] {
     const shown = new Set<string>();
     for (const { locks: page, findLock } of this.#parts.viewers()) {
-      for (const key of this.#locks.find(findLock)?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS) ?? []) {
+      for (const key of pageOf(this.#locks.find(findLock), page)) {
         if (shown.size < MOST_SHOWN) shown.add(key);
       }
     }
     return [...shown];
   }
+}
+
+function pageOf(keys: readonly string[] | undefined, page: number): readonly string[] {
+  return keys?.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS) ?? [];
 }

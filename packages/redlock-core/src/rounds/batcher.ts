@@ -35,7 +35,7 @@ export interface Reply {
   readonly quarantineLeftMs: number;
 }
 
-/** An operation that is sent to one or several nodes. It receives one outcome from each of them. */
+/** An operation that is sent to one or several nodes. Each node gives the operation one outcome. */
 export interface Request extends BatchOperation {
   /**
    * Nodes to whose connection the request was passed, as bits. From then on a node may execute the request, even

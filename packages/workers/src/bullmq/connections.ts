@@ -99,8 +99,7 @@ export function reconnectOnReadOnly(own: ReconnectOnError | null | undefined, cl
   };
 }
 
-interface BlockingClient {
-  readonly options?: IoredisOptions;
+interface BlockingClient extends ServerClient {
   readonly isCluster?: boolean;
   readonly status: string;
   connect(): Promise<unknown>;
@@ -110,7 +109,7 @@ interface BlockingClient {
   on(event: "close", listener: () => void): unknown;
 }
 
-/** The connection on which a worker waits for jobs. BullMQ reports a failed connection itself. */
+/** Calls `listener` with the client that waits for jobs. BullMQ reports a failed connection itself. */
 function onBlockingClient(worker: object, listener: (client: BlockingClient) => void): void {
   ownerOf(worker).blockingConnection?.client.then(
     (client) => listener(client as BlockingClient),
@@ -155,7 +154,7 @@ export function adaptBlockingTimeouts(worker: Worker): void {
  * - A Cluster redirection that arrives during the disconnect opens a connection to another master.
  */
 export function ensureDisconnectEnds(worker: object): void {
-  const watch = (client: BlockingClient): void => {
+  onBlockingClient(worker, (client) => {
     const disconnect = client.disconnect.bind(client);
     client.disconnect = (reconnect = false) => {
       const { status } = client;
@@ -169,10 +168,5 @@ export function ensureDisconnectEnds(worker: object): void {
     client.on("+node", (node) => {
       if (client.status === "disconnecting") node.disconnect();
     });
-  };
-  // BullMQ reports a failed connection itself.
-  ownerOf(worker).blockingConnection?.client.then(
-    (client) => watch(client as BlockingClient),
-    () => undefined,
-  );
+  });
 }

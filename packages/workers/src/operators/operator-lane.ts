@@ -49,6 +49,11 @@ const readRules: ComposedScript = {
   lua: "return redis.call('GET', KEYS[1])",
 };
 
+/** Reads the rules that the workers of a queue have stored. */
+export async function readStoredRules(queue: BullTarget["queue"]): Promise<string> {
+  return parseStoredRules(await runScript(await queue.client, readRules, [queue.toKey("lane:rules")]));
+}
+
 export class OperatorLane {
   readonly #parts: OperatorLaneParts;
   #known: Known | undefined;
@@ -60,7 +65,7 @@ export class OperatorLane {
   /** Runs one of the functions in scripts/operators.lua.ts with the rules of the workers. Resolves with its reply. */
   async operate(command: OperatorCommand, ...args: readonly (string | number)[]): Promise<unknown> {
     const { target, clock } = this.#parts;
-    let known = this.#known ?? this.#learn(await this.#readRules());
+    let known = await this.#knownRules();
     for (let changes = 0; changes < MAX_CHANGES; changes += 1) {
       const script = command === "cancel" ? known.scripts.cancel : known.scripts.operate;
       const call = { script, nowMs: Math.floor(clock.wallMs()), rules: `=${known.text}` };
@@ -74,7 +79,7 @@ export class OperatorLane {
 
   /** Returns the function that computes the keys of a job. Undefined if only the workers have this function. */
   async keyFunction(): Promise<KeyFunction | undefined> {
-    const { path } = (this.#known ?? this.#learn(await this.#readRules())).rules;
+    const { path } = (await this.#knownRules()).rules;
     const { key } = this.#parts;
     const keyOf = key?.keyOf ?? (path === undefined ? undefined : keyOptions(path.join(".")).keyOf);
     return keyOf as KeyFunction | undefined;
@@ -82,7 +87,7 @@ export class OperatorLane {
 
   /** Reports whether the jobs of this queue have keys: workers have stored their rules, or the queue has a `key`. */
   async isKeyed(): Promise<boolean> {
-    return (this.#known ?? this.#learn(await this.#readRules())).text !== "" || this.#parts.key !== undefined;
+    return (await this.#knownRules()).text !== "" || this.#parts.key !== undefined;
   }
 
   /** Computes the keys of jobs. Returns the IDs of the jobs that have `key`. */
@@ -101,12 +106,11 @@ export class OperatorLane {
     return await this.#answered(rejectWithoutCommand(() => removeJob(this.#parts.target, jobId)));
   }
 
-  /** Reads the stored rules. The script for a command can only be composed when the rules are known. */
-  async #readRules(): Promise<string> {
+  /** Reads the stored rules for the first command, because the scripts are composed for these rules. */
+  async #knownRules(): Promise<Known> {
+    if (this.#known !== undefined) return this.#known;
     const { queue } = this.#parts.target;
-    const keys = [queue.toKey("lane:rules")];
-    const read = async (): Promise<unknown> => await runScript(await queue.client, readRules, keys);
-    return parseStoredRules(await this.#answered(rejectWithoutCommand(read)));
+    return this.#learn(await this.#answered(rejectWithoutCommand(async () => await readStoredRules(queue))));
   }
 
   /** Settles like `answer`. Rejects with `QueueUnreachableError` if there is no answer for 30 s. */

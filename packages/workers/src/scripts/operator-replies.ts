@@ -277,12 +277,18 @@ export function parseSearch(raw: unknown): {
   return { looked, ids, unknown: parseUnknownJobs(unknown) };
 }
 
+/**
+ * State in which `cancel` has found a job. `running` includes jobs whose worker is gone. `waiting` includes delayed
+ * jobs and jobs that wait for their children. `unknown`: the job does not exist or has ended.
+ */
+export type CancelledState = "running" | "parked" | "waiting" | "unknown";
+
 export function parseCancel(raw: unknown): {
-  readonly found: "running" | "parked" | "waiting" | "unknown";
+  readonly found: CancelledState;
   /** The keys of the job, if they are known. */
   readonly keys: readonly string[];
 } {
-  const [found, pin] = raw as readonly ["running" | "parked" | "waiting" | "unknown", string];
+  const [found, pin] = raw as readonly [CancelledState, string];
   return { found, keys: holdersOf(pin) };
 }
 

@@ -12,7 +12,7 @@ import {
 } from "@x/test-support";
 import { ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
-import { Cluster } from "ioredis";
+import { Cluster, type ClusterOptions } from "ioredis";
 import { expect, it, vi } from "vitest";
 import type { ClusterTask } from "../children/partitions.ts";
 import { judge, readHistory } from "../support/history.ts";
@@ -57,6 +57,25 @@ function startWorkers(
     const child = spawnChild(new URL("../children/partitions.ts", import.meta.url), { args: [JSON.stringify(task)] });
     lab.defer(async () => await child[Symbol.asyncDispose]());
   }
+}
+
+/** Starts a worker that waits for jobs, and returns the clients that BullMQ has duplicated for it. */
+async function startIdleWorker(
+  lab: Lab,
+  cluster: RedisCluster,
+  options: ClusterOptions = {},
+): Promise<{ readonly worker: ExclusiveWorker<Data>; readonly duplicates: readonly Cluster[] }> {
+  const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
+  const connection = new Cluster(seeds, { ...options, redisOptions: { maxRetriesPerRequest: null } });
+  connection.on("error", () => {});
+  lab.defer(async () => connection.disconnect());
+  const duplicate = vi.spyOn(connection, "duplicate");
+  const worker = new ExclusiveWorker<Data>("q", async () => {}, { prefix: "{q}", key: "k", connection });
+  lab.defer(async () => await worker.close());
+  worker.on("error", () => {});
+  const { from } = placeOf(cluster, worker.qualifiedName);
+  await until(async () => String(await from.call("INFO", "clients")).includes("blocked_clients:1"));
+  return { worker, duplicates: duplicate.mock.results.map(({ value }) => value as Cluster) };
 }
 
 it("keeps order and exclusion while a master is killed and its replica takes over", { timeout: 180_000 }, async () => {
@@ -218,18 +237,10 @@ it("ends a job with its own result after its slot has moved, however long the mo
 it.each(["close", "pause"] as const)("%s resolves even if the slot moved while the process was frozen", async (end) => {
   await using cluster = await startCluster();
   await using lab = await Lab.start();
-  const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
-  const connection = new Cluster(seeds, { redisOptions: { maxRetriesPerRequest: null } });
-  connection.on("error", () => {});
-  lab.defer(async () => connection.disconnect());
-  const duplicates = vi.spyOn(connection, "duplicate");
-  const worker = new ExclusiveWorker<Data>("q", async () => {}, { prefix: "{q}", key: "k", connection });
-  lab.defer(async () => await worker.close());
-  worker.on("error", () => {});
+  const { worker, duplicates } = await startIdleWorker(lab, cluster);
   const { slot, from, to } = placeOf(cluster, worker.qualifiedName);
-  await until(async () => String(await from.call("INFO", "clients")).includes("blocked_clients:1"));
   // Connections to all masters take a moment to close.
-  const nodes = duplicates.mock.results.flatMap(({ value }) => (value as Cluster).nodes());
+  const nodes = duplicates.flatMap((each) => each.nodes());
   await Promise.all(nodes.filter(({ status }) => status === "wait").map(async (node) => await node.connect()));
   await moveSlot(slot, from, to, cluster.nodes);
   // Redis notifies blocked clients of the move within a second. The message is read while the worker disconnects.
@@ -240,25 +251,16 @@ it.each(["close", "pause"] as const)("%s resolves even if the slot moved while t
 it.each(["close", "pause"] as const)("%s resolves if it began while no master could be reached", async (end) => {
   await using cluster = await startCluster();
   await using lab = await Lab.start();
-  const seeds = cluster.nodes.map(({ host, port }) => ({ host, port }));
   let reconnects = 0;
-  const clusterRetryStrategy = (): number => {
-    reconnects += 1;
-    return 500;
-  };
-  const connection = new Cluster(seeds, { clusterRetryStrategy, redisOptions: { maxRetriesPerRequest: null } });
-  connection.on("error", () => {});
-  lab.defer(async () => connection.disconnect());
-  const duplicates = vi.spyOn(connection, "duplicate");
-  const worker = new ExclusiveWorker<Data>("q", async () => {}, { prefix: "{q}", key: "k", connection });
-  lab.defer(async () => await worker.close());
-  worker.on("error", () => {});
-  const { from } = placeOf(cluster, worker.qualifiedName);
-  await until(async () => String(await from.call("INFO", "clients")).includes("blocked_clients:1"));
+  const { worker, duplicates } = await startIdleWorker(lab, cluster, {
+    clusterRetryStrategy: () => {
+      reconnects += 1;
+      return 500;
+    },
+  });
   const before = reconnects;
   await Promise.all(cluster.nodes.map(async (node) => await node.kill()));
-  const waiting = duplicates.mock.results.map(({ value }) => value as Cluster);
-  await until(() => reconnects > before && waiting.every(({ status }) => status === "reconnecting"));
+  await until(() => reconnects > before && duplicates.every(({ status }) => status === "reconnecting"));
   const ended = worker[end]();
   await Promise.all(cluster.nodes.map(async (node) => await node.start()));
   await ended;

@@ -1,6 +1,7 @@
 /** Pure: what operators see of keys and jobs, including the explanations as text. */
 import { type Cancellation, parsePin } from "../../rules/entity-key.ts";
 import {
+  type CancelledState,
   type FleetFacts,
   GONE_SECONDS,
   type JobFacts,
@@ -106,7 +107,7 @@ export interface KeyReadingJob {
 export interface KeyReading extends BusyKey {
   /** The moment, in ms since the epoch, by the clock of the queue's Redis. */
   readonly atMs: number;
-  /** One sentence that says why the key's jobs wait, or which of them run. */
+  /** One sentence that says why the key's jobs wait, or which jobs of the key run. */
   readonly message: string;
   /** Jobs that have the key, followed by the first jobs in line. */
   readonly jobs: readonly KeyReadingJob[];
@@ -119,11 +120,7 @@ export interface KeyReading extends BusyKey {
  */
 export type KeyJobState = "parked" | "waiting" | "delayed";
 
-/**
- * State in which `cancel` has found a job. `running` includes jobs whose worker is gone. `waiting` includes delayed
- * jobs and jobs that wait for their children. `unknown`: the job does not exist or has ended.
- */
-export type CancelledState = "running" | "parked" | "waiting" | "unknown";
+export type { CancelledState };
 
 /** Number of jobs that `cancelKey` has cancelled, by the state in which it found them. */
 export type CancelledJobs = Readonly<Record<Exclude<CancelledState, "unknown">, number>>;
