@@ -1,5 +1,6 @@
 /** Events of ticks, for listeners and for the channels with the same names. */
-import type { AllNames, Emitter } from "@x/redlock-core/kit";
+import { type AllNames, type Emitter, quote } from "@x/redlock-core/kit";
+import { Listeners } from "../events/listeners.ts";
 import { type AboutCandidate, type AboutTick, channels } from "../kit/diagnostics.ts";
 import { dateOf } from "../rules/values.ts";
 import type { NamedTick, Tick } from "./tick.ts";
@@ -84,4 +85,20 @@ export function publishTicks(events: Emitter<SchedulerEvents>, { election, candi
   );
   events.on("ticksMissed", (facts) => channels.publish("ticksMissed", () => ({ election, ...facts })));
   events.on("error", (error) => channels.publish("error", () => ({ election, candidate, error })));
+}
+
+/** Creates the listeners of users. Failures that nobody listens to become warnings. */
+export function schedulerListeners(events: Emitter<SchedulerEvents>, election: string): Listeners<SchedulerEvents> {
+  return new Listeners({
+    events,
+    subject: `scheduler of election ${quote(election)}`,
+    failures: {
+      tickFailed: ({ tick, error }) => ({
+        text: `the handler of ${quote(tick.schedule)} failed`,
+        error,
+        hasStack: true,
+      }),
+      error: (error) => ({ text: "a request failed, or a listener threw", error }),
+    },
+  });
 }

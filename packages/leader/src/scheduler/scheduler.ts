@@ -8,65 +8,27 @@
  * Not guaranteed: that a tick runs exactly on time, or that the effects of a handler happen once. For effects that
  * happen once, pass `tick.id` or `tick.fencingToken` to the store.
  */
-import {
-  callback,
-  deferred,
-  Emitter,
-  inTime,
-  integer,
-  linkSignals,
-  quote,
-  Schema,
-  type ShapeOf,
-  shaped,
-  text,
-  whenAborted,
-} from "@x/redlock-core/kit";
+import { Emitter, integer, Schema, type ShapeOf, shaped } from "@x/redlock-core/kit";
 import { protocolOf, redlock } from "@x/redlock-core/protocol";
 import { limitDrain } from "../election/drain.ts";
 import type { LeaderElection } from "../election/election.ts";
 import { DEFAULT_DRAIN_TIMEOUT_MS, STOP, type StopOptions } from "../election/options.ts";
 import { ElectionBusyError, ElectionStoppedError } from "../errors.ts";
 import type { Unsubscribe } from "../events/events.ts";
-import { Listeners } from "../events/listeners.ts";
-import { keepAlive } from "../kit/keep-alive.ts";
+import type { Listeners } from "../events/listeners.ts";
 import type { LeaderTerm } from "../leader-term.ts";
 import { Ledger } from "../record/ledger.ts";
-import { dateOf, durationOrNoneMs, LEADER, name as NAME } from "../rules/values.ts";
-import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents } from "./events.ts";
+import { durationOrNoneMs, LEADER, name as NAME } from "../rules/values.ts";
+import { CodeSchedules, type Schedule } from "./code-schedules.ts";
+import { publishTicks, SCHEDULER_EVENTS, type SchedulerEvents, schedulerListeners } from "./events.ts";
+import { Leading } from "./leading.ts";
 import { historyLength, type ListOptions, type ScheduleInfo, ScheduleOperator } from "./operator.ts";
-import {
-  checkJitter,
-  type IntervalOptions,
-  moment,
-  type ResolvedScheduleOptions,
-  resolveIntervalOptions,
-  resolveScheduleOptions,
-  type ScheduleOptions,
-  scheduleName,
-  zone,
-} from "./options.ts";
-import { Recorder } from "./recorder.ts";
+import { type IntervalOptions, type ScheduleOptions, zone } from "./options.ts";
 import { RegisterStore } from "./register-store.ts";
-import {
-  boundedCalendar,
-  type Calendar,
-  cronCalendar,
-  everyCalendar,
-  type NextTick,
-  ownCalendar,
-} from "./rules/calendar.ts";
+import type { NextTick } from "./rules/calendar.ts";
 import type { TickRecord } from "./rules/history.ts";
-import {
-  KIND,
-  type Reconciled,
-  type ReconcileOptions,
-  type ScheduleDefinition,
-  ScheduleWriter,
-} from "./schedule-writer.ts";
-import { SchedulerTerm } from "./scheduler-term.ts";
+import { type Reconciled, type ReconcileOptions, type ScheduleDefinition, ScheduleWriter } from "./schedule-writer.ts";
 import type { TickHandler } from "./tick.ts";
-import type { Entry } from "./timetable.ts";
 
 export interface SchedulerOptions {
   /** The election. Its leader runs the ticks. */
@@ -89,31 +51,12 @@ export interface SchedulerOptions {
   readonly history?: number | undefined;
 }
 
-/** A schedule of a scheduler. */
-export interface Schedule {
-  readonly name: string;
-  /** Returns the first tick after `after`. Null if there is none. */
-  next(after: Date): Date | null;
-  /**
-   * Removes the schedule from this scheduler. Running handlers continue, and waiting ticks are skipped. The stored
-   * state remains. The schedule may be added again, here or in a later leader. `catchup` then applies to the ticks in
-   * between, and handlers that still run count as runs of the new schedule.
-   */
-  remove(): void;
-}
-
 const ELECTION = shaped<LeaderElection>(
   "a LeaderElection",
   (given) =>
     redlock.accepts(given["redlock"]) &&
     typeof given["name"] === "string" &&
     ["run", "health", "leader"].every((method) => typeof given[method] === "function"),
-);
-
-const TERM = shaped<LeaderTerm>(
-  "a LeaderTerm",
-  ({ election, isCurrent, signal }) =>
-    typeof election === "string" && typeof isCurrent === "function" && signal instanceof AbortSignal,
 );
 
 const OPTIONS = new Schema({
@@ -125,60 +68,59 @@ const OPTIONS = new Schema({
   history: historyLength.default(10),
 } satisfies ShapeOf<SchedulerOptions>);
 
-const HANDLER = callback<TickHandler>();
-const NEXT = callback<NextTick>();
-const PERIOD = integer({ min: 1 });
-const EXPRESSION = text({ min: 1 });
-
-/** Key prefixes of the schedulers that lead in a term. Each register has one writer. */
-const ledTerms = new WeakMap<LeaderTerm, Set<string>>();
-
 export class LeaderScheduler implements AsyncDisposable {
   readonly #options: ReturnType<typeof OPTIONS.resolve>;
-  readonly #ledger: Ledger;
-  /** Options that all schedules without own options share, because ten thousand schedules may exist. */
-  readonly #defaults: ResolvedScheduleOptions;
-  readonly #entries = new Map<string, Entry>();
-  /** Handlers of schedules as data, by kind. */
-  readonly #handlers = new Map<string, TickHandler>();
+  /** The schedules in the code of this process. */
+  readonly #code: CodeSchedules;
   readonly #wanted: ScheduleWriter;
+  readonly #operator: ScheduleOperator;
+  readonly #leading: Leading;
   readonly #events: Emitter<SchedulerEvents>;
   readonly #listeners: Listeners<SchedulerEvents>;
   readonly #stop = new AbortController();
-  readonly #operator: ScheduleOperator;
   #running: Promise<void> | undefined;
-  #leading: { readonly session: SchedulerTerm; readonly ended: Promise<void> } | undefined;
-  /** Writes of the last term's history. Undefined if there was no term. */
-  #recording: Promise<void> | undefined;
 
   /** @throws TypeError, RangeError naming option, rule and value */
   constructor(options: SchedulerOptions) {
     this.#options = OPTIONS.resolve(options);
-    const { election, timezone, history } = this.#options;
-    this.#defaults = resolveScheduleOptions({}, timezone);
-    this.#ledger = new Ledger(election.redlock, election.name, LEADER + election.name);
-    this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
-    this.#listeners = new Listeners({
-      events: this.#events,
-      subject: `scheduler of election ${quote(election.name)}`,
-      failures: {
-        tickFailed: ({ tick, error }) => ({
-          text: `the handler of ${quote(tick.schedule)} failed`,
-          error,
-          hasStack: true,
-        }),
-        error: (error) => ({ text: "a request failed, or a listener threw", error }),
+    const { election, timezone, history, keyPrefix } = this.#options;
+    const prefix = keyPrefix === undefined ? "" : `${keyPrefix}:`;
+    const ledger = new Ledger(election.redlock, election.name, LEADER + election.name);
+    const code = new CodeSchedules({
+      clock: protocolOf(election.redlock).clock,
+      timezone,
+      onAdded: (name) => this.#leading.session?.codeChanged(name),
+      onRemoved: (name) => {
+        this.#leading.session?.forget(name);
+        this.#leading.session?.codeChanged(name);
       },
+      onHandler: (kind) => this.#leading.session?.handled(kind),
     });
+    // The stored state lives longer than the longest catch-up window.
+    const store = (): RegisterStore => new RegisterStore(ledger, prefix, code.longestWindowMs);
+    this.#events = new Emitter<SchedulerEvents>(SCHEDULER_EVENTS);
+    this.#listeners = schedulerListeners(this.#events, election.name);
+    const { entries } = code;
+    this.#code = code;
     this.#operator = new ScheduleOperator({
       election,
-      entries: this.#entries,
+      entries,
       kept: history,
-      store: () => this.#store(),
-      runningOf: (name) => this.#leading?.session.runningOf(name),
+      store,
+      runningOf: (name) => this.#leading.session?.runningOf(name),
       report: (error) => this.#report(error),
     });
-    this.#wanted = new ScheduleWriter({ election, timezone, entries: this.#entries, store: () => this.#store() });
+    this.#wanted = new ScheduleWriter({ election, timezone, entries, store });
+    this.#leading = new Leading({
+      ...this.#options,
+      kept: history,
+      prefix,
+      code,
+      ledger,
+      events: this.#events,
+      stopped: this.#stop.signal,
+      store,
+    });
     publishTicks(this.#events, { election: election.name, candidate: election.id });
   }
 
@@ -193,9 +135,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * name
    */
   cron(name: string, expression: string, handler: TickHandler, options?: ScheduleOptions): Schedule {
-    const resolved = this.#resolve(options);
-    const calendar = cronCalendar(EXPRESSION.of("expression", expression), resolved.timezone);
-    return this.#add(name, calendar, handler, resolved);
+    return this.#code.cron(name, expression, handler, options);
   }
 
   /**
@@ -203,10 +143,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws TypeError, RangeError for a wrong option, including a `jitter` longer than the period
    */
   every(name: string, ms: number, handler: TickHandler, options: IntervalOptions = {}): Schedule {
-    const { offset, options: resolved } = resolveIntervalOptions(options, this.#options.timezone);
-    const periodMs = PERIOD.of("ms", ms);
-    checkJitter(resolved.jitter, periodMs);
-    return this.#add(name, everyCalendar(periodMs, offset), handler, resolved);
+    return this.#code.every(name, ms, handler, options);
   }
 
   /**
@@ -214,12 +151,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws the error of `next`, TypeError, RangeError for a wrong option or a used name
    */
   add(name: string, next: NextTick, handler: TickHandler, options?: ScheduleOptions): Schedule {
-    scheduleName.of("name", name);
-    NEXT.of("next", next);
-    const resolved = this.#resolve(options);
-    const calendar = ownCalendar(name, next);
-    calendar.next(protocolOf(this.#options.election.redlock).clock.wallMs());
-    return this.#add(name, calendar, handler, resolved);
+    return this.#code.own(name, next, handler, options);
   }
 
   /**
@@ -228,11 +160,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * @throws TypeError, RangeError for a kind that already has a handler
    */
   handle(kind: string, handler: TickHandler): void {
-    KIND.of("kind", kind);
-    HANDLER.of("handler", handler);
-    if (this.#handlers.has(kind)) throw new RangeError(`kind must be new to this scheduler, got ${quote(kind)}`);
-    this.#handlers.set(kind, handler);
-    this.#leading?.session.handled(kind);
+    this.#code.handle(kind, handler);
   }
 
   /**
@@ -347,53 +275,7 @@ export class LeaderScheduler implements AsyncDisposable {
    * or if this scheduler already leads a term
    */
   async lead(term: LeaderTerm): Promise<void> {
-    TERM.of("term", term);
-    const { election, concurrency, drainTimeout } = this.#options;
-    if (term.election !== election.name)
-      throw new RangeError(`term must be of election "${election.name}", got "${term.election}"`);
-    if (this.#leading !== undefined)
-      throw new RangeError("term must be the only one that this scheduler leads, got a second one");
-    const prefixes = ledTerms.get(term) ?? new Set();
-    if (prefixes.has(this.#prefix))
-      throw new RangeError("term must be led by one scheduler at a time with this keyPrefix, got a second one");
-    ledTerms.set(term, prefixes.add(this.#prefix));
-    const { clock, random } = protocolOf(election.redlock);
-    const over = linkSignals(term.signal, this.#stop.signal);
-    const session = new SchedulerTerm({
-      term,
-      store: this.#store(),
-      clock,
-      random: () => random.fraction(),
-      entries: this.#entries,
-      handlers: this.#handlers,
-      concurrency,
-      events: this.#events,
-      over: over.signal,
-    });
-    const recorder = this.#recorderOf(term.term, session);
-    const ended = deferred<void>();
-    this.#leading = { session, ended: ended.promise };
-    const listening = this.#ledger.listen((news) => {
-      if (news === "schedules") session.hear();
-    });
-    listening.catch((error: unknown) => this.#report(error));
-    const letGo = keepAlive(clock);
-    let disarm = (): void => undefined;
-    whenAborted(over.signal, () => {
-      disarm = clock.schedule(drainTimeout, letGo);
-    });
-    try {
-      await session.run();
-    } finally {
-      this.#recording = recorder?.end();
-      await listening.then((stop) => stop()).catch(() => undefined);
-      prefixes.delete(this.#prefix);
-      this.#leading = undefined;
-      over.unlink();
-      disarm();
-      letGo();
-      ended.resolve();
-    }
+    await this.#leading.lead(term);
   }
 
   /**
@@ -413,8 +295,8 @@ export class LeaderScheduler implements AsyncDisposable {
     const { drainTimeout } = STOP.resolve(options);
     if (this.#running !== undefined && drainTimeout !== undefined) limitDrain(election, drainTimeout);
     this.#stop.abort(new ElectionStoppedError(election.name));
-    await (this.#running ?? this.#handlersEnded(drainTimeout));
-    await this.#recording;
+    await (this.#running ?? this.#leading.handlersEnded(drainTimeout));
+    await this.#leading.recordingEnded();
   }
 
   on<Name extends keyof SchedulerEvents>(name: Name, listener: (payload: SchedulerEvents[Name]) => void): Unsubscribe {
@@ -423,64 +305,6 @@ export class LeaderScheduler implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
-  }
-
-  #resolve(options: ScheduleOptions | undefined): ResolvedScheduleOptions {
-    return options === undefined ? this.#defaults : resolveScheduleOptions(options, this.#options.timezone);
-  }
-
-  #add(name: string, calendar: Calendar, handler: TickHandler, options: ResolvedScheduleOptions): Schedule {
-    const checked = scheduleName.of("name", name);
-    HANDLER.of("handler", handler);
-    if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${quote(checked)}`);
-    const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
-    const entry: Entry = { name: checked, calendar: bounded, handler, options };
-    this.#entries.set(checked, entry);
-    this.#leading?.session.codeChanged(checked);
-    return {
-      name: checked,
-      next: (after) => {
-        const nextMs = bounded.next(moment.of("after", after).getTime());
-        return nextMs === null ? null : dateOf(nextMs);
-      },
-      remove: () => {
-        if (this.#entries.get(checked) !== entry) return;
-        this.#entries.delete(checked);
-        this.#leading?.session.forget(checked);
-        this.#leading?.session.codeChanged(checked);
-      },
-    };
-  }
-
-  /** Waits for the handlers in a term that belongs to another owner or whose lease expires. */
-  #handlersEnded(timeoutMs: number = this.#options.drainTimeout): Promise<void> {
-    const { clock } = protocolOf(this.#options.election.redlock);
-    const ended = this.#leading?.ended ?? Promise.resolve();
-    return inTime(clock, ended, { timeoutMs, otherwise: "a handler goes on", keepAlive: true }).catch(() => undefined);
-  }
-
-  #recorderOf(term: number, session: SchedulerTerm): Recorder | undefined {
-    const { election, history: kept } = this.#options;
-    if (kept === 0) return undefined;
-    return new Recorder({
-      term,
-      store: this.#store(),
-      clock: protocolOf(election.redlock).clock,
-      events: this.#events,
-      kept,
-      nextOf: (name) => session.nextOf(name),
-    });
-  }
-
-  get #prefix(): string {
-    const { keyPrefix } = this.#options;
-    return keyPrefix === undefined ? "" : `${keyPrefix}:`;
-  }
-
-  /** The stored state lives longer than the longest catch-up window. */
-  #store(): RegisterStore {
-    const longestWindowMs = Math.max(0, ...[...this.#entries.values()].map((entry) => entry.options.catchupWindow));
-    return new RegisterStore(this.#ledger, this.#prefix, longestWindowMs);
   }
 
   #report(error: unknown): void {
