@@ -601,7 +601,8 @@ describe("processes with different numbers of partitions", () => {
     await using lab = await Lab.start();
     const [two, four] = [queueOf(lab, 2), queueOf(lab, 4)];
     await two.upsertJobScheduler("daily", { pattern: "0 3 * * *" }, { name: "tick", data: { k: "tick", i: 0 } });
-    vi.spyOn(four, "upsertJobScheduler").mockRejectedValueOnce(new Error("no answer"));
+    const target = four.queueOf("tick");
+    vi.spyOn(target, "upsertJobScheduler").mockRejectedValueOnce(new Error("no answer"));
     await expect(four.moveFrom(2)).rejects.toThrow("no answer");
     expect((await two.getJobSchedulers()).map(({ key }) => key)).toEqual(["daily"]);
     expect(await four.moveFrom(2)).toBe(0);

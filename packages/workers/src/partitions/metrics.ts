@@ -1,0 +1,23 @@
+/** Metrics of a divided queue as one queue, in the text format of Prometheus. */
+import { bullText, prometheusText, sumCounts } from "../operators/rules/prometheus.ts";
+import type { PartitionQueues } from "./partition-queues.ts";
+
+/** Resolves with BullMQ's metrics and the gauges of the keys. `labels` are added to every sample. */
+export async function readMetrics<Data, Result, Name extends string>(
+  queue: string,
+  partitions: PartitionQueues<Data, Result, Name>,
+  labels: Readonly<Record<string, string>>,
+): Promise<string> {
+  const ended = async (state: "completed" | "failed"): Promise<number> => {
+    const counts = await partitions.askAll(async (each) => (await each.getMetrics(state)).meta.count);
+    return counts.reduce((sum, count) => sum + count, 0);
+  };
+  const [jobs, completed, failed, counts] = await Promise.all([
+    partitions.askAll(async (each) => await each.getJobCounts()),
+    ended("completed"),
+    ended("failed"),
+    partitions.askAll(async (each) => await each.counts()),
+  ]);
+  const bull = bullText(queue, { jobs: sumCounts(jobs), completed, failed }, labels);
+  return [bull, prometheusText(queue, sumCounts(counts), labels)].join("\n");
+}
