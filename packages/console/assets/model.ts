@@ -52,16 +52,13 @@ export const blocked = computed(() => {
   return state.value?.live.isLive === true ? undefined : "Redis does not answer.";
 });
 
-/** The open dialog, if any. */
-export interface Dialog {
-  readonly title: string;
-  readonly kind: "confirm" | "schedule" | "election" | "lock" | "checks";
-  readonly name: string;
-  readonly actions: readonly ActionView[];
-  /** The commands that do the same. */
-  readonly commands: readonly string[];
-  readonly scheduler?: string | undefined;
-}
+/** What the open dialog is about: a question before an action, the details of a row, or the list of checks. */
+export type Dialog =
+  | { readonly kind: "confirm"; readonly action: ActionView }
+  | { readonly kind: "schedule"; readonly scheduler: string; readonly name: string }
+  | { readonly kind: "election"; readonly name: string }
+  | { readonly kind: "lock"; readonly name: string }
+  | { readonly kind: "checks" };
 export const dialog = signal<Dialog | undefined>(undefined);
 /** The outcome of the last action. */
 export const outcome = signal<{ readonly text: string; readonly isBad: boolean } | undefined>(undefined);

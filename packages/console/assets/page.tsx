@@ -7,15 +7,12 @@ import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { isLive, route, start, state } from "./model.ts";
 import { Attention } from "./parts/attention.tsx";
-import { unfold } from "./parts/common.tsx";
-import { Dialog, Outcome } from "./parts/dialog.tsx";
+import { Outcome, unfold } from "./parts/common.tsx";
 import { Header } from "./parts/header.tsx";
+import { Later } from "./parts/later.tsx";
 import { Locks } from "./parts/locks.tsx";
 import { Nodes } from "./parts/nodes.tsx";
-import { Outboxes } from "./parts/outboxes.tsx";
-import { QueuePage } from "./parts/queue-view.tsx";
 import { Queues } from "./parts/queues.tsx";
-import { Found } from "./parts/search.tsx";
 import { TimeLine } from "./parts/time-line.tsx";
 import { Workers } from "./parts/workers.tsx";
 import { printable } from "./words.ts";
@@ -48,7 +45,7 @@ function Page() {
         {queue === "" ? <Overview /> : <Queue />}
       </main>
       {state.value !== undefined && <Footer />}
-      <Dialog />
+      <Later isQuiet show={({ Dialog }) => <Dialog />} />
       <Outcome />
     </>
   );
@@ -60,14 +57,14 @@ function Overview() {
   return (
     <>
       <Attention />
-      <Found />
+      <Later isQuiet show={({ Found }) => <Found />} />
       {isAway && <Nodes />}
       <Workers />
       <Queues />
       <TimeLine />
       <Locks />
       {!isAway && <Nodes />}
-      <Outboxes />
+      <Later isQuiet show={({ Outboxes }) => <Outboxes />} />
     </>
   );
 }
@@ -76,7 +73,7 @@ function Queue() {
   return (
     <>
       {!isLive.value && <Attention />}
-      <QueuePage />
+      <Later show={({ QueuePage }) => <QueuePage />} />
     </>
   );
 }

@@ -244,6 +244,18 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     await expect.poll(order).toEqual(before.toReversed());
   });
 
+  it("shows the first view while the file with the other parts is missing, and those parts once it is there", async () => {
+    server.refused.add("details.js");
+    await show({ state: allWell(), address: "", title: "All well", size: "desk", theme: "light" });
+    await tab.evaluate('location.hash = "#queue=payments"');
+    await expect.poll(() => textOf(".empty")).toContain("The page tries again");
+    server.refused.clear();
+    await expect.poll(() => textOf("h1"), { timeout: 10_000 }).toBe("payments");
+    // The browser itself reports the refused file.
+    expect(faults.filter((fault) => !fault.startsWith("Failed to load resource"))).toEqual([]);
+    faults.length = 0;
+  });
+
   it("has thrown no error, and its policy has refused nothing", () => {
     expect(faults).toEqual([]);
   });

@@ -1116,7 +1116,7 @@ describe("access to the page", () => {
 
   it("sends a strict policy with every answer, and no script or style within the HTML", async () => {
     const { url } = await serve();
-    for (const path of ["", "page.js", "page.css", "state", "none.txt", "act"]) {
+    for (const path of ["", "page.js", "details.js", "page.css", "state", "none.txt", "act"]) {
       const { headers } = await ask(url + path);
       expect(headers["content-security-policy"], path).toContain("default-src 'none'; script-src 'self';");
       expect(headers["content-security-policy"], path).toContain("frame-ancestors 'none'");
@@ -1200,7 +1200,15 @@ it("sends no password and no lock token", async () => {
   onTestFinished(() => client.disconnect());
   const stored = String(await client.get("page:secret"));
   expect(stored).toMatch(/^x[0-9a-f]{40}$/);
-  const paths = ["", "page.js", "page.css", "state", "state?queue=secret&key=1", "act?do=release-lock&resource=a"];
+  const paths = [
+    "",
+    "page.js",
+    "details.js",
+    "page.css",
+    "state",
+    "state?queue=secret&key=1",
+    "act?do=release-lock&resource=a",
+  ];
   const answers = await Promise.all(
     paths.flatMap((path) => [
       ask(url + path),

@@ -4,7 +4,7 @@ import type { Place, ProblemView } from "../../src/page/state.ts";
 import { perMinute } from "../figures.ts";
 import { dialog, hashOf, isLive, now, serverError, state } from "../model.ts";
 import { clock, count, counted, dayClock, duration, printable, wholeDuration } from "../words.ts";
-import { Action, Command, Hidden } from "./common.tsx";
+import { Action, Command } from "./common.tsx";
 import { Glyph, SeverityMark } from "./icons.tsx";
 
 export function Attention() {
@@ -118,20 +118,8 @@ function Verdict() {
           {Number.isFinite(oldest) ? (
             <>oldest since {dayClock(oldest, now.value)}</>
           ) : (
-            <button
-              type="button"
-              class="btn quiet"
-              onClick={() => {
-                dialog.value = {
-                  title: "What the page checks",
-                  kind: "checks",
-                  name: "",
-                  actions: [],
-                  commands: ["npx @x/console problems"],
-                };
-              }}
-            >
-              {CHECKS.length} checks
+            <button type="button" class="btn quiet" onClick={() => (dialog.value = { kind: "checks" })}>
+              What is checked
             </button>
           )}
         </span>
@@ -158,7 +146,7 @@ function Verdict() {
   );
 }
 
-const WORDS = { critical: "Critical", warning: "Warning", notice: "Notice" };
+export const WORDS = { critical: "Critical", warning: "Warning", notice: "Notice" };
 
 export function addressOf({ section, queue, key }: Place): string {
   return queue === undefined ? `#${section}` : hashOf(queue, key);
@@ -264,39 +252,4 @@ const Fact = ({
       {value} {small !== undefined && <small>{small}</small>}
     </dd>
   </div>
-);
-
-/** The list of checks, for the dialog. */
-export const CHECKS: readonly (readonly [severity: keyof typeof WORDS, text: string])[] = [
-  ["critical", "A queue has jobs that can run, and no worker of the queue reports"],
-  ["critical", "A failed job has halted its key"],
-  ["critical", "Fewer lock nodes answer than make a quorum"],
-  ["critical", "An election has had no leader for longer than one lease"],
-  ["critical", "A worker lost the lock of a running job"],
-  ["warning", "Jobs have started, and their workers are gone"],
-  ["warning", "The oldest parked job of a key that is not paused waits for more than 5 min"],
-  ["warning", "The last two ticks of a schedule failed"],
-  ["warning", "A tick was missed in the last 15 min"],
-  ["warning", "A lock node does not answer"],
-  ["warning", "A lock node is in quarantine"],
-  ["warning", "The check of the lock nodes found a fault"],
-  ["warning", "A lock was renewed with less than a third of its lease left"],
-  ["warning", "The workers of a queue have different options"],
-  ["warning", "A queue or an outbox cannot be read"],
-  ["notice", "An operator has paused a key"],
-  ["notice", "The oldest job of an outbox waits for more than 1 min"],
-];
-
-export const Checks = () => (
-  <ul class="checks">
-    {CHECKS.map(([severity, text]) => (
-      <li key={text}>
-        <span class={`sev ${severity}`}>
-          <SeverityMark severity={severity} />
-          <Hidden>{WORDS[severity]}: </Hidden>
-        </span>
-        {text}
-      </li>
-    ))}
-  </ul>
 );

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ActionView } from "../../src/page/state.ts";
-import { blocked, dialog, isLive, now, state } from "../model.ts";
+import { blocked, type Dialog, dialog, isLive, now, outcome, state } from "../model.ts";
 import { clock, count, printable, wholeDuration } from "../words.ts";
 
 /** Text that only a screen reader reads. */
@@ -96,7 +96,30 @@ export function Action({ action, kind = "" }: { readonly action: ActionView; rea
 }
 
 export function confirm(action: ActionView): void {
-  dialog.value = { title: `${action.label}?`, kind: "confirm", name: "", actions: [action], commands: [] };
+  dialog.value = { kind: "confirm", action };
+}
+
+/** The button at the end of a row that opens the row's details. */
+export const More = ({ label, open }: { readonly label: string; readonly open: Dialog }) => (
+  <button
+    type="button"
+    class="more"
+    aria-haspopup="dialog"
+    aria-label={`Details of ${label}`}
+    onClick={() => (dialog.value = open)}
+  >
+    ⋯
+  </button>
+);
+
+/** The outcome of the last action, for some seconds. */
+export function Outcome() {
+  const told = outcome.value;
+  return (
+    <p id="outcome" role="status" class={told === undefined ? "outcome none" : told.isBad ? "outcome bad" : "outcome"}>
+      {told === undefined ? "" : printable(told.text)}
+    </p>
+  );
 }
 
 /** The sections that are folded on a telephone. */

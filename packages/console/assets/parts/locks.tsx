@@ -1,10 +1,9 @@
 /** The locks: most waiters first, then the longest held. */
 import { useRef } from "preact/hooks";
-import { shellWord } from "../../src/page/rules/words.ts";
 import type { LockView } from "../../src/page/state.ts";
-import { dialog, isLive, now, state, tables } from "../model.ts";
+import { isLive, now, state, tables } from "../model.ts";
 import { clock, count, counted, duration, printable } from "../words.ts";
-import { Cell, Count, Empty, Name, Pages, Pips, Row, Section, Table, useSettled, Who } from "./common.tsx";
+import { Cell, Count, Empty, More, Name, Pages, Pips, Row, Section, Table, useSettled, Who } from "./common.tsx";
 
 const COLUMNS = [
   { text: "Resource" },
@@ -77,22 +76,6 @@ function Lock({ lock }: { readonly lock: LockView }) {
   const nodes = state.value?.nodes.value;
   const of = nodes?.isCluster === true ? 1 : (nodes?.nodes.length ?? 0);
   const name = printable(resource);
-  const open = (): void => {
-    dialog.value = {
-      title: name,
-      kind: "lock",
-      name: resource,
-      actions: [
-        {
-          do: "release-lock",
-          label: "Release by force",
-          effect: `${name} becomes free, although its holder may still work for a moment. A waiter acquires it next.`,
-          parameters: { resource },
-        },
-      ],
-      commands: [`npx @x/console locks inspect ${shellWord(resource)}`],
-    };
-  };
   return (
     <Row data-lock={resource}>
       <Name class="mono">{name}</Name>
@@ -121,17 +104,7 @@ function Lock({ lock }: { readonly lock: LockView }) {
         <Count value={waiters} />
       </Cell>
       <Cell label="Details" class="r act">
-        {resource.length < LONGEST_NAME && (
-          <button
-            type="button"
-            class="more"
-            aria-haspopup="dialog"
-            aria-label={`Details of lock ${name}`}
-            onClick={open}
-          >
-            ⋯
-          </button>
-        )}
+        {resource.length < LONGEST_NAME && <More label={`lock ${name}`} open={{ kind: "lock", name: resource }} />}
       </Cell>
     </Row>
   );

@@ -4,8 +4,8 @@ import type { QueueView } from "../../src/page/state.ts";
 import { perMinute, sortedQueues, total } from "../figures.ts";
 import { hashOf, isLive, now, state } from "../model.ts";
 import { clock, count, counted, duration, printable } from "../words.ts";
-import { Spark } from "./chart.tsx";
 import { Cell, Count, Name, None, Row, Section, Table, useSettled } from "./common.tsx";
+import { Spark } from "./spark.tsx";
 import { needsWorker } from "./workers.tsx";
 
 /** The names of the queues with an open problem. */

@@ -1,22 +1,11 @@
 /** Lock nodes, elections and schedules on one axis. Causes stand left of effects. */
 import { effect, signal } from "@preact/signals";
-import { shellWord } from "../../src/page/rules/words.ts";
-import type { ActionView, ElectionView, NodeView, ScheduleView, TickMark } from "../../src/page/state.ts";
+import type { ElectionView, NodeView, ScheduleView, TickMark } from "../../src/page/state.ts";
 import { axisOf, endOf, flagsOf, type Gap, gapsOf, type Span, spanOf } from "../figures.ts";
-import { dialog, isLive, now, state, tables } from "../model.ts";
-import {
-  clock,
-  count,
-  counted,
-  dayClock,
-  duration,
-  latency,
-  moment,
-  printable,
-  shortClock,
-  wholeDuration,
-} from "../words.ts";
-import { colourClass, Empty, Hidden, Name, Pages, Row, Section, Table } from "./common.tsx";
+import { isLive, now, state, tables } from "../model.ts";
+import { clock, count, counted, duration, latency, moment, printable, shortClock, wholeDuration } from "../words.ts";
+import { colourClass, More, Pages, Section } from "./common.tsx";
+import { Later } from "./later.tsx";
 
 const RANGES = [
   { text: "2 min", ms: 120_000 },
@@ -57,7 +46,7 @@ interface Axis {
   readonly now: number;
 }
 
-function axis(): Axis {
+export function axis(): Axis {
   // All moves by whole pixels at most once a second.
   const at = now.value;
   return { from: at - range.value, to: at + range.value * FUTURE, now: at };
@@ -105,7 +94,7 @@ export function TimeLine() {
       }
     >
       {isTable.value ? (
-        <Happened />
+        <Later show={({ Happened }) => <Happened />} />
       ) : (
         <div class="tl">
           <div class="axis" />
@@ -215,7 +204,7 @@ function Over() {
 }
 
 /** The marks in the window, the oldest first. */
-function marksIn({ from }: Axis) {
+export function marksIn({ from }: Axis) {
   return (state.value?.events ?? []).filter(({ at }) => at >= from).toReversed();
 }
 
@@ -286,15 +275,6 @@ function Election({
   const shown = axis();
   const name = printable(election.name);
   const gaps = gapsOf(election, shown.now);
-  const open = (): void => {
-    dialog.value = {
-      title: `Election ${name}`,
-      kind: "election",
-      name: election.name,
-      actions: election.leader === undefined ? [] : [resignAction(election.name)],
-      commands: [`npx @x/console leader status ${shellWord(election.name)}`],
-    };
-  };
   return (
     <>
       <div class="row el" data-election={election.name}>
@@ -348,15 +328,7 @@ function Election({
         </div>
         <div class="st">
           <span>{leaderText(election, shown.now)}</span>
-          <button
-            type="button"
-            class="more"
-            aria-haspopup="dialog"
-            aria-label={`Details of election ${name}`}
-            onClick={open}
-          >
-            ⋯
-          </button>
+          <More label={`election ${name}`} open={{ kind: "election", name: election.name }} />
         </div>
       </div>
       {schedules.map((schedule) => (
@@ -364,15 +336,6 @@ function Election({
       ))}
     </>
   );
-}
-
-export function resignAction(election: string): ActionView {
-  return {
-    do: "resign",
-    label: "Ask to resign",
-    effect: `The leader of ${printable(election)} finishes its work and resigns. Another candidate leads then.`,
-    parameters: { election },
-  };
 }
 
 function leaderText({ state, leader, leaderlessSince, error, terms }: ElectionView, at: number) {
@@ -418,7 +381,7 @@ function electionLabel({ name, terms, leader }: ElectionView, gaps: readonly Gap
   );
 }
 
-const TICK_WORDS: Readonly<Record<TickMark["outcome"], string>> = {
+export const TICK_WORDS: Readonly<Record<TickMark["outcome"], string>> = {
   run: "ran",
   running: "runs",
   skipped: "skipped",
@@ -431,16 +394,6 @@ function Schedule({ schedule }: { readonly schedule: ScheduleView }) {
   const shown = axis();
   const { name, scheduler, history, next } = schedule;
   const marks = history.filter(({ at }) => at >= shown.from && at <= shown.to);
-  const open = (): void => {
-    dialog.value = {
-      title: `Schedule ${printable(name)}`,
-      kind: "schedule",
-      name,
-      scheduler,
-      actions: scheduleActions(schedule),
-      commands: [`npx @x/console schedules history ${shellWord(schedule.election ?? "ELECTION")} ${shellWord(name)}`],
-    };
-  };
   const tally = new Map<string, number>();
   for (const { outcome } of history) tally.set(TICK_WORDS[outcome], (tally.get(TICK_WORDS[outcome]) ?? 0) + 1);
   const said = [...tally].map(([word, times]) => `${times} ${word}`).join(", ");
@@ -461,15 +414,7 @@ function Schedule({ schedule }: { readonly schedule: ScheduleView }) {
         <span>
           <ScheduleState schedule={schedule} at={shown.now} />
         </span>
-        <button
-          type="button"
-          class="more"
-          aria-haspopup="dialog"
-          aria-label={`Details of schedule ${printable(name)}`}
-          onClick={open}
-        >
-          ⋯
-        </button>
+        <More label={`schedule ${printable(name)}`} open={{ kind: "schedule", scheduler, name }} />
       </div>
     </div>
   );
@@ -531,72 +476,5 @@ function ScheduleState({ schedule, at }: { readonly schedule: ScheduleView; read
         </>
       )}
     </>
-  );
-}
-
-export function scheduleActions({
-  scheduler,
-  name,
-  paused,
-}: Pick<ScheduleView, "scheduler" | "name" | "paused">): readonly ActionView[] {
-  const parameters = { scheduler, name };
-  const shown = printable(name);
-  return [
-    { do: "trigger-schedule", label: "Run now", effect: `The leader runs ${shown} once, now.`, parameters },
-    paused
-      ? { do: "resume-schedule", label: "Resume schedule", effect: `Ticks of ${shown} run again.`, parameters }
-      : {
-          do: "pause-schedule",
-          label: "Pause schedule",
-          effect: `No tick of ${shown} runs until somebody resumes it. Ticks that pass in the meantime are not caught up.`,
-          parameters,
-        },
-  ];
-}
-
-/** The time line in words: marks, terms, gaps, and ticks that did not run. */
-function Happened() {
-  const shown = axis();
-  const { elections = [], schedules } = state.value ?? {};
-  const rows = [
-    ...marksIn(shown).map(({ at, text }) => ({ at, what: "Mark", text })),
-    ...elections.flatMap((election) => [
-      ...election.terms.map(({ since, id, term, until, end }) => ({
-        at: since,
-        what: `Election ${election.name}`,
-        text: `${id} began term ${term}${until === undefined ? ", which lasts" : `, until ${clock(until)}${end === undefined ? "" : ` (${end})`}`}`,
-      })),
-      ...gapsOf(election, shown.now).map(({ since, until }) => ({
-        at: since,
-        what: `Election ${election.name}`,
-        text: `nobody led for ${duration(until - since)}`,
-      })),
-    ]),
-    ...(schedules?.value?.schedules ?? []).flatMap(({ name, history }) =>
-      history.map(({ at, outcome }) => ({ at, what: `Schedule ${name}`, text: TICK_WORDS[outcome] })),
-    ),
-  ]
-    .filter(({ at }) => at >= shown.from)
-    .toSorted((one, other) => other.at - one.at)
-    .slice(0, 200);
-  return (
-    <Table label="Time line" columns={[{ text: "Time" }, { text: "What" }, { text: "Happened" }]}>
-      {rows.map(({ at, what, text }, index) => (
-        <Row key={`${at} ${what} ${index}`}>
-          <Name>{dayClock(at, shown.now)}</Name>
-          <td role="cell" data-l="What">
-            {printable(what)}
-          </td>
-          <td role="cell" data-l="Happened">
-            {printable(text)}
-          </td>
-        </Row>
-      ))}
-      {rows.length === 0 && (
-        <Empty columns={3}>
-          Nothing happened in this time.<Hidden> Choose a longer time range.</Hidden>
-        </Empty>
-      )}
-    </Table>
   );
 }

@@ -1,5 +1,5 @@
 /**
- * The page as a request handler: one HTML file, one script, one style sheet, and their data. The page needs no other
+ * The page as a request handler: one HTML file, two scripts, one style sheet, and their data. The page needs no other
  * server and sends no requests elsewhere.
  *
  * The page is read-only unless `actions` is true. It answers only for the configured hosts and knows no users: mount it
@@ -130,6 +130,7 @@ const DATA: ReadonlySet<string> = new Set(["act", "state", "events", "history"])
 
 const ASSETS: Readonly<Record<string, string>> = {
   "page.js": "text/javascript; charset=utf-8",
+  "details.js": "text/javascript; charset=utf-8",
   "page.css": "text/css; charset=utf-8",
 };
 
@@ -198,6 +199,7 @@ class Served {
       case "":
         return answer(200, "text/html; charset=utf-8", await this.#html());
       case "page.js":
+      case "details.js":
       case "page.css":
         return answer(200, ASSETS[name] ?? "", await assetOf(name));
       case "state": {

@@ -14,11 +14,14 @@ export interface PictureServer {
   readonly url: string;
   /** Sends another state to the open pages. */
   show(state: PageState): void;
+  /** Files that are answered with an error. */
+  readonly refused: Set<string>;
   close(): Promise<void>;
 }
 
 export async function servePictures(first: PageState): Promise<PictureServer> {
   let state = first;
+  const refused = new Set<string>();
   const streams = new Set<(state: PageState) => void>();
   const server: Server = createServer((request, response) => {
     const name = (request.url ?? "/").split("?")[0]?.slice(1) ?? "";
@@ -32,7 +35,7 @@ export async function servePictures(first: PageState): Promise<PictureServer> {
     }
     const file = name === "" ? "page.html" : name;
     const type = TYPES[file.split(".").at(-1) ?? ""];
-    if (type === undefined) {
+    if (type === undefined || refused.has(file)) {
       response.writeHead(404).end();
       return;
     }
@@ -42,6 +45,7 @@ export async function servePictures(first: PageState): Promise<PictureServer> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    refused,
     show: (next) => {
       state = next;
       for (const tell of streams) tell(next);
