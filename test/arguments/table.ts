@@ -196,10 +196,8 @@ const scheduleName: Parameter = {
 };
 const scheduleNamed: Parameter = { legal: text(), right: "schedule", says: "name" };
 const handler: Parameter = { legal: callback, right: nothing };
-const key: Parameter = {
-  legal: (value) => text(1, 512)(value) && !hasControl(value),
-  right: "k",
-};
+const isKey: Legal = (value) => text(1, 512)(value) && !hasControl(value);
+const key: Parameter = { legal: isKey, right: "k" };
 const event = (...names: readonly string[]): Parameter => ({ legal: oneOf(...names), right: names[0] });
 const keyOption: Legal = (value) =>
   callback(value) || (text(1)(value) && !hasControl(value) && !/^\.|\.$|\.\./.test(value as string));
@@ -225,7 +223,14 @@ const operators: Readonly<Record<string, Entry["parameters"]>> = {
   },
   resumeKey: { key },
   readKey: { key, options: { options: { limit: optional(integer(0, 100)) } } },
-  overview: NONE,
+  overview: {
+    options: {
+      options: {
+        keys: ms0,
+        read: optional((value) => Array.isArray(value) && value.length <= 5 && value.every(isKey)),
+      },
+    },
+  },
   setKeyPolicy: { key, policy: keyPolicy },
   getKeyPolicy: { key },
   removeKeyPolicy: { key },

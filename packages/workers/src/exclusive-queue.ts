@@ -30,7 +30,7 @@ import type {
   KeyReading,
 } from "./operators/rules/key-report.ts";
 import { LABELS, prometheusText } from "./operators/rules/prometheus.ts";
-import type { QueueOverview } from "./operators/rules/worker-report.ts";
+import type { QueueOverview } from "./operators/rules/queue-overview.ts";
 import { findingsOf, type WorkerSetup } from "./operators/rules/worker-setup.ts";
 import { readRegistry } from "./operators/worker-registry.ts";
 import {
@@ -185,9 +185,15 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
   /**
    * Reads the queue as a whole at one moment: how many jobs run and can run, which jobs have stalled, and what the
    * workers report. Costs one request, for any number of keys and jobs.
+   *
+   * With `keys`, the overview also lists at most this many keys (default 0) as `listKeys` does. The first 500 are part
+   * of the request, and each further 500 cost another one. With `read`, the request also reads these keys, 5 at most,
+   * as `readKey` does.
    */
-  async overview(): Promise<QueueOverview> {
-    return await this.#operators.overview();
+  async overview(
+    options: { readonly keys?: number | undefined; readonly read?: readonly string[] | undefined } = {},
+  ): Promise<QueueOverview> {
+    return await this.#operators.overview(options);
   }
 
   /**

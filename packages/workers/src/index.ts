@@ -42,7 +42,8 @@ export type {
   KeyReadingJob,
   Verdict,
 } from "./operators/rules/key-report.ts";
-export type { QueueOverview, WorkerReport, WorkerStatus } from "./operators/rules/worker-report.ts";
+export type { QueueOverview } from "./operators/rules/queue-overview.ts";
+export type { WorkerReport, WorkerStatus } from "./operators/rules/worker-report.ts";
 export type { WorkerSetup } from "./operators/rules/worker-setup.ts";
 export type {
   BatchSize,

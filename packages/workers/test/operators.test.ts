@@ -226,7 +226,27 @@ describe("a running queue", () => {
       message: "no job has the key, and none waits for it",
     });
     const { workers, ...overview } = await queue.overview();
-    expect(overview).toEqual({ atMs: expect.any(Number), isPaused: false, runnable: 2, active: 2, stalled: [] });
+    const none = { keys: [], readings: [] };
+    expect(overview).toEqual({
+      atMs: expect.any(Number),
+      isPaused: false,
+      runnable: 2,
+      active: 2,
+      stalled: [],
+      ...none,
+    });
+    const whole = await queue.overview({ keys: 10, read: ["b0", "a"] });
+    expect(whole).toMatchObject({ runnable: 2, active: 2, workers: [{ setup: { at } }] });
+    expect(whole.keys.toSorted((one, other) => (one.key < other.key ? -1 : 1))).toEqual(await queue.listKeys());
+    expect(whole.readings.map(({ key, jobs }) => [key, jobs.length])).toEqual([
+      ["b0", 1],
+      ["a", 26],
+    ]);
+    expect(whole.readings[1]?.message).toBe((await queue.readKey("a")).message);
+    expect((await queue.overview({ keys: 1 })).keys).toHaveLength(1);
+    await expect(queue.overview({ read: ["1", "2", "3", "4", "5", "6"] })).rejects.toThrow(
+      "read must be an array of at most 5 keys",
+    );
     expect(workers).toMatchObject([{ setup: { at, key: "k" }, status: { slots: 2, completed: 0 }, isGone: false }]);
     expect(await queue.explain("32")).toMatchObject({
       message: "is not in a line, and waits for a free slot: all 2 slots of 1 worker are busy",

@@ -1,6 +1,7 @@
 /**
- * The keys of the queues. Listing and counting all keys of a queue costs two commands per 500 keys. So a queue with
- * more keys is listed less often: on average a queue costs two commands per look.
+ * The keys of the queues. One command reads a queue with its first 500 keys and with opened keys, and each further 500
+ * keys cost another command. So a queue with more keys is listed less often: on average a queue costs one command per
+ * look.
  */
 import type { Clock } from "@x/redlock-core";
 import type { BusyKey, ExclusiveQueue, KeyReading, QueueOverview } from "@x/workers";
@@ -19,7 +20,7 @@ import {
 } from "./state.ts";
 import { Watched } from "./watched.ts";
 
-/** How many keys `listKeys` requests with one command. */
+/** How many keys `overview` requests with one command. */
 const KEYS_A_COMMAND = 500;
 /** The most keys that are counted. */
 const MOST_KEYS = 100_000;
@@ -30,10 +31,11 @@ const KEPT_MS = 5_000;
 const MOST_OPENED = 20;
 /** The most keys that a queue's row names as halted, and as paused. */
 const MOST_STOPPED = 10;
+/** The most opened keys that `overview` reads as well. Each of the others costs a command. */
+const MOST_SHARED = 5;
 const NONE: readonly BusyKey[] = [];
 
 interface Listed extends QueueOverview {
-  readonly keys: readonly BusyKey[];
   readonly busyKeys: number;
   readonly pausedKeys: number;
   readonly haltedKeys: number;
@@ -45,7 +47,7 @@ interface Listed extends QueueOverview {
   readonly stopped: number;
 }
 
-type AskedMethod = "name" | "overview" | "listKeys" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy";
+type AskedMethod = "name" | "overview" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy";
 
 /** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
 export type AskedQueue = Pick<ExclusiveQueue, AskedMethod | "cancel"> | Pick<PartitionedQueue, AskedMethod | "queueOf">;
@@ -63,6 +65,8 @@ interface WatchedQueue {
   readonly series: Series;
   /** Keys that browsers have opened. */
   readonly opened: Map<string, Opened>;
+  /** The opened keys that the next `overview` reads as well. */
+  shared: readonly string[];
   /** Looks to skip before the queue is listed again. */
   pause: number;
 }
@@ -80,13 +84,15 @@ export class Queues {
     this.#watching = queues.map((queue) => {
       const series = new Series();
       const watched = new Watched(clock, async () => {
-        const [overview, keys] = await Promise.all([queue.overview(), queue.listKeys({ limit: MOST_KEYS })]);
-        const found = listed(keys, overview);
+        const overview = await queue.overview({ keys: MOST_KEYS, read: each.shared });
+        for (const reading of overview.readings) each.opened.get(reading.key)?.watched.take(reading);
+        const found = listed(overview);
         series.add(clock.wallMs(), { ...found, counts: countsOf(overview) });
         return found;
       });
       const searches = new Searches<BusyKey>(turns, ({ key }) => key);
-      return { queue, watched, searches, series, opened: new Map(), pause: 0 };
+      const each: WatchedQueue = { queue, watched, searches, series, opened: new Map(), shared: [], pause: 0 };
+      return each;
     });
   }
 
@@ -173,10 +179,14 @@ export class Queues {
         const opened = this.#open(each, new Set(viewers.flatMap(({ key }) => (key === "" ? [] : key))));
         if (each.pause > 0) each.pause -= 1;
         else {
+          // A key that cannot be read must not hide the queue, so its first reading has a command of its own.
+          const known = [...opened].filter(([, { section }]) => section.value !== undefined && !section.error);
+          each.shared = known.map(([key]) => key).slice(0, MOST_SHARED);
           await each.watched.look();
           each.pause = Math.floor((each.watched.section.value?.keys.length ?? 0) / KEYS_A_COMMAND);
+          if (each.watched.section.error === undefined) for (const key of each.shared) opened.delete(key);
         }
-        await Promise.all(opened.map((key) => key.look()));
+        await Promise.all([...opened.values()].map((key) => key.look()));
         const texts = viewers.map(({ findKey }) => findKey);
         each.searches.renew(each.watched.section.value?.keys ?? NONE, new Set(texts));
       }),
@@ -187,20 +197,22 @@ export class Queues {
   async readKey({ queue: name, key }: BrowserQuery): Promise<void> {
     const wanted = this.#wanted(name);
     if (key === "" || wanted === undefined || wanted.opened.has(key)) return;
-    await Promise.all(this.#open(wanted, new Set([key])).map((watched) => watched.look()));
+    await Promise.all([...this.#open(wanted, new Set([key])).values()].map((watched) => watched.look()));
   }
 
   /** Returns at most `MOST_OPENED` readings of the wanted keys. Drops readings that nobody has wanted for a while. */
-  #open({ queue, opened }: WatchedQueue, wanted: ReadonlySet<string>): readonly Watched<KeyReading>[] {
+  #open({ queue, opened }: WatchedQueue, wanted: ReadonlySet<string>): Map<string, Watched<KeyReading>> {
     const nowMs = this.#clock.monotonicMs();
     for (const [key, { wantedMs }] of opened) if (!wanted.has(key) && nowMs - wantedMs > KEPT_MS) opened.delete(key);
-    return [...wanted].flatMap((key) => {
+    const found = new Map<string, Watched<KeyReading>>();
+    for (const key of wanted) {
       const known = opened.get(key);
-      if (known === undefined && opened.size >= MOST_OPENED) return [];
+      if (known === undefined && opened.size >= MOST_OPENED) continue;
       const watched = known?.watched ?? new Watched(this.#clock, () => queue.readKey(key, { limit: PAGE_ROWS }));
       opened.set(key, { watched, wantedMs: nowMs });
-      return watched;
-    });
+      found.set(key, watched);
+    }
+    return found;
   }
 }
 
@@ -218,7 +230,8 @@ function rowOf(key: BusyKey): KeyRow {
  * Sorts the keys and computes the sums. The longest lines come first; lines of equal length by the start of the job
  * that holds the key.
  */
-function listed(keys: readonly BusyKey[], overview: QueueOverview): Listed {
+function listed(overview: QueueOverview): Listed {
+  const { keys } = overview;
   const parkedOf = (some: readonly BusyKey[]): number => some.reduce((sum, { parked }) => sum + parked, 0);
   const sorted = keys.toSorted(
     (a, b) => b.parked - a.parked || (a.sinceMs ?? 0) - (b.sinceMs ?? 0) || (a.key < b.key ? -1 : 1),

@@ -45,12 +45,17 @@ export class Watched<Value> {
     if (outcome === "late") this.#error = this.#noAnswer;
   }
 
+  /** Takes an answer that came with the answer to another query. */
+  take(value: Value): void {
+    this.#value = value;
+    this.#at = this.#clock.wallMs();
+    this.#error = undefined;
+  }
+
   async #askOnce(): Promise<void> {
     try {
       // Turns a synchronous throw of `ask` into a failed query.
-      this.#value = await (async () => await this.#ask())();
-      this.#at = this.#clock.wallMs();
-      this.#error = undefined;
+      this.take(await (async () => await this.#ask())());
     } catch (error) {
       this.#error = textOf(error);
     } finally {

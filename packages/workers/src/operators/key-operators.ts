@@ -1,7 +1,18 @@
 /** The operators' commands for the keys of a queue, which the lane runs. */
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
-import { boolean, type Check, choice, DAY_MS, integer, type Option, quote, Schema, text } from "@x/redlock-core/kit";
+import {
+  boolean,
+  type Check,
+  choice,
+  DAY_MS,
+  integer,
+  type Option,
+  quote,
+  Schema,
+  shaped,
+  text,
+} from "@x/redlock-core/kit";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import { JobCancelledError } from "../errors.ts";
 import type { EmitEvent } from "../events.ts";
@@ -33,8 +44,9 @@ import {
   keyJobsOf,
   keyReadingOf,
 } from "./rules/key-report.ts";
+import type { QueueOverview } from "./rules/queue-overview.ts";
 import { RunnableKeys } from "./rules/runnable-keys.ts";
-import { type QueueOverview, reportsOf } from "./rules/worker-report.ts";
+import { reportsOf } from "./rules/worker-report.ts";
 
 const LIST_PAGE = 500;
 /** Bounds of the search for keys that could start: a page takes Redis a few ms. */
@@ -45,7 +57,19 @@ const CANCEL = new Schema({ remove: boolean.default(false) });
 const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
 export const LIST: Schema<{ readonly limit: Option<number> }> = new Schema({ limit: LIMIT });
 /** Each job in line costs Redis about twenty commands. */
-const READ = new Schema({ limit: integer({ min: 0, max: 100, unit: "" }).default(25) });
+const LINE_LIMIT = 25;
+const READ = new Schema({ limit: integer({ min: 0, max: 100, unit: "" }).default(LINE_LIMIT) });
+/** One script reads all of these keys. */
+const MOST_READ = 5;
+export const OVERVIEW: Schema<{ readonly keys: Option<number>; readonly read: Option<readonly string[]> }> = new Schema(
+  {
+    keys: integer({ min: 0, unit: "" }).default(0),
+    read: shaped<readonly string[]>(`an array of at most ${MOST_READ} keys`, (given) => {
+      const list: unknown = given;
+      return Array.isArray(list) && list.length <= MOST_READ && list.every((key) => KEY.accepts(key));
+    }).default([]),
+  },
+);
 const STATE = choice(["parked", "waiting", "delayed", "all"]);
 const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
 const REMOVED = new Schema({ state: STATE.default("all") });
@@ -69,6 +93,11 @@ interface JobsOptions extends ListOptions {
   readonly state?: KeyJobState | "all" | undefined;
 }
 
+export interface OverviewOptions {
+  readonly keys?: number | undefined;
+  readonly read?: readonly string[] | undefined;
+}
+
 interface CancelOptions {
   readonly remove?: boolean | undefined;
 }
@@ -90,8 +119,13 @@ export class KeyOperators {
 
   async list(options: ListOptions): Promise<BusyKey[]> {
     const { limit } = LIST.resolve(options);
+    return await this.#collect(limit);
+  }
+
+  /** Lists at most `limit` keys, from the first page on, if it is known. */
+  async #collect(limit: number, first?: ReturnType<typeof parseList>): Promise<BusyKey[]> {
     const found = new Map<string, BusyKey>();
-    for await (const page of this.#pages()) {
+    for await (const page of this.#pages(first)) {
       for (const key of page) found.set(key.key, key);
       if (found.size >= limit) break;
     }
@@ -238,9 +272,13 @@ export class KeyOperators {
     return keyReadingOf(parseReading(await this.#parts.lane.operate("reading", key, limit)));
   }
 
-  async overview(): Promise<QueueOverview> {
-    const { reports, ...facts } = parseOverview(await this.#parts.lane.operate("overview"));
-    return { ...facts, workers: reportsOf(reports, facts.atMs) };
+  async overview(options: OverviewOptions): Promise<QueueOverview> {
+    const { keys: limit, read } = OVERVIEW.resolve(options);
+    const count = limit === 0 ? 0 : LIST_PAGE;
+    const raw = await this.#parts.lane.operate("overview", count, LINE_LIMIT, ...read);
+    const { reports, page, readings, ...facts } = parseOverview(raw);
+    const keys = limit === 0 ? [] : await this.#collect(limit, page);
+    return { ...facts, workers: reportsOf(reports, facts.atMs), keys, readings: readings.map(keyReadingOf) };
   }
 
   async pause(key: string, reason: string, options: { readonly for?: number | undefined }): Promise<boolean> {
@@ -305,12 +343,16 @@ export class KeyOperators {
   }
 
   /** Reads all keys, page by page. A key may come twice if the number of keys shrinks in the meantime. */
-  async *#pages(): AsyncGenerator<readonly BusyKey[]> {
-    let cursor = "0";
-    do {
-      const list = parseList(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
-      yield list.keys.map(busyKeyOf);
-      cursor = list.cursor;
-    } while (cursor !== "0");
+  async *#pages(first?: ReturnType<typeof parseList>): AsyncGenerator<readonly BusyKey[]> {
+    let page = first ?? (await this.#page("0"));
+    yield page.keys.map(busyKeyOf);
+    while (page.cursor !== "0") {
+      page = await this.#page(page.cursor);
+      yield page.keys.map(busyKeyOf);
+    }
+  }
+
+  async #page(cursor: string): Promise<ReturnType<typeof parseList>> {
+    return parseList(await this.#parts.lane.operate("list", cursor, LIST_PAGE));
   }
 }

@@ -22,7 +22,7 @@ import type {
 import type { WorkerFinding } from "../errors.ts";
 import type { ExclusiveQueueEvents, ExclusiveQueueListener } from "../events.ts";
 import type { ExclusiveQueue, ExclusiveQueueOptions } from "../exclusive-queue.ts";
-import { LIST, REASON } from "../operators/key-operators.ts";
+import { LIST, OVERVIEW, REASON } from "../operators/key-operators.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import type {
   BusyKey,
@@ -35,7 +35,7 @@ import type {
   KeyReading,
 } from "../operators/rules/key-report.ts";
 import { LABELS, sumCounts } from "../operators/rules/prometheus.ts";
-import { type QueueOverview, sumOverviews } from "../operators/rules/worker-report.ts";
+import { type QueueOverview, sumOverviews } from "../operators/rules/queue-overview.ts";
 import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
 import { readMetrics } from "./metrics.ts";
@@ -269,8 +269,14 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * Reads all partitions, each at one moment. `atMs` is the latest of these moments, and `isPaused` reports whether all
    * partitions are paused. See `ExclusiveQueue.overview`.
    */
-  async overview(): Promise<QueueOverview> {
-    return sumOverviews(await this.#queues.askAll(async (queue) => await queue.overview()));
+  async overview(
+    options: { readonly keys?: number | undefined; readonly read?: readonly string[] | undefined } = {},
+  ): Promise<QueueOverview> {
+    const { keys, read } = OVERVIEW.resolve(options);
+    const parts = await this.#queues.askAll(
+      async (queue) => await queue.overview({ keys, read: read.filter((key) => this.queueOf(key) === queue) }),
+    );
+    return sumOverviews(parts, { keys, read });
   }
 
   /** Pauses a key. See `ExclusiveQueue.pauseKey`. */

@@ -161,7 +161,9 @@ local function jobReply(id)
   return reply
 end
 
-local functions = {
+-- A function may call others.
+local functions
+functions = {
 ${functions.join(",\n")}
 }
 return functions[ARGV[3]](${PARAMETERS.join(", ")})

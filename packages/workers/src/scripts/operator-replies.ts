@@ -177,12 +177,15 @@ export function parseExplain(raw: unknown): { readonly fleet: FleetFacts; readon
   return job === undefined ? undefined : { fleet: parseFleet(fleet), job: parseJob(job) };
 }
 
-export function parseReading(raw: unknown): {
+/** A key and its jobs at one moment. */
+export interface ReadingFacts {
   readonly atMs: number;
   readonly fleet: FleetFacts;
   readonly key: KeyFacts;
   readonly jobs: readonly { readonly id: string; readonly facts: JobFacts }[];
-} {
+}
+
+export function parseReading(raw: unknown): ReadingFacts {
   const [seconds, micros, fleet, key, ...jobs] = raw as readonly unknown[];
   return {
     atMs: msOf(seconds, micros),
@@ -199,8 +202,11 @@ export function parseOverview(raw: unknown): {
   readonly active: number;
   readonly stalled: readonly string[];
   readonly reports: readonly StoredReport[];
+  /** The first page of the list of keys. */
+  readonly page: ReturnType<typeof parseList>;
+  readonly readings: readonly ReadingFacts[];
 } {
-  const [seconds, micros, isPaused, runnable, active, stalled, reports] = raw as readonly unknown[];
+  const [seconds, micros, isPaused, runnable, active, stalled, reports, page, ...readings] = raw as readonly unknown[];
   return {
     atMs: msOf(seconds, micros),
     isPaused: isPaused === 1,
@@ -208,6 +214,8 @@ export function parseOverview(raw: unknown): {
     active: Number(active),
     stalled: stalled as readonly string[],
     reports: parseReports(reports),
+    page: parseList(page),
+    readings: readings.map(parseReading),
   };
 }
 

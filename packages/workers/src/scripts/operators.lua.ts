@@ -184,16 +184,20 @@ end`;
 
 /**
  * Reads the queue as a whole. Replies {seconds, microseconds, whether the queue is paused, number of jobs that a free
- * slot would take, number of active jobs, {IDs of active jobs whose workers are gone}, the workers' reports}. Only the
- * 100 oldest active jobs are looked at.
+ * slot would take, number of active jobs, {IDs of active jobs whose workers are gone}, the workers' reports, the first
+ * page of `list` with `count` keys, the `reading` of each further argument, with `limit` jobs in line}. With a `count`
+ * of 0 the page is empty. Only the 100 oldest active jobs are looked at.
  */
-export const overview: string = /* lua */ `function()
+export const overview: string = /* lua */ `function(count, limit)
   local time, stalled = call('TIME'), {}
   for _, id in ipairs(call('LRANGE', P .. 'active', -100, -1)) do
     if call('EXISTS', P .. id .. ':lock') == 0 then stalled[#stalled + 1] = id end
   end
   local isPaused = call('HEXISTS', P .. 'meta', 'paused')
-  return {time[1], time[2], isPaused, runnable(), call('LLEN', P .. 'active'), stalled, reports()}
+  local keys = count == '0' and {'0'} or functions.list('0', count)
+  local reply = {time[1], time[2], isPaused, runnable(), call('LLEN', P .. 'active'), stalled, reports(), keys}
+  for _, key in ipairs(argumentsAfter(2)) do reply[#reply + 1] = functions.reading(key, limit) end
+  return reply
 end`;
 
 /**

@@ -419,6 +419,10 @@ describe("a queue in partitions", () => {
     await until(async () => (await queue.counts()).parked === 4);
     const listed = await queue.listKeys();
     expect(listed.map(({ key, parked }) => `${key} ${parked}`).toSorted()).toEqual(keys.map((key) => `${key} 1`));
+    // The keys to read are in different partitions.
+    const whole = await queue.overview({ keys: 3, read: ["d", "a", "b"] });
+    expect(whole).toMatchObject({ active: 4, keys: [{}, {}, {}] });
+    expect(whole.readings.map(({ key, parked }) => `${key} ${parked}`)).toEqual(["d 1", "a 1", "b 1"]);
     const lines = (await queue.exportPrometheusMetrics({ env: "test" })).split("\n");
     expect(lines).toContain('x_workers_jobs{queue="q", env="test", state="parked"} 4');
     expect(lines).toContain('x_workers_longest_line{queue="q", env="test"} 1');

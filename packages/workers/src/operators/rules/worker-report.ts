@@ -49,41 +49,8 @@ export function setupsOf(stored: readonly StoredReport[]): readonly WorkerSetup[
   return reportsOf(stored, 0).flatMap(({ setup, isGone }) => (isGone ? [] : setup));
 }
 
-/** A queue as a whole, at one moment. */
-export interface QueueOverview {
-  /** The moment, in ms since the epoch, by the clock of the queue's Redis. */
-  readonly atMs: number;
-  readonly isPaused: boolean;
-  /** Number of jobs that a free slot would take. 0 while the queue is paused. */
-  readonly runnable: number;
-  /** Number of jobs that have started and not ended, including the stalled ones. */
-  readonly active: number;
-  /** IDs of the jobs that have started, and whose workers are gone: at most the 100 oldest active jobs. */
-  readonly stalled: readonly string[];
-  /** The last report of each worker with keys, including the workers that have been gone for up to 15 min. */
-  readonly workers: readonly WorkerReport[];
-}
-
-/** Returns the overview of a queue in partitions. Workers of one process with the same options count as one. */
-export function sumOverviews(parts: readonly QueueOverview[]): QueueOverview {
-  const sumOf = (count: (part: QueueOverview) => number): number => parts.reduce((sum, part) => sum + count(part), 0);
-  const workers = new Map<string, WorkerReport>();
-  for (const report of parts.flatMap((part) => part.workers)) {
-    const process = JSON.stringify(report.setup);
-    const other = workers.get(process);
-    workers.set(process, other === undefined ? report : sumReports(other, report));
-  }
-  return {
-    atMs: Math.max(...parts.map(({ atMs }) => atMs)),
-    isPaused: parts.every(({ isPaused }) => isPaused),
-    runnable: sumOf(({ runnable }) => runnable),
-    active: sumOf(({ active }) => active),
-    stalled: parts.flatMap(({ stalled }) => stalled),
-    workers: [...workers.values()],
-  };
-}
-
-function sumReports(one: WorkerReport, other: WorkerReport): WorkerReport {
+/** Returns the report of a process with two workers that have the same options. */
+export function sumReports(one: WorkerReport, other: WorkerReport): WorkerReport {
   const reportedMs = Math.max(one.reportedMs, other.reportedMs);
   const isGone = one.isGone && other.isGone;
   if (one.status === undefined || other.status === undefined) return { ...one, status: undefined, reportedMs, isGone };
