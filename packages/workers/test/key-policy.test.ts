@@ -95,6 +95,21 @@ describe.concurrent("the policy of a key", () => {
     expect(await lab.redis.exists("bull:q:lane:chosen")).toBe(0);
   });
 
+  it("lets another job run when the limit rises, although the process of the running job is gone", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    const worker = lab.worker(undefined, { ...rules, autorun: false });
+    await queue.addBulk(jobs(2, () => "a"));
+    const fetch = async (token: string): Promise<string | undefined> =>
+      (await worker.getNextJob(token, { block: false }))?.id;
+    expect(await fetch("one")).toBe("1");
+    // BullMQ's lock of the job expires. No worker has brought the job back yet.
+    await lab.redis.del("bull:q:1:lock");
+    await queue.setKeyPolicy("a", { concurrency: 2 });
+    expect(await fetch("two")).toBe("2");
+    expect((await queue.jobsOf("a")).holders).toEqual(["1", "2"]);
+  });
+
   it("limits a key to a rate, and lets its jobs start when the rate is removed", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();

@@ -95,9 +95,9 @@ export const setPolicy: string = /* lua */ `function(key, given)
   if given == '' and hadPolicy == 0 then return 0 end
   if given ~= '' or call('EXISTS', furtherSlots(key)) == 1 then
     -- Only one of several slots at a time is given to a job that has not been taken yet. The first slot may be this
-    -- one.
+    -- one. No other job waits for a job that was taken and whose worker is gone.
     local isJob = holder and holder ~= PAUSED and holder ~= NEXT
-    if not before and SLOTS == 1 and isJob and lane.holds(holder, key)
+    if not before and SLOTS == 1 and isJob and lane.holds(holder, key) and not isStalled(holder)
       and call('EXISTS', P .. holder .. ':lock') == 0 and not call('ZSCORE', P .. 'delayed', holder) then
       call('HSET', CHOSEN, key, holder)
     end
