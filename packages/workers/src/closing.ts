@@ -1,6 +1,7 @@
 /**
  * Closes a worker in this order:
- * - The worker leaves the registry of workers, and the waits of jobs that have not started end.
+ * - The worker leaves the registry of workers, and the waits of jobs that have not started end. With force, scripts
+ *   no longer acquire and release locks.
  * - BullMQ's worker is closed. If Redis stops answering, the rest happens without Redis, as by force.
  * - Scripts acquire no further locks, and no more jobs are brought back.
  * - When the last run has released its locks, the worker's own `Redlock` is closed.
@@ -55,6 +56,7 @@ export class Closing {
   begin(force: boolean): void {
     this.#parts.registry.leave();
     this.#isForced ||= force;
+    if (force) this.#parts.locks.close();
     this.#controller.abort();
   }
 

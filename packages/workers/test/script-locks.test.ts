@@ -1,12 +1,12 @@
 /** Locks that are acquired and released by the scripts that fetch and end jobs. */
 
-import { systemClock } from "@x/redlock-core";
+import { type Redlock, systemClock } from "@x/redlock-core";
 import { InFlight, readClock } from "@x/redlock-core/kit";
 import { until } from "@x/test-support";
 import type { JobLock } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Run } from "../src/job-run/run.ts";
 import { settle, TakenJob } from "../src/lane/taken-job.ts";
 import { ScriptLocks } from "../src/locks/script-locks.ts";
@@ -164,6 +164,15 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     await until(() => isFree(lab, "k"), SOON_MS);
   });
 
+  it("stops its scripts as soon as it is closed by force, because BullMQ then ends no job", async () => {
+    await using lab = await Lab.start();
+    const stop = vi.spyOn(ScriptLocks.prototype, "stopScriptLocks");
+    const closing = lab.worker().close(true);
+    expect(stop).toHaveBeenCalledTimes(1);
+    await closing;
+    stop.mockRestore();
+  });
+
   it("takes a job if a foreign value has the name of its lock, and runs the job once the value is gone", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
@@ -230,8 +239,47 @@ it("acquires a lock by a separate request if its Redlock was closed by the user,
   expect(lab.errors[0]?.name).toBe("RedlockClosedError");
 });
 
-it("releases one lock together with the end of a job, and other locks by separate requests soon after", async () => {
-  await using lab = await Lab.start();
+describe("the locks of jobs that end", () => {
+  it("are released together with the end of one job, and by separate requests where no end follows", async () => {
+    await using lab = await Lab.start();
+    const { locks, redlock } = await scriptLocks(lab);
+    const [first, second, third] = await Promise.all(["a", "b", "c"].map((name) => redlock.acquire(name)));
+    if (first === undefined || second === undefined || third === undefined) throw new Error("expected three locks");
+    const [one, other] = [takenJob("1"), takenJob("2")];
+    const released = [
+      locks.releaseWithEnd(RUN, first, one),
+      locks.releaseWithEnd(RUN, second, one),
+      locks.releaseWithEnd(RUN, third, other),
+    ];
+    const instruction = one.takeLockInstruction();
+    expect(instruction).toMatchObject({ kind: "release-held", token: second.token });
+    expect(one.takeLockInstruction()).toBeUndefined();
+    settle(instruction, true, locks);
+    expect(await Promise.all(released)).toEqual([true, true, true]);
+    // The end of the second job has reported a release that the script did not make.
+    expect(await lab.redis.mget("a", "b", "c")).toEqual([null, second.token, null]);
+  });
+
+  it("are released by requests alone after the scripts were stopped", async () => {
+    await using lab = await Lab.start();
+    const { locks, redlock } = await scriptLocks(lab);
+    const [lock, one] = [await redlock.acquire("a"), takenJob("1")];
+    locks.stopScriptLocks();
+    const released = locks.releaseWithEnd(RUN, lock, one);
+    expect(one.takeLockInstruction()).toBeUndefined();
+    expect(await released).toBe(true);
+    expect(await isFree(lab, "a")).toBe(true);
+  });
+});
+
+const RUN = { keys: ["a"] } as unknown as Run;
+
+function takenJob(id: string): TakenJob {
+  return new TakenJob([[], id, 0, 0, "a", 0], readClock(systemClock), "");
+}
+
+/** Returns locks that scripts release, on the Redis of the lab. */
+async function scriptLocks(lab: Lab): Promise<{ readonly locks: ScriptLocks; readonly redlock: Redlock }> {
   const redlock = redlockOn(lab, lab.connection);
   const parts = { redlock, inFlight: new InFlight(), ttl: 1_000, timeout: 0 };
   const locks = ScriptLocks.create(parts, { resourcePrefix: "", reserved: "bull:" });
@@ -240,21 +288,5 @@ it("releases one lock together with the end of a job, and other locks by separat
     await lab.redis.set(name, 1);
     return name;
   });
-  const [first, second, third] = await Promise.all(["a", "b", "c"].map((name) => redlock.acquire(name)));
-  if (first === undefined || second === undefined || third === undefined) throw new Error("expected three locks");
-  const [one, other] = ["1", "2"].map((id) => new TakenJob([[], id, 0, 0, "a", 0], readClock(systemClock), ""));
-  if (one === undefined || other === undefined) throw new Error("expected two jobs");
-  const run = { keys: ["a"] } as unknown as Run;
-  const released = [
-    locks.releaseWithEnd(run, first, one),
-    locks.releaseWithEnd(run, second, one),
-    locks.releaseWithEnd(run, third, other),
-  ];
-  const instruction = locks.takeLockInstruction(one);
-  expect(instruction).toMatchObject({ kind: "release-held", token: second.token });
-  expect(locks.takeLockInstruction(one)).toBeUndefined();
-  settle(instruction, true);
-  expect(await Promise.all(released)).toEqual([true, true, true]);
-  // The end of the second job has reported a release that the script did not make.
-  expect(await lab.redis.mget("a", "b", "c")).toEqual([null, second.token, null]);
-});
+  return { locks, redlock };
+}

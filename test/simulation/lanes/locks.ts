@@ -4,8 +4,7 @@
  */
 import type { Redis } from "ioredis";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
-import type { LaneLocks } from "../../../packages/workers/src/lane/lane.ts";
-import type { LockInstruction, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
+import type { LaneLocks, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
 import { type HandOut, LaneViolation } from "./checks.ts";
 import { LOCK_PREFIX } from "./names.ts";
 
@@ -38,7 +37,8 @@ export class StepLocks implements LaneLocks {
   /** The greatest fencing token of any key. */
   #lastNumber = 0;
   #tokens = 0;
-  #ending: { readonly id: string; readonly token: string; isReleased: boolean | undefined } | undefined;
+  /** Jobs that came with a lock, by the token of the lock. */
+  readonly #arrivals = new Map<string, TakenJob>();
 
   constructor(redis: Redis, isOn: boolean) {
     this.#redis = redis;
@@ -50,12 +50,8 @@ export class StepLocks implements LaneLocks {
     return this.#isOn ? this.#tokens.toString(16).padStart(TOKEN_DIGITS, "0") : "";
   }
 
-  takeLockInstruction(_taken: TakenJob | undefined, id: string): LockInstruction | undefined {
-    const ending = this.#ending;
-    if (ending?.id !== id) return undefined;
-    const onReply = (isReleased: boolean): void => void (ending.isReleased = isReleased);
-    return { kind: "release-held", token: ending.token, onReply };
-  }
+  /** The lock of a job that never ran remains, and belongs to no running job: see `releaseOthers`. */
+  dropUnclaimed(): void {}
 
   /**
    * Runs `end`, which ends the job, and checks whether the end releases the job's lock. `isLate`: whether the caller
@@ -79,14 +75,14 @@ export class StepLocks implements LaneLocks {
     const key = this.#keyOf(token);
     const isNamed = hasSlots || key?.includes(SEPARATOR) === false;
     const isExpected = !isLate && key !== undefined && !this.#waited.has(key) && isNamed;
-    const ending = { id, token, isReleased: undefined as boolean | undefined };
-    this.#ending = ending;
+    let isReleased: boolean | undefined;
+    const onReply = (was: boolean): void => void (isReleased = was);
+    this.#arrivals.get(token)?.leaveLockInstruction({ kind: "release-held", token, onReply });
     // The next job may acquire the lock in the same step.
     if (isExpected) this.#holders.delete(key);
     const [ended] = await Promise.allSettled([end()]);
-    this.#ending = undefined;
-    if (ending.isReleased !== isExpected) {
-      const was = ending.isReleased === true ? "was" : "was not";
+    if (isReleased !== isExpected) {
+      const was = isReleased === true ? "was" : "was not";
       throw new LaneViolation("lock", `the lock of ${id} ${was} released with its end`);
     }
     if (ended.status === "rejected") throw ended.reason;
@@ -111,6 +107,7 @@ export class StepLocks implements LaneLocks {
     }
     this.#lastNumber = granted.fencingToken;
     this.#holders.set(key, { token: granted.token, id });
+    if (taken !== undefined) this.#arrivals.set(granted.token, taken);
     return granted.token;
   }
 

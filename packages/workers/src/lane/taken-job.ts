@@ -16,9 +16,17 @@ export type LockInstruction =
   /** The run has succeeded: the script releases the lock, and `onReply` passes the result to the run's `Lock`. */
   | { readonly kind: "release-held"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
   /** BullMQ ends the job without a run: the script releases the lock that no run has claimed. */
-  | { readonly kind: "release-unclaimed"; readonly token: string; readonly onReply: (isReleased: boolean) => void }
+  | { readonly kind: "release-unclaimed"; readonly token: string; readonly lockName: string }
   /** A request releases the lock, and asks for the lock of the key's next job. The script does nothing. */
   | { readonly kind: "requested-ahead"; readonly lock: RequestedLock };
+
+/** The part of `KeyLocks` that the lane uses. */
+export interface LaneLocks {
+  /** Returns a token for the lock of the next job. Empty if the script must not acquire a lock. */
+  newToken(): string;
+  /** Releases a lock that no run has claimed, by a request. `lockName` is `TakenJob.lockName` of its job. */
+  dropUnclaimed(lockName: string, token: string): void;
+}
 
 /** A lock requested for the next job of a key, in the turn of the event loop in which the current job releases it. */
 export interface RequestedLock {
@@ -39,10 +47,25 @@ export function tokenToRelease(instruction: LockInstruction | undefined): string
  * Settles an instruction when the command has been answered, or has failed. `isReleased` reports whether the script
  * released the lock; false if the reply was lost. `next` is the job that came in the same reply.
  */
-export function settle(instruction: LockInstruction | undefined, isReleased: boolean, next?: TakenJob): void {
-  if (instruction === undefined) return;
-  if (instruction.kind === "requested-ahead") instruction.lock.keepFor(next);
-  else instruction.onReply(isReleased);
+export function settle(
+  instruction: LockInstruction | undefined,
+  isReleased: boolean,
+  locks: Pick<LaneLocks, "dropUnclaimed">,
+  next?: TakenJob,
+): void {
+  switch (instruction?.kind) {
+    case "release-held":
+      instruction.onReply(isReleased);
+      break;
+    case "release-unclaimed":
+      if (!isReleased) locks.dropUnclaimed(instruction.lockName, instruction.token);
+      break;
+    case "requested-ahead":
+      instruction.lock.keepFor(next);
+      break;
+    case undefined:
+      break;
+  }
 }
 
 /** Property of a BullMQ job that holds its `TakenJob`. */
@@ -61,7 +84,7 @@ export class TakenJob extends JobReply {
   /** Lock requested for this job when the previous job of its key ended. */
   requestedLock: RequestedLock | undefined;
   run: Run | undefined;
-  lockInstruction: LockInstruction | undefined;
+  #instruction: LockInstruction | undefined;
   /** Token of the lock that the script acquired together with the job. Empty if it acquired none, or once claimed. */
   #lockToken: string;
 
@@ -102,5 +125,25 @@ export class TakenJob extends JobReply {
     const token = this.#lockToken;
     this.#lockToken = "";
     return token;
+  }
+
+  /** Leaves the instruction for the command that ends this job. The job has none yet. */
+  leaveLockInstruction(instruction: LockInstruction): void {
+    this.#instruction = instruction;
+  }
+
+  /** Removes and returns the instruction for the command that ends this job. */
+  takeLockInstruction(): LockInstruction | undefined {
+    const instruction = this.#instruction;
+    const requested = this.requestedLock;
+    this.#instruction = undefined;
+    this.requestedLock = undefined;
+    if (instruction !== undefined) {
+      void requested?.drop();
+      return instruction;
+    }
+    if (requested !== undefined) return { kind: "requested-ahead", lock: requested };
+    const token = this.claimLock();
+    return token === "" ? undefined : { kind: "release-unclaimed", token, lockName: this.lockName };
   }
 }

@@ -17,8 +17,7 @@ import {
 import { type InFlight, sleep } from "@x/redlock-core/kit";
 import { protocolOf } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
-import type { LaneLocks } from "../lane/lane.ts";
-import type { LockInstruction, TakenJob } from "../lane/taken-job.ts";
+import type { LaneLocks, TakenJob } from "../lane/taken-job.ts";
 import { LockAhead } from "./lock-ahead.ts";
 
 /**
@@ -49,15 +48,7 @@ export class KeyLocks implements LaneLocks {
     return "";
   }
 
-  takeLockInstruction(taken: TakenJob | undefined): LockInstruction | undefined {
-    if (taken === undefined) return undefined;
-    const { lockInstruction, requestedLock } = taken;
-    taken.lockInstruction = undefined;
-    taken.requestedLock = undefined;
-    if (lockInstruction === undefined) return requestedLock && { kind: "requested-ahead", lock: requestedLock };
-    void requestedLock?.drop();
-    return lockInstruction;
-  }
+  dropUnclaimed(_lockName: string, _token: string): void {}
 
   /**
    * Returns the lock that a script has acquired together with the job, to the first caller. Undefined if no script has
@@ -118,8 +109,8 @@ export class KeyLocks implements LaneLocks {
   }
 
   /**
-   * Stops scripts from acquiring locks. Called when the worker is closed, and when jobs are fetched by hand, because no
-   * run would claim the locks.
+   * Stops scripts from acquiring and releasing locks. Called when the worker is closed, and when jobs are fetched by
+   * hand, because no run would claim the locks, and BullMQ may not end the jobs.
    */
   stopScriptLocks(): void {}
 
@@ -134,7 +125,7 @@ export class KeyLocks implements LaneLocks {
     const lock = protocol.tryAcquireAt(resources, { ttl, place, autoExtend: true }).catch(() => null);
     const requestedLock = new LockAhead(taken.lockName, lock, this.#clock);
     inFlight.follow(requestedLock.settled);
-    taken.lockInstruction = { kind: "requested-ahead", lock: requestedLock };
+    taken.leaveLockInstruction({ kind: "requested-ahead", lock: requestedLock });
   }
 }
 

@@ -154,8 +154,8 @@ export class RunLocks {
   }
 
   /**
-   * Stops bringing jobs back, and stops scripts from acquiring locks. Locks that are held are released when their runs
-   * end.
+   * Stops bringing jobs back, and stops scripts from acquiring and releasing locks. Locks that are held are released
+   * when their runs end.
    */
   close(): void {
     this.#waiters.close();

@@ -14,15 +14,10 @@ import { type Clock, type Lock, type Redlock, RedlockClosedError, RedlockError }
 import { sleep } from "@x/redlock-core/kit";
 import { defineScript, type EmbeddedLocks, protocolOf } from "@x/redlock-core/protocol";
 import type { Run } from "../job-run/run.ts";
-import { type LockInstruction, settle, type TakenJob } from "../lane/taken-job.ts";
+import type { TakenJob } from "../lane/taken-job.ts";
 import type { LockRules } from "../scripts/key-lock.lua.ts";
 import { KeyLocks, type KeyLocksParts } from "./key-locks.ts";
 
-/**
- * How long the end of a job may follow its run. Both normally happen in the same turn of the event loop. If the end
- * does not follow in time, a request releases the lock.
- */
-const SAME_TURN_MS = 5;
 const PROOF_RETRY_MS = 500;
 
 const takeMark = defineScript("take-mark", "return redis.call('DEL', KEYS[1])");
@@ -33,8 +28,6 @@ export class ScriptLocks extends KeyLocks {
   readonly #redlock: Redlock;
   readonly #embedded: EmbeddedLocks;
   readonly #clock: Clock;
-  /** Jobs whose run has succeeded, and whose end BullMQ is about to send. */
-  #awaitingEnd: TakenJob[] = [];
   #isProven = false;
   #isStopped = false;
 
@@ -99,7 +92,10 @@ export class ScriptLocks extends KeyLocks {
     if (token === "" || taken.fencingToken === undefined) return undefined;
     const { fencingToken, sent: asked } = taken;
     try {
-      return this.#embedded.adopt({ resource: this.#resourceOf(taken), token, fencingToken, asked }, this.rules.ttlMs);
+      return this.#embedded.adopt(
+        { resource: this.rules.prefix + taken.lockName, token, fencingToken, asked },
+        this.rules.ttlMs,
+      );
     } catch (error) {
       // The user has closed the `Redlock`. The request for the lock that follows reports this.
       if (error instanceof RedlockError) return undefined;
@@ -108,50 +104,16 @@ export class ScriptLocks extends KeyLocks {
   }
 
   override releaseWithEnd(run: Run, lock: Lock, taken: TakenJob): Promise<boolean> {
+    // A worker that is closed by force does not end its jobs.
+    if (this.#isStopped) return lock.release();
     if (!this.#isProven || taken.isFollowed || run.keys.length > 1) return super.releaseWithEnd(run, lock, taken);
     return protocolOf(lock).releaseBy((answer) => {
       const onReply = (isReleased: boolean): void => answer.settle(isReleased);
-      this.#expectEnd(taken, { kind: "release-held", token: lock.token, onReply });
+      taken.leaveLockInstruction({ kind: "release-held", token: lock.token, onReply });
     });
   }
 
-  override takeLockInstruction(taken: TakenJob | undefined): LockInstruction | undefined {
-    const instruction = super.takeLockInstruction(taken);
-    if (taken === undefined || instruction !== undefined) return instruction;
-    const token = taken.claimLock();
-    return token === "" ? undefined : this.#releaseUnclaimed(taken, token);
-  }
-
-  /**
-   * Returns the instruction to release a lock that no run has claimed. If the script does not release it, a request
-   * does.
-   */
-  #releaseUnclaimed(taken: TakenJob, token: string): LockInstruction {
-    const onReply = (isReleased: boolean): void => {
-      if (!isReleased) void this.#embedded.drop({ resource: this.#resourceOf(taken), token }, this.rules.ttlMs);
-    };
-    return { kind: "release-unclaimed", token, onReply };
-  }
-
-  #expectEnd(taken: TakenJob, instruction: LockInstruction): void {
-    settle(taken.lockInstruction, false);
-    taken.lockInstruction = instruction;
-    this.#awaitingEnd.push(taken);
-    if (this.#awaitingEnd.length === 1) this.#clock.schedule(SAME_TURN_MS, this.#settleLate);
-  }
-
-  /** Lets requests release the locks of jobs whose end was not sent in time. */
-  readonly #settleLate = (): void => {
-    const late = this.#awaitingEnd;
-    this.#awaitingEnd = [];
-    for (const taken of late) {
-      const { lockInstruction } = taken;
-      taken.lockInstruction = undefined;
-      settle(lockInstruction, false);
-    }
-  };
-
-  #resourceOf(taken: TakenJob): string {
-    return this.rules.prefix + taken.lockName;
+  override dropUnclaimed(lockName: string, token: string): void {
+    void this.#embedded.drop({ resource: this.rules.prefix + lockName, token }, this.rules.ttlMs);
   }
 }
