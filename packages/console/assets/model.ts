@@ -10,7 +10,16 @@ export interface Route {
   readonly key: string;
 }
 
-const SECTIONS: ReadonlySet<string> = new Set(["main", "workers", "queues", "time", "locks", "nodes", "outboxes"]);
+const SECTIONS: ReadonlySet<string> = new Set([
+  "main",
+  "workers",
+  "queues",
+  "time",
+  "locks",
+  "semaphores",
+  "nodes",
+  "outboxes",
+]);
 
 export function routeOf(hash: string): Route {
   const text = hash.replace(/^#/, "");

@@ -63,6 +63,7 @@ function Overview() {
       <Queues />
       <TimeLine />
       <Locks />
+      <Later isQuiet show={({ Semaphores }) => <Semaphores />} />
       {!isAway && <Nodes />}
       <Later isQuiet show={({ Outboxes }) => <Outboxes />} />
     </>

@@ -9,6 +9,7 @@ import { createPage, nodeListener } from "@x/console/page";
 import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
+import { ReadWriteLock, Semaphore } from "@x/semaphore";
 import { isWithoutBrowser, type RedisServer, startBrowser, startRedisNodes } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -118,6 +119,29 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf("#locks"), LONG).toContain("account:7 slot 2");
     expect(await tab.$('button[aria-label="Details of lock account:7 slot 2"]')).not.toBeNull();
     await odd.release();
+
+    // A semaphore and a read-write lock, as their own inspection reports them.
+    const single = new Redlock([urls[0] ?? ""], { quarantine: false });
+    onTestFinished(() => single.close());
+    const bank = new Semaphore(single, "bank-api", { permits: 3, ttl: 60_000 });
+    const prices = new ReadWriteLock(other, "price-list", { ttl: 60_000 });
+    const permits = await bank.acquire({ permits: 2 });
+    const reader = await prices.read.acquire();
+    const semaphoreRow = async (name: string): Promise<unknown> => await row(`[data-semaphore="${name}"]`);
+    await expect
+      .poll(() => semaphoreRow("bank-api"), LONG)
+      .toMatchObject({ name: "bank-api", "Permits held": "2 of 3", Holders: "1", Waiters: "0" });
+    expect(await bank.inspect()).toMatchObject({ permits: 3, used: 2, waiting: 0 });
+    await expect.poll(() => semaphoreRow("price-list"), LONG).toMatchObject({ "Permits held": "1 reader" });
+    expect(await prices.inspect()).toMatchObject({ readers: 1, isWriting: false });
+    const asking = bank.acquire({ permits: 3, timeout: 120_000 });
+    await expect.poll(() => semaphoreRow("bank-api"), LONG).toMatchObject({ Waiters: "1" });
+    await permits.release();
+    await reader.release();
+    const writer = await prices.write.acquire();
+    await expect.poll(() => semaphoreRow("bank-api"), LONG).toMatchObject({ "Permits held": "3 of 3", Waiters: "0" });
+    await expect.poll(() => semaphoreRow("price-list"), LONG).toMatchObject({ "Permits held": "1 writer" });
+    await Promise.all([(await asking).release(), writer.release()]);
 
     // The leader changes.
     const billing = "[data-election=billing]";

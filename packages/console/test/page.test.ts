@@ -8,6 +8,7 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { protocolOf } from "@x/redlock-core/protocol";
+import { ReadWriteLock, Semaphore } from "@x/semaphore";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { Redis } from "ioredis";
@@ -135,6 +136,50 @@ const lockIn = (state: PageState | undefined, resource: string): unknown =>
   state?.locks.value?.locks.find((lock) => lock.resource === resource);
 
 describe("the page's data", () => {
+  it("contain semaphores and read-write locks as their own inspection reports them", async () => {
+    const [first] = servers;
+    if (first === undefined) throw new Error("no server");
+    const redlock = connected();
+    const single = connected([first]);
+    const { url } = await serve({ redlock });
+    const { latest } = listen(url, "?changes=1");
+    const bank = new Semaphore(single, "bank{api}", { permits: 5, ttl: 60_000 });
+    const prices = new ReadWriteLock(redlock, "price list", { ttl: 60_000 });
+    const held = await bank.acquire({ permits: 3 });
+    const readers = [await prices.read.acquire(), await prices.read.acquire()];
+    const waiting = bank.acquire({ permits: 4, timeout: 60_000 });
+    const shown = (name: string): unknown => latest()?.semaphores.semaphores.find((each) => each.name === name);
+    await expect.poll(() => shown("bank{api}")).toMatchObject({ kind: "semaphore", used: 3, permits: 5, leases: 1 });
+    await expect.poll(() => shown("bank{api}")).toMatchObject({ waiters: 1, endsInMs: expect.any(Number) });
+    expect(await bank.inspect()).toMatchObject({ permits: 5, used: 3, waiting: 1, holders: [{ permits: 3 }] });
+    await expect.poll(() => shown("price list")).toMatchObject({ kind: "read-write lock", used: 2, waiters: 0 });
+    expect(await prices.inspect()).toMatchObject({ readers: 2, isWriting: false, waiting: 0 });
+    // Most waiters first.
+    expect(latest()?.semaphores).toMatchObject({
+      total: 2,
+      semaphores: [{ name: "bank{api}" }, { name: "price list" }],
+    });
+    await held.release();
+    await Promise.all(readers.map((reader) => reader.release()));
+    const writer = await prices.write.acquire();
+    await expect.poll(() => shown("bank{api}")).toMatchObject({ used: 4, waiters: 0 });
+    await expect.poll(() => shown("price list")).toMatchObject({ used: 1_000_000, permits: 1_000_000, leases: 1 });
+    await (await waiting).release();
+    await writer.release();
+    await expect.poll(() => shown("bank{api}")).toMatchObject({ used: 0, leases: 0 });
+    expect(shown("bank{api}")).not.toHaveProperty("endsInMs");
+    // A foreign key with such a name is none.
+    const client = new Redis(first.url);
+    onTestFinished(() => client.disconnect());
+    await client.hset("{odd}:semaphore", { used: "a lot" });
+    await client.set("{text}:semaphore", "1");
+    await client.del("bank{api}:semaphore", "bank{api}:semaphore:holders");
+    await expect.poll(() => latest()?.semaphores.semaphores.map(({ name }) => name)).toEqual(["price list"]);
+    // A lock may have such a name.
+    await using _lock = await redlock.acquire("odd:semaphore", { ttl: 60_000 });
+    await expect.poll(() => lockIn(latest(), "odd:semaphore")).toMatchObject({ state: "held" });
+  });
+
   it("contain the locks with their waiters while they change", async () => {
     const redlock = connected();
     const { url } = await serve({ redlock });

@@ -82,7 +82,15 @@ it("orders locks by their waiters, then by their age, and drops ended locks", ()
     client: "",
   });
   const look = (found: readonly ReturnType<typeof lock>[], asked: readonly string[], wallMs: number): void => {
-    const answer = { runId: "r", nowMs: wallMs, cursor: "1", locks: found, elections: [], schedulers: [] };
+    const answer = {
+      runId: "r",
+      nowMs: wallMs,
+      cursor: "1",
+      locks: found,
+      elections: [],
+      schedulers: [],
+      semaphores: [],
+    };
     locks.add(0, answer, { asked, wallMs, nowMs: wallMs });
     locks.renew(new Set());
   };

@@ -322,8 +322,8 @@ async function consoleAt({ url, keyPrefix }: Place, command: string): Promise<vo
     const address = (): string => /http:\S+/.exec(text)?.[0] ?? "";
     await expect.poll(address, patient).not.toBe("");
     const page = async (): Promise<string> => await (await fetch(`${address()}state`)).text();
-    // The page has found the lock, the election, the schedule and the queue.
-    for (const found of ['"resource":"r"', '"boss"', '"fast"', '"plain"'])
+    // The page has found the lock, the semaphore, the election, the schedule and the queue.
+    for (const found of ['"resource":"r"', '"gpu"', '"boss"', '"fast"', '"plain"'])
       await expect.poll(page, patient).toContain(found);
     ending.abort();
   } else if (command.includes("watch")) {
@@ -346,8 +346,12 @@ async function consoles(place: Place): Promise<void> {
   scheduler.start();
   await expect.poll(async () => (await scheduler.list()).length, patient).toBe(1);
   await scheduler.upsert("report", { kind: "mail", cron: "0 3 * * *" });
-  // The lock of another service, which the user may not read.
-  await openRedlock({ path: server.path }, { keyPrefix: "other:" }).acquire("r", { ttl: 60_000 });
+  const permits = { permits: 2, ttl: 60_000 };
+  await new Semaphore(redlock, "gpu", permits).acquire();
+  // A lock and a semaphore of another service, which the user may not read.
+  const other = openRedlock({ path: server.path }, { keyPrefix: "other:" });
+  await other.acquire("r", { ttl: 60_000 });
+  await new Semaphore(other, "others-gpu", permits).acquire();
   await workForConsole(place);
   const waiting = openRedlock({ path: server.path }, { keyPrefix }).acquire("r");
   await isAwaited(place, "r");

@@ -124,7 +124,9 @@ export function Outcome() {
 
 /** The sections that are folded on a telephone. */
 const isNarrow = matchMedia("(max-width: 920px)").matches;
-const folded = signal<ReadonlySet<string>>(new Set(isNarrow ? ["workers", "time", "locks", "nodes", "outboxes"] : []));
+const folded = signal<ReadonlySet<string>>(
+  new Set(isNarrow ? ["workers", "time", "locks", "semaphores", "nodes", "outboxes"] : []),
+);
 
 export function unfold(section: string): void {
   if (folded.value.has(section)) folded.value = new Set([...folded.value].filter((each) => each !== section));

@@ -1,9 +1,10 @@
 /**
  * The parts that the first view does not need: an opened queue, the dialog, search results, the time line as a table.
- * They are bundled into a file of their own.
+ * These parts are a file of their own.
  */
 export { Dialog } from "./dialog.tsx";
 export { Happened } from "./happened.tsx";
 export { Outboxes } from "./outboxes.tsx";
 export { QueuePage } from "./queue-view.tsx";
 export { Found } from "./search.tsx";
+export { Semaphores } from "./semaphores.tsx";

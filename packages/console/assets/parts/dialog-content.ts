@@ -1,4 +1,4 @@
-/** What the dialog says about a row: its title, its actions with their effects, and the commands that do the same. */
+/** The title of the dialog, the actions with their effects, and the commands with the same effects. */
 import { shellWord } from "../../src/page/rules/words.ts";
 import type { ActionView, ScheduleView } from "../../src/page/state.ts";
 import { type Dialog, state } from "../model.ts";

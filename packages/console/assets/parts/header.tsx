@@ -14,7 +14,7 @@ export function find(text: string): void {
 }
 
 export function Header() {
-  const { problems = [], processes = [], queues = [], locks, nodes, outboxes = [] } = state.value ?? {};
+  const { problems = [], processes = [], queues = [], locks, nodes, semaphores, outboxes = [] } = state.value ?? {};
   const open = problems.filter(({ solvedAt }) => solvedAt === undefined).length;
   const isOverview = route.value.queue === "";
   const sections = [
@@ -25,6 +25,9 @@ export function Header() {
     ...(queues.length > 0 ? [{ id: "queues", text: "Queues", number: queues.length }] : []),
     { id: "time", text: "Time line", number: undefined },
     { id: "locks", text: "Locks", number: locks?.value?.total },
+    ...(semaphores !== undefined && semaphores.total > 0
+      ? [{ id: "semaphores", text: "Semaphores", number: semaphores.total }]
+      : []),
     { id: "nodes", text: "Lock nodes", number: nodes?.value?.nodes.length },
     ...(outboxes.length > 0 ? [{ id: "outboxes", text: "Outboxes", number: outboxes.length }] : []),
   ];

@@ -1,6 +1,6 @@
 /**
- * Loads the parts that the first view does not need. They load after the first state, so that they are there if the
- * page's server is away when somebody opens a queue.
+ * Loads the parts that the first view does not need. The parts load after the first state, so that an opened queue
+ * needs no answer of the page's server.
  */
 import { effect, signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";

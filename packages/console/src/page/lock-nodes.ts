@@ -9,6 +9,7 @@ import { LOOK, MASTERS } from "./look.lua.ts";
 import { LockTable, type Look, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
 import type { SearchTurns } from "./rules/searches.ts";
+import { type SemaphoreName, SemaphoreTable } from "./rules/semaphore-table.ts";
 import {
   type BrowserQuery,
   type LiveView,
@@ -16,6 +17,7 @@ import {
   PAGE_ROWS,
   type PageSection,
   type PageState,
+  type SharedState,
 } from "./state.ts";
 import { textOf, Watched } from "./watched.ts";
 
@@ -47,6 +49,7 @@ export class LockNodes {
   readonly #clock: Clock;
   readonly #prefix: string;
   readonly #locks: LockTable;
+  readonly #semaphores: SemaphoreTable;
   readonly #holders: Holders;
   readonly #nodes: Watched<NodesView>;
   readonly #quarantine: Watched<readonly NodeInspection[]>;
@@ -62,6 +65,11 @@ export class LockNodes {
     this.#clock = protocol.clock;
     this.#prefix = protocol.lockKey("x").slice(0, -1);
     this.#locks = new LockTable(redlock.quorum, this.#prefix, turns);
+    this.#semaphores = new SemaphoreTable({
+      quorum: redlock.quorum,
+      isCluster: protocol.isCluster,
+      nameOf: (key) => this.#semaphoreIn(key),
+    });
     this.#holders = new Holders((clients) => protocol.namesOf(clients));
     this.#nodes = new Watched(protocol.clock, () => this.#lookAtNodes());
     this.#quarantine = new Watched(protocol.clock, async () => (await redlock.inspect(PROBE)).nodes);
@@ -111,6 +119,23 @@ export class LockNodes {
     return { value, error: this.#lockError, at: this.section.at };
   }
 
+  get semaphores(): SharedState["semaphores"] {
+    return { semaphores: this.#semaphores.views(this.#clock.monotonicMs()), total: this.#semaphores.size };
+  }
+
+  /** Returns the name of the semaphore or read-write lock whose state has this key. */
+  #semaphoreIn(key: string): SemaphoreName | undefined {
+    const kind = key.endsWith(":semaphore") ? "semaphore" : "readwrite";
+    const owner = key.slice(0, -kind.length - 1);
+    // The key of a name with a hash tag has no braces of its own.
+    const inner = owner.startsWith("{") && owner.endsWith("}") ? owner.slice(1, -1) : owner;
+    const name = [inner, owner]
+      .filter((each) => each.startsWith(this.#prefix))
+      .map((each) => each.slice(this.#prefix.length))
+      .find((each) => each !== "" && this.#protocol.sideKey(each, kind) === key);
+    return name === undefined ? undefined : { name, kind: kind === "readwrite" ? "read-write lock" : kind };
+  }
+
   get #lockError(): string | undefined {
     const { value: nodes, error } = this.section;
     if (error !== undefined || nodes === undefined || nodes.answering >= nodes.quorum) return error;
@@ -124,8 +149,11 @@ export class LockNodes {
     const shown = this.#shownLocks();
     const { cursors } = this.#locks;
     const args = [this.#prefix, SEARCHED_KEYS, cursors.length / 2, ...cursors];
+    const asked = this.#semaphores.asked;
     const wallMs = this.#clock.wallMs();
-    const answers = isCluster ? await this.#askMasters(args, shown) : await this.#askNodes([...args, ...shown]);
+    const answers = isCluster
+      ? await this.#askMasters(args, asked, shown)
+      : await this.#askNodes([...args, asked.length, ...asked, ...shown]);
     const nowMs = this.#clock.monotonicMs();
     const answered = answers.filter(({ reply }) => reply.ok).length;
     const hasQuorum = answered >= (isCluster ? answers.length : redlock.quorum);
@@ -138,11 +166,12 @@ export class LockNodes {
       const known = { node: reply.node, tookMs: Math.round(reply.tookMs), quarantineLeftMs, downSince };
       if (!reply.ok) {
         // Without a quorum the page shows what was last known, with its age.
-        if (hasQuorum) this.#locks.forget(at);
+        if (hasQuorum) this.#forget(at);
         return { ...known, error: textOf(reply.error), clockMs: undefined };
       }
       const look = parseLook(reply.value);
       this.#locks.add(at, look, { asked: shown, wallMs, nowMs });
+      this.#semaphores.add(at, look.semaphores, { asked, nowMs });
       onLook(look);
       return { ...known, error: undefined, clockMs: Math.round(look.nowMs - wallMs - reply.tookMs / 2) };
     });
@@ -157,8 +186,17 @@ export class LockNodes {
     return replies.map((reply, at) => ({ at, reply }));
   }
 
-  /** Asks each master of the Cluster, with those shown locks that belong to the master. */
-  async #askMasters(args: readonly (string | number)[], shown: readonly string[]): Promise<readonly NodeAnswer[]> {
+  #forget(node: number): void {
+    this.#locks.forget(node);
+    this.#semaphores.forget(node);
+  }
+
+  /** Asks each master of the Cluster, with those semaphores and shown locks that belong to the master. */
+  async #askMasters(
+    args: readonly (string | number)[],
+    asked: readonly string[],
+    shown: readonly string[],
+  ): Promise<readonly NodeAnswer[]> {
     const protocol = this.#protocol;
     const [told] = await protocol.run(MASTERS, { keys: [], args: [] });
     // The node that answers may be missing. The masters that are already known may still answer.
@@ -166,15 +204,19 @@ export class LockNodes {
     else if (this.#masters.length === 0) throw told?.error ?? new Error("no node");
     const asking = this.#masters.map(async (master): Promise<readonly NodeAnswer[]> => {
       const [[slot] = [0]] = master.slots;
-      const own = shown.filter((key) => hasSlot(master, slotOf(key)));
-      const replies = await protocol.run(LOOK, { keys: [protocol.keyInSlot(slot)], args: [...args, ...own] });
+      const [semaphores, own] = [asked, shown].map((keys) => keys.filter((key) => hasSlot(master, slotOf(key)))) as [
+        string[],
+        string[],
+      ];
+      const given = [...args, semaphores.length, ...semaphores, ...own];
+      const replies = await protocol.run(LOOK, { keys: [protocol.keyInSlot(slot)], args: given });
       return replies.map((reply) => ({ at: master.at, reply: { ...reply, node: master.name } }));
     });
     return (await Promise.all(asking)).flat();
   }
 
   #known(masters: readonly Master[]): void {
-    for (const { at } of this.#masters) if (!masters.some((master) => master.at === at)) this.#locks.forget(at);
+    for (const { at } of this.#masters) if (!masters.some((master) => master.at === at)) this.#forget(at);
     this.#masters = masters;
   }
 

@@ -10,11 +10,16 @@ import { defineScript } from "@x/redlock-core/protocol";
  * - ARGV[2]: number of keys to look through (COUNT of SCAN).
  * - ARGV[3]: number of cursors. A pair (run_id, cursor) for each cursor follows. A node recognizes its own cursor by
  *   its run_id.
+ * - The number of semaphores to read in any case, followed by the keys of their states.
  * - Further arguments: lock keys to read in any case.
  *
  * Replies {run_id, seconds, microseconds, next cursor, {lock, …}, {name of an election, …}, {{name of an election, key
- * prefix of its scheduler}, …}}. A lock is {key, hash of its value, pttl, waiters, note of the holder | '', digits that
- * may name the client | ''}. The value itself is a secret, because its owner can release the lock.
+ * prefix of its scheduler}, …}, {semaphore, …}}. A lock is {key, hash of its value, pttl, waiters, note of the holder |
+ * '', digits that may name the client | ''}. The value itself is a secret, because its owner can release the lock.
+ *
+ * A semaphore, or a read-write lock, is {key of its state, held permits, capacity | '', leases, ms until the first
+ * lease ends | '', waiters}; see permits.lua.ts of `@x/semaphore`. With more than 100 leases, the script replies the
+ * held permits of the last request, which may include leases that have ended.
  *
  * A lock's value is an x or xn followed by hexadecimal digits, 41 bytes in all. A reservation's value begins with
  * `reserved:`. STRLEN rejects most foreign values unread, because they may be large.
@@ -53,19 +58,46 @@ local function lockAt(key)
     sizeOf(side(key, 'waiters'), 'zset', 'ZCARD'), claim, isReserved and '' or string.sub(value, 2, 13)
   }
 end
+local time = call('TIME')
+local nowMs = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local function semaphoreAt(key)
+  if sizeOf(key, 'hash', 'HLEN') == 0 or call('HSTRLEN', key, 'used') > 9 or call('HSTRLEN', key, 'capacity') > 9 then
+    return nil
+  end
+  local state, ends = call('HMGET', key, 'used', 'capacity'), ''
+  local used, leases = tonumber(state[1] or ''), 0
+  if not used then return nil end
+  if sizeOf(key .. ':holders', 'zset', 'ZCARD') == 0 then used = 0
+  else
+    leases = call('ZCOUNT', key .. ':holders', nowMs, '+inf')
+    local live = call('ZRANGEBYSCORE', key .. ':holders', nowMs, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
+    if live[1] then ends = string.format('%.0f', tonumber(live[2]) - nowMs) end
+    if leases <= 100 then
+      used = 0
+      for i = 1, #live, 2 do used = used + (tonumber(string.match(live[i], '^%d+')) or 0) end
+    end
+  end
+  return {key, used, state[2] or '', leases, ends, sizeOf(key .. ':waiters', 'zset', 'ZCARD')}
+end
 local runId = string.match(call('INFO', 'server'), 'run_id:(%x+)') or ''
 local at, cursor = 4 + 2 * tonumber(ARGV[3]), '0'
 for i = 4, at - 1, 2 do
   if ARGV[i] == runId then cursor = ARGV[i + 1] end
 end
-local locks, elections, schedulers, read = {}, {}, {}, {}
+local locks, elections, schedulers, semaphores, read = {}, {}, {}, {}, {}
 local function add(key)
   if read[key] then return end
   read[key] = true
   local lock = lockAt(key)
   if lock then locks[#locks + 1] = lock end
 end
-for i = at, #ARGV do add(ARGV[i]) end
+local function addSemaphore(key)
+  local semaphore = not read[key] and semaphoreAt(key)
+  if semaphore then read[key], semaphores[#semaphores + 1] = true, semaphore end
+end
+local asked = tonumber(ARGV[at])
+for i = at + 1, at + asked do addSemaphore(ARGV[i]) end
+for i = at + asked + 1, #ARGV do add(ARGV[i]) end
 local page = call('SCAN', cursor, 'COUNT', ARGV[2])
 local leader = prefix .. 'leader:'
 local function electionOf(owner)
@@ -89,10 +121,12 @@ for _, key in ipairs(page[2]) do
   if election then elections[#elections + 1] = election end
   local scheduled, own = schedulerOf(key)
   if scheduled then schedulers[#schedulers + 1] = {scheduled, own} end
-  if string.sub(key, 1, #prefix) == prefix then add(key) end
+  local isOurs = string.sub(key, 1, #prefix) == prefix
+  local isSide = isOurs or string.sub(key, 1, #prefix + 1) == '{' .. prefix
+  if isSide and (before(key, ':semaphore') or before(key, ':readwrite')) then addSemaphore(key) end
+  if isOurs then add(key) end
 end
-local time = call('TIME')
-return {runId, time[1], time[2], page[1], locks, elections, schedulers}
+return {runId, time[1], time[2], page[1], locks, elections, schedulers, semaphores}
 `,
 );
 

@@ -173,6 +173,28 @@ interface LocksView {
   readonly isComplete: boolean;
 }
 
+/** A semaphore or a read-write lock of `@x/semaphore`. */
+export interface SemaphoreView {
+  readonly name: string;
+  readonly kind: "semaphore" | "read-write lock";
+  /** Permits that are held. A reader holds one permit of a read-write lock, and a writer all of them. */
+  readonly used: number;
+  /** All permits. Undefined before the first request of a version that stores the number. */
+  readonly permits: number | undefined;
+  /** Callers that hold permits. */
+  readonly leases: number;
+  /** The time until the first lease ends unless it is extended, in ms. Undefined without a lease. */
+  readonly endsInMs: number | undefined;
+  /** Processes with callers that wait. A process that died is counted for up to 10 s. */
+  readonly waiters: number;
+}
+
+interface SemaphoresView {
+  /** At most 25: most waiters first, then the fullest. */
+  readonly semaphores: readonly SemaphoreView[];
+  readonly total: number;
+}
+
 /** One worker of one queue, from its last report. A worker reports every 10 s. */
 export interface WorkerView {
   readonly queue: string;
@@ -415,6 +437,7 @@ export interface SharedState {
   readonly live: LiveView;
   readonly problems: readonly ProblemView[];
   readonly nodes: PageSection<NodesView>;
+  readonly semaphores: SemaphoresView;
   readonly findings: PageSection<readonly Finding[]>;
   /** Undefined: no queue, or not read yet. Processes that are gone come last. */
   readonly processes: readonly ProcessView[] | undefined;

@@ -178,6 +178,7 @@ export class Watch {
       problems: this.#timeLine.problems,
       processes: this.#processes(),
       nodes: this.#nodes.section,
+      semaphores: this.#nodes.semaphores,
       findings: this.#findings.section,
       elections: this.elections.views,
       queues: this.queues.views,

@@ -278,6 +278,29 @@ export function allWell(): PageState {
     live: { isLive: true, at: NOW, ...ABSENT },
     problems: [],
     nodes: { value: { nodes: NODES, isCluster: false, quorum: 2, answering: 3 }, at: NOW, ...ABSENT },
+    semaphores: {
+      total: 2,
+      semaphores: [
+        {
+          name: "bank-api",
+          kind: "semaphore",
+          used: 5,
+          permits: 5,
+          leases: 4,
+          endsInMs: 6_200,
+          waiters: 3,
+        },
+        {
+          name: "price-list",
+          kind: "read-write lock",
+          used: 4,
+          permits: 1_000_000,
+          leases: 4,
+          endsInMs: 8_900,
+          waiters: 0,
+        },
+      ],
+    },
     findings: { value: [], at: NOW - 12_000, ...ABSENT },
     processes: PROCESSES,
     elections: [

@@ -5,6 +5,7 @@
  * KEYS, all in one hash slot:
  * - 1: hash of the state. `used` is the number of held permits, `fence` the greatest fencing token, and `first` the
  *   first fencing token since the hash exists. With several nodes, `written` is the greatest fencing token of a writer.
+ *   `capacity` is ARGV[2] of the last caller, which the live page shows.
  * - 2: sorted set of holders, `<permits>:<token>` by the ms at which the lease ends.
  * - 3: sorted set of waiters, `<permits>:<channel>#<n>` by ticket.
  * - 4: hash of waiters, with the ms until which a waiter keeps its place without a new request.
@@ -93,7 +94,7 @@ local function sumOfHolders()
   return sum
 end
 
-local before = call('HGET', state, 'used')
+local before, shown = unpack(call('HMGET', state, 'used', 'capacity'))
 local used = before and tonumber(before) or sumOfHolders()
 
 local function expire()
@@ -111,6 +112,7 @@ end
 
 local function save()
   if asText(used) ~= before then call('HSET', state, 'used', asText(used)) end
+  if ARGV[2] ~= shown then call('HSET', state, 'capacity', ARGV[2]) end
   call('PEXPIRE', state, ${STATE_LIFE_MS})
   call('PEXPIRE', holders, ${STATE_LIFE_MS})
 end

@@ -6,6 +6,7 @@
  */
 import type { LockView } from "../state.ts";
 import { Searches, type SearchTurns } from "./searches.ts";
+import type { SeenSemaphore } from "./semaphore-table.ts";
 
 /** A lock as stored on one node. */
 interface SeenLock {
@@ -33,6 +34,7 @@ export interface Look {
   readonly locks: readonly SeenLock[];
   readonly elections: readonly string[];
   readonly schedulers: readonly FoundScheduler[];
+  readonly semaphores: readonly SeenSemaphore[];
 }
 
 /** The circumstances of a query. */
@@ -244,8 +246,8 @@ function isName(text: string): boolean {
 
 /** Parses the reply of a node. @throws TypeError for an unexpected reply */
 export function parseLook(reply: unknown): Look {
-  if (!Array.isArray(reply) || reply.length !== 7) throw new TypeError("unexpected reply to a look");
-  const [runId, seconds, micros, cursor, locks, elections, schedulers] = reply as readonly unknown[];
+  if (!Array.isArray(reply) || reply.length !== 8) throw new TypeError("unexpected reply to a look");
+  const [runId, seconds, micros, cursor, locks, elections, schedulers, semaphores] = reply as readonly unknown[];
   return {
     runId: String(runId),
     nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000,
@@ -262,5 +264,20 @@ export function parseLook(reply: unknown): Look {
     schedulers: (schedulers as readonly (readonly unknown[])[])
       .map(([election, prefix]) => ({ election: String(election), keyPrefix: String(prefix).replace(/:$/, "") }))
       .filter(({ election, keyPrefix }) => isName(election) && (keyPrefix === "" || isName(keyPrefix))),
+    semaphores: (semaphores as readonly (readonly unknown[])[]).map(
+      ([key, used, capacity, leases, endsIn, waiters]) => ({
+        key: String(key),
+        used: Number(used),
+        capacity: numberOf(capacity),
+        leases: Number(leases),
+        endsInMs: numberOf(endsIn),
+        waiters: Number(waiters),
+      }),
+    ),
   };
+}
+
+/** Parses a number that may be missing. */
+function numberOf(text: unknown): number | undefined {
+  return text === "" || !Number.isFinite(Number(text)) ? undefined : Number(text);
 }
