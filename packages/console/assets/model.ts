@@ -42,7 +42,7 @@ const client = contentOf("x-console-client");
 export const state = signal<PageState | undefined>(undefined);
 export const route = signal<Route>(routeOf(location.hash));
 /** The pages and searches of the tables. */
-export const tables = signal({ locks: 0, findLock: "", keys: 0, findKey: "", schedules: 0 });
+export const tables = signal({ locks: 0, findLock: "", keys: 0, findKey: "", keyGroup: "", schedules: 0 });
 /** Why the page's server sends no data. Undefined while the stream is open. */
 export const serverError = signal<string | undefined>("connecting");
 /** The browser's time, in ms. Renewed with each state, and each second while no state arrives. */
@@ -144,7 +144,7 @@ function listen(query: BrowserQuery): void {
 export function start(): void {
   addEventListener("hashchange", () => {
     const next = routeOf(location.hash);
-    if (next.queue !== route.value.queue) tables.value = { ...tables.value, keys: 0, findKey: "" };
+    if (next.queue !== route.value.queue) tables.value = { ...tables.value, keys: 0, findKey: "", keyGroup: "" };
     route.value = next;
   });
   let read = "";

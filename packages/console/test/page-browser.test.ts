@@ -202,6 +202,19 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
         ["88", "0"],
       ]);
 
+    // The buttons filter the keys: two of them still wait for a job that runs.
+    const keyNames = async (): Promise<readonly (string | null)[]> =>
+      await tab.$$eval("#keys tbody tr[data-key]", (rows) => rows.map((each) => each.getAttribute("data-key")));
+    await queue.pauseKey("88", "audit");
+    await clickButton("Paused 1");
+    await expect.poll(keyNames, LONG).toEqual(["88"]);
+    expect((await queue.listKeys()).filter(({ paused }) => paused !== undefined).map(({ key }) => key)).toEqual(["88"]);
+    await clickButton("Waiting 3");
+    await expect.poll(keyNames, LONG).toEqual(["42", "7", "1001"]);
+    await queue.resumeKey("88");
+    await clickButton("All 4");
+    await expect.poll(keyNames, LONG).toHaveLength(4);
+
     // A key has a policy. The page shows the policy as the library reports it, and removes it.
     await queue.setKeyPolicy("1001", { concurrency: 1, maxWaiting: { max: 50 } });
     await queue.setKeyPolicy("7", { rate: { max: 100, duration: 60_000 } });

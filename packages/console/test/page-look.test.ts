@@ -88,6 +88,13 @@ const LOOKS: readonly Look[] = [
     theme: "light",
     picture: "page-10000-keys",
   },
+  {
+    state: tenThousandKeys(),
+    address: "#queue=tenant-sync",
+    title: "tenant-sync",
+    size: "telephone",
+    theme: "light",
+  },
 ];
 
 describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the live page looks like", () => {
@@ -222,6 +229,26 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     await tab.keyboard.press("Escape");
     await expect.poll(() => tab.$("dialog[open]")).toBeNull();
     await expect.poll(focused).toBe("Details of lock stock:sku-20981");
+  });
+
+  it("shows where the jobs of many keys wait, and asks for the keys of a bar", async () => {
+    const look = { state: tenThousandKeys(), address: "#queue=tenant-sync", title: "tenant-sync" };
+    await show({ ...look, size: "desk", theme: "light" });
+    const bar = ".hist button:nth-child(7)";
+    const asked: string[] = [];
+    const note = (request: { url(): string }): void => void asked.push(request.url());
+    tab.on("request", note);
+    expect((await textOf(bar)).replaceAll("\u00a0", " ")).toBe("1,185 parked jobs, line of 64+, 13 keys");
+    await tab.focus(bar);
+    await tab.keyboard.press("Enter");
+    await expect.poll(() => asked.some((url) => /[?&]keyGroup=line-64(&|$)/.test(url))).toBe(true);
+    expect(await textOf("#keys .note")).toContain("Only keys with 64 or more parked jobs");
+    expect(await tab.$eval(bar, (found) => found.ariaPressed)).toBe("true");
+    await tab.evaluate(axe);
+    expect(await violationsOf(RULES)).toEqual([]);
+    await tab.keyboard.press("Enter");
+    await expect.poll(() => asked.at(-1)).toMatch(/[?&]keyGroup=(&|$)/);
+    tab.off("request", note);
   });
 
   it("keeps the rows under the focus in their order", async () => {

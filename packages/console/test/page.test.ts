@@ -693,6 +693,12 @@ it("costs two commands and two kilobytes a look on average for a queue of ten th
   // look one command reads the opened key. A part of a second list may be in the measured looks.
   expect(asked / (looks() - from)).toBeLessThan(2.5);
   expect(sizes.reduce((sum, size) => sum + size, 0) / sizes.length).toBeLessThan(2_000);
+  // A group of the keys costs no command. The groups contain all keys.
+  expect(latest()?.keys?.groups).toMatchObject({ counts: { waiting: 0, halted: 0 }, fifth: 0 });
+  await client.hset("bull:many:lane:paused", "account:9", JSON.stringify({ reason: "audit", since: Date.now() }));
+  const paused = listen(url, "?queue=many&keyGroup=paused");
+  await expect.poll(() => paused.latest()?.keys?.found, { timeout: 20_000 }).toBe(1);
+  expect(paused.latest()?.keys).toMatchObject({ keys: [{ key: "account:9", state: "paused" }], total: 10_000 });
 });
 
 describe("problems", () => {

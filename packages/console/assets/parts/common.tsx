@@ -280,7 +280,7 @@ interface PagesProps {
   readonly note?: ComponentChildren;
 }
 
-const PAGE_ROWS = 25;
+export const PAGE_ROWS = 25;
 
 /** The foot of a table: which rows are shown, and the way to the others. */
 export function Pages({ page, rows, of, noun, go, note }: PagesProps) {

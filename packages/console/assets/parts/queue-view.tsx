@@ -5,7 +5,23 @@ import { perMinute, total } from "../figures.ts";
 import { hashOf, isLive, now, route, state, tables } from "../model.ts";
 import { clock, count, counted, duration, policyText, printable, wholeDuration } from "../words.ts";
 import { Chart } from "./chart.tsx";
-import { Age, Cell, Count, Empty, Hidden, Name, None, Pages, Pips, Row, Table, useSettled, Who } from "./common.tsx";
+import {
+  Age,
+  Cell,
+  Count,
+  Empty,
+  Hidden,
+  Name,
+  None,
+  PAGE_ROWS,
+  Pages,
+  Pips,
+  Row,
+  Table,
+  useSettled,
+  Who,
+} from "./common.tsx";
+import { choose, chosenText, KeyFilters, WhereJobsWait } from "./key-groups.tsx";
 import { KeyPanel } from "./key-panel.tsx";
 import { KeyState } from "./key-state.tsx";
 import { stateOf } from "./queues.tsx";
@@ -58,9 +74,13 @@ function Unknown({ name }: { readonly name: string }) {
 }
 
 function Opened({ queue, openKey }: { readonly queue: QueueView; readonly openKey: string }) {
+  const keys = state.value?.keys;
   return (
     <>
       <Figures queue={queue} />
+      {openKey === "" && keys?.queue === queue.name && keys.groups !== undefined && keys.total > PAGE_ROWS && (
+        <WhereJobsWait groups={keys.groups} />
+      )}
       <div class={openKey === "" ? "panes one" : "panes"}>
         <div class="left">
           <Keys queue={queue} openKey={openKey} />
@@ -241,8 +261,9 @@ function Keys({ queue, openKey }: { readonly queue: QueueView; readonly openKey:
   const keys = view?.queue === queue.name ? view : undefined;
   const box = useRef<HTMLElement>(null);
   const rows = useSettled(keys?.keys ?? [], ({ key }) => key, box);
-  const { keys: page, findKey } = tables.value;
-  const isFound = findKey !== "";
+  const { keys: page, findKey, keyGroup } = tables.value;
+  const isFound = findKey !== "" || keyGroup !== "";
+  const chosen = chosenText();
   return (
     <section id="keys" aria-labelledby="keys-h" ref={box} class="keys">
       <div class="head">
@@ -250,10 +271,25 @@ function Keys({ queue, openKey }: { readonly queue: QueueView; readonly openKey:
         <span class="note">
           {keys === undefined
             ? "not read yet"
-            : isFound
+            : findKey !== ""
               ? `${count(keys.found)} of ${counted(keys.total, "key")} contain “${findKey}”`
-              : `${count(keys.total)}, most parked first`}
+              : isFound
+                ? `${count(keys.found)} of ${counted(keys.total, "key")}`
+                : `${count(keys.total)}, most parked first`}
+          {chosen !== "" && (
+            <>
+              . {chosen}.{" "}
+              <button type="button" class="btn quiet" onClick={() => choose("")}>
+                All keys
+              </button>
+            </>
+          )}
         </span>
+        {keys?.groups !== undefined && (
+          <span class="end">
+            <KeyFilters groups={keys.groups} total={keys.total} />
+          </span>
+        )}
       </div>
       <div class="card">
         <Table label={`Keys of ${printable(queue.name)}`} kind="lines" columns={KEY_COLUMNS}>
@@ -265,7 +301,7 @@ function Keys({ queue, openKey }: { readonly queue: QueueView; readonly openKey:
               {keys === undefined
                 ? "Not read yet."
                 : isFound
-                  ? "No key with a job, a pause or a limit contains this text."
+                  ? "No key with a job, a pause or a limit is like this."
                   : "No key has a job, a pause or a limit."}
             </Empty>
           )}

@@ -373,6 +373,7 @@ function wantedOf(given: URLSearchParams): BrowserQuery {
     keys: numberOf("keys"),
     key: (given.get("key") ?? "").slice(0, 4_000),
     findKey: (given.get("findKey") ?? "").slice(0, 200),
+    keyGroup: (given.get("keyGroup") ?? "").slice(0, 20),
     schedules: numberOf("schedules"),
   };
 }

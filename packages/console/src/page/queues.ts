@@ -7,6 +7,7 @@ import type { Clock } from "@x/redlock-core";
 import type { BusyKey, ExclusiveQueue, KeyReading, QueueOverview } from "@x/workers";
 import type { PartitionedQueue } from "@x/workers/partitions";
 import { differencesOf, type QueueReports } from "./rules/fleet.ts";
+import { filterOf, groupsOf, type KeyGroups } from "./rules/key-groups.ts";
 import { Searches, type SearchTurns } from "./rules/searches.ts";
 import { Series } from "./rules/series.ts";
 import {
@@ -36,6 +37,7 @@ const MOST_SHARED = 5;
 const NONE: readonly BusyKey[] = [];
 
 interface Listed extends QueueOverview {
+  readonly groups: KeyGroups;
   readonly busyKeys: number;
   readonly pausedKeys: number;
   readonly haltedKeys: number;
@@ -63,6 +65,8 @@ interface WatchedQueue {
   readonly watched: Watched<Listed>;
   readonly searches: Searches<BusyKey>;
   readonly series: Series;
+  /** The results of filters, by the searched keys and the name of the group. */
+  readonly filtered: WeakMap<readonly BusyKey[], Map<string, readonly BusyKey[]>>;
   /** Keys that browsers have opened. */
   readonly opened: Map<string, Opened>;
   /** The opened keys that the next `overview` reads as well. */
@@ -91,7 +95,17 @@ export class Queues {
         return found;
       });
       const searches = new Searches<BusyKey>(turns, ({ key }) => key);
-      const each: WatchedQueue = { queue, watched, searches, series, opened: new Map(), shared: [], pause: 0 };
+      const filtered: WatchedQueue["filtered"] = new WeakMap();
+      const each: WatchedQueue = {
+        queue,
+        watched,
+        searches,
+        series,
+        filtered,
+        opened: new Map(),
+        shared: [],
+        pause: 0,
+      };
       return each;
     });
   }
@@ -158,13 +172,25 @@ export class Queues {
   }
 
   /** Returns the wanted page of the wanted queue's keys. An unknown queue selects the first queue. */
-  keys({ queue, keys: page, findKey }: BrowserQuery): KeysView | undefined {
+  keys({ queue, keys: page, findKey, keyGroup }: BrowserQuery): KeysView | undefined {
     const wanted = this.#wanted(queue);
     if (wanted === undefined) return undefined;
-    const found = wanted.searches.find(findKey) ?? [];
+    const found = this.#filtered(wanted, wanted.searches.find(findKey) ?? NONE, keyGroup);
     const keys = found.slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS).map(rowOf);
-    const total = wanted.watched.section.value?.keys.length ?? 0;
-    return { queue: wanted.queue.name, keys, total, found: found.length };
+    const { value } = wanted.watched.section;
+    const groups = queue === wanted.queue.name ? value?.groups : undefined;
+    return { queue: wanted.queue.name, keys, total: value?.keys.length ?? 0, found: found.length, groups };
+  }
+
+  /** Returns the keys of a group. Browsers with the same search and group share the result of a list. */
+  #filtered({ watched, filtered }: WatchedQueue, found: readonly BusyKey[], group: string): readonly BusyKey[] {
+    const filter = filterOf(group, watched.section.value?.atMs ?? 0);
+    if (filter === undefined) return found;
+    const known = filtered.get(found) ?? new Map<string, readonly BusyKey[]>();
+    filtered.set(found, known);
+    const keys = known.get(group) ?? found.filter(filter);
+    known.set(group, keys);
+    return keys;
   }
 
   #wanted(name: string): WatchedQueue | undefined {
@@ -244,6 +270,7 @@ function listed(overview: QueueOverview): Listed {
   return {
     ...overview,
     keys: sorted,
+    groups: groupsOf(keys, overview.atMs),
     busyKeys: keys.filter(({ holder }) => holder !== undefined).length,
     pausedKeys: stopped.length,
     haltedKeys: halted.length,

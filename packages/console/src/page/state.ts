@@ -18,6 +18,7 @@ import type { LeaderInfo } from "@x/leader";
 import type { TickOutcome } from "@x/leader/scheduler";
 import type { Finding } from "@x/redlock-core";
 import type { BusyKey, KeyReading } from "@x/workers";
+import type { KeyGroups } from "./rules/key-groups.ts";
 
 /** The data of a section, and its quality. */
 export interface PageSection<Value> {
@@ -408,7 +409,10 @@ export interface KeysView {
   readonly queue: string;
   readonly keys: readonly KeyRow[];
   readonly total: number;
+  /** Number of keys whose names contain the search text, and that are in the chosen group. */
   readonly found: number;
+  /** All keys of the queue in groups. Undefined until the queue has been read, or if the query names no queue. */
+  readonly groups: KeyGroups | undefined;
 }
 
 /** A mark on the time line. */
@@ -426,6 +430,8 @@ export interface BrowserQuery {
   readonly queue: string;
   readonly keys: number;
   readonly findKey: string;
+  /** The chosen group of keys, see `filterOf` in `rules/key-groups.ts`. Empty: all. */
+  readonly keyGroup: string;
   readonly schedules: number;
   /** The opened key of `queue`. Empty: none. */
   readonly key: string;

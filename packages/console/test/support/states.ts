@@ -3,6 +3,7 @@
  * `test/page-browser.test.ts` compares the page with real servers.
  */
 import type { KeyReading, KeyReadingJob } from "@x/workers";
+import { groupsOf } from "../../src/page/rules/key-groups.ts";
 import type {
   ElectionView,
   KeyRow,
@@ -605,30 +606,26 @@ export function openedKey(): PageState {
       ...IN_LINE,
     ],
   };
+  const keys: readonly KeyRow[] = [
+    rowOf("account:4711", "running", "90412", 14, { sinceMs: NOW - 12_400 }),
+    rowOf("account:2093", "paused", undefined, 6, { paused: { reason: "dispute", sinceMs: NOW - 242_000 } }),
+    rowOf("account:1001", "running", "90455", 5),
+    rowOf("account:7780", "limited", undefined, 3, {
+      limitedUntilMs: NOW + 12_000,
+      policy: { rate: { max: 100, duration: 60_000 } },
+    }),
+    rowOf("account:8350", "running", "90461", 1),
+    rowOf("account:3141", "running", "90458", 1, {
+      holders: ["90458", "90460"],
+      slots: 2,
+      policy: { concurrency: 2 },
+    }),
+    rowOf("account:5512", "waits", "90464", 0),
+    rowOf("account:1877", "running", "90465", 0),
+  ];
   return {
     ...state,
-    keys: {
-      queue: "payments",
-      total: 8,
-      found: 8,
-      keys: [
-        rowOf("account:4711", "running", "90412", 14, { sinceMs: NOW - 12_400 }),
-        rowOf("account:2093", "paused", undefined, 6, { paused: { reason: "dispute", sinceMs: NOW - 242_000 } }),
-        rowOf("account:1001", "running", "90455", 5),
-        rowOf("account:7780", "limited", undefined, 3, {
-          limitedUntilMs: NOW + 12_000,
-          policy: { rate: { max: 100, duration: 60_000 } },
-        }),
-        rowOf("account:8350", "running", "90461", 1),
-        rowOf("account:3141", "running", "90458", 1, {
-          holders: ["90458", "90460"],
-          slots: 2,
-          policy: { concurrency: 2 },
-        }),
-        rowOf("account:5512", "waits", "90464", 0),
-        rowOf("account:1877", "running", "90465", 0),
-      ],
-    },
+    keys: { queue: "payments", total: 8, found: 8, keys, groups: groupsOf(keys, NOW) },
     key: { value: reading, at: NOW, ...ABSENT },
   };
 }
@@ -652,7 +649,7 @@ export function haltedKey(): PageState {
   };
   return {
     ...state,
-    keys: { queue: "invoices", keys: [row], total: 1, found: 1 },
+    keys: { queue: "invoices", keys: [row], total: 1, found: 1, groups: groupsOf([row], NOW) },
     key: { value: reading, at: NOW, ...ABSENT },
   };
 }
@@ -698,5 +695,27 @@ export function tenThousandKeys(): PageState {
     oldest: { key: "cust-77", since: NOW - 371_000 },
     series: seriesOf(9, 5_240, 742, 18_344, 17),
   });
-  return { ...state, queues: [queue, ...QUEUES], keys: { queue: "tenant-sync", keys, total: 10_000, found: 10_000 } };
+  const lines: readonly (readonly [least: number, keys: number, jobs: number])[] = [
+    [1, 3_163, 3_163],
+    [2, 1_290, 3_096],
+    [4, 741, 3_780],
+    [8, 262, 2_830],
+    [16, 84, 1_848],
+    [32, 9, 407],
+    [64, 13, 1_185],
+    [128, 3, 831],
+    [512, 1, 1_204],
+  ];
+  const waits = [3_910, 1_204, 431, 17, 3, 1];
+  const groups = {
+    counts: { waiting: 5_566, limited: 4, paused: 2, halted: 1, stalled: 0 },
+    lines: lines.map(([least, keys, jobs]) => ({ least, keys, jobs })),
+    ages: [0, 1_000, 10_000, 60_000, 300_000, 1_800_000].map((leastMs, at) => ({ leastMs, keys: waits[at] ?? 0 })),
+    fifth: 26,
+  };
+  return {
+    ...state,
+    queues: [queue, ...QUEUES],
+    keys: { queue: "tenant-sync", keys, total: 10_000, found: 10_000, groups },
+  };
 }
