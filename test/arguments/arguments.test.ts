@@ -16,7 +16,7 @@ import { PartitionedQueue, PartitionedWorker } from "@x/workers/partitions";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Entry, MODULES, NOT_CALLED, OBJECTS, type Parameter, type Subjects, TABLE } from "./table.ts";
+import { MODULES, NOT_CALLED, OBJECTS, type Parameter, type Subjects, TABLE, type TableEntry } from "./table.ts";
 import { anything, type Legal, SECRET, VALUES } from "./values.ts";
 
 const LONGEST_MESSAGE = 1_000;
@@ -130,7 +130,12 @@ function rightOf({ right, options }: Parameter): unknown {
 }
 
 /** Passes one wrong value in one place. Resolves with undefined if the call is refused correctly. */
-async function faultOf(entry: Entry, at: number, value: unknown, says: string | RegExp): Promise<string | undefined> {
+async function faultOf(
+  entry: TableEntry,
+  at: number,
+  value: unknown,
+  says: string | RegExp,
+): Promise<string | undefined> {
   const args = Object.values(entry.parameters).map(rightOf);
   args[at] = value;
   let error: unknown;
@@ -150,9 +155,9 @@ async function faultOf(entry: Entry, at: number, value: unknown, says: string | 
   return places.length === 0 ? undefined : `shows the secret at ${places.join(", ")}`;
 }
 
-interface Place {
+interface ArgumentPlace {
   readonly name: string;
-  readonly entry: Entry;
+  readonly entry: TableEntry;
   readonly at: number;
   readonly says: string | RegExp;
   readonly isLegal: Legal;
@@ -161,10 +166,10 @@ interface Place {
 }
 
 /** Returns every argument, and every option of an argument with options. */
-function placesIn(name: string, entry: Entry): readonly Place[] {
+function placesIn(name: string, entry: TableEntry): readonly ArgumentPlace[] {
   return Object.entries(entry.parameters).flatMap(([parameterName, parameter], at) => {
     const { options, says = parameterName, legal = isPlain } = parameter;
-    const whole: Place = {
+    const whole: ArgumentPlace = {
       name: `${name}(${parameterName})`,
       entry,
       at,
@@ -176,7 +181,7 @@ function placesIn(name: string, entry: Entry): readonly Place[] {
       argument: (value) => value,
     };
     const inside = Object.entries(options ?? {}).map(
-      ([option, isLegal]): Place => ({
+      ([option, isLegal]): ArgumentPlace => ({
         name: `${name}({ ${option} })`,
         entry,
         at,

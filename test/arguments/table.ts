@@ -75,13 +75,13 @@ export interface Parameter {
   readonly right?: unknown;
 }
 
-export interface Entry {
+export interface TableEntry {
   readonly call: (subjects: Subjects, args: readonly never[]) => unknown;
   /** In the order of the call. */
   readonly parameters: Readonly<Record<string, Parameter>>;
 }
 
-const NONE: Entry["parameters"] = {};
+const NONE: TableEntry["parameters"] = {};
 const nothing = (): undefined => undefined;
 const script = protocol.defineScript("s", "return 1");
 
@@ -115,8 +115,8 @@ const method =
 function methods(
   subject: keyof Subjects,
   prefix: string,
-  entries: Readonly<Record<string, Entry["parameters"]>>,
-): Readonly<Record<string, Entry>> {
+  entries: Readonly<Record<string, TableEntry["parameters"]>>,
+): Readonly<Record<string, TableEntry>> {
   return Object.fromEntries(
     Object.entries(entries).map(([name, parameters]) => [
       `${prefix}.${name}`,
@@ -126,7 +126,7 @@ function methods(
 }
 
 const make =
-  (Made: new (...args: never[]) => unknown): Entry["call"] =>
+  (Made: new (...args: never[]) => unknown): TableEntry["call"] =>
   (_, args) =>
     new Made(...args);
 
@@ -211,7 +211,7 @@ const jobId: Parameter = { legal: text(1), right: "1" };
 const cancelReason: Parameter = { legal: optional(text(0, 10_000)) };
 
 /** Methods that a queue and a queue in partitions share. */
-const operators: Readonly<Record<string, Entry["parameters"]>> = {
+const operators: Readonly<Record<string, TableEntry["parameters"]>> = {
   listKeys: { options: limit },
   jobsOf: { key, options: { options: { limit: ms1, state: jobState } } },
   removeJobs: { key, options: { options: { state: jobState } } },
@@ -248,7 +248,7 @@ const fewPermits = optional(integer(1, 2));
 const leases = { ttl, timeout, autoExtend: optional(boolean), maxHold };
 const perAccess = { ...leases, signal: optional(signal) };
 
-export const TABLE: Readonly<Record<string, Entry>> = {
+export const TABLE: Readonly<Record<string, TableEntry>> = {
   "protocol.defineScript": {
     call: (_, [name, source]) => protocol.defineScript(name as never, source as never),
     parameters: { name: { legal: text(1), right: "n" }, source: { legal: text(), right: "return 1" } },

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { runChaos } from "./chaos.ts";
 import { checkHistory } from "./checker.ts";
-import type { Entry, Told } from "./history.ts";
+import type { HistoryLine, Told } from "./history.ts";
 import { ELECTION } from "./processes/arguments.ts";
 import { reportPage } from "./report.ts";
 
-const told = (who: string, what: Told): Entry => ({ kind: "told", who, told: what });
+const told = (who: string, what: Told): HistoryLine => ({ kind: "told", who, told: what });
 
 function held(
   who: string,
@@ -14,12 +14,12 @@ function held(
   fromMs: number,
   toMs: number,
   resource = "ledger",
-): Entry[] {
+): HistoryLine[] {
   const common = { type: "held", hold, resource, fencingToken } as const;
   return [told(who, { ...common, state: "start", atMs: fromMs }), told(who, { ...common, state: "seen", atMs: toMs })];
 }
 
-const job = (key: string, seq: number, atMs: number): Entry => told("worker 1", { type: "job", key, seq, atMs });
+const job = (key: string, seq: number, atMs: number): HistoryLine => told("worker 1", { type: "job", key, seq, atMs });
 
 describe("the chaos checker", () => {
   it("accepts holders one after the other", () => {
@@ -65,7 +65,7 @@ describe("the chaos checker", () => {
   });
 
   it("finds a job that was added but not completed", () => {
-    const history: Entry[] = [
+    const history: HistoryLine[] = [
       { kind: "added", key: "k", seq: 0 },
       { kind: "added", key: "k", seq: 1 },
       { kind: "completed", key: "k", seq: 0 },

@@ -16,7 +16,7 @@ import {
 } from "@x/test-support";
 import { Queue } from "bullmq";
 import { SeededRandom } from "../../packages/testing/src/world.ts";
-import type { Entry, FaultKind, History, Told } from "./history.ts";
+import type { FaultKind, History, HistoryLine, Told } from "./history.ts";
 import { PAYMENTS, type ProcessArguments, REFUNDS } from "./processes/arguments.ts";
 
 export interface ChaosOptions {
@@ -51,7 +51,7 @@ export async function runChaos(options: ChaosOptions): Promise<History> {
 class ChaosRun implements AsyncDisposable {
   readonly #options: ChaosOptions;
   readonly #random: SeededRandom;
-  readonly #history: Entry[] = [];
+  readonly #history: HistoryLine[] = [];
   readonly #highest = new Map<string, number>();
   readonly #cleanUp: (() => Promise<unknown>)[] = [];
   readonly #mending = new Set<Promise<void>>();

@@ -20,7 +20,7 @@ export type Told =
 
 export type FaultKind = "killed" | "frozen" | "network" | "none";
 
-export type Entry =
+export type HistoryLine =
   | { readonly kind: "told"; readonly who: string; readonly told: Told }
   /** The protected store has decided on a write. */
   | {
@@ -46,4 +46,4 @@ export type Entry =
   | { readonly kind: "added"; readonly key: string; readonly seq: number }
   | { readonly kind: "completed"; readonly key: string; readonly seq: number };
 
-export type History = readonly Entry[];
+export type History = readonly HistoryLine[];

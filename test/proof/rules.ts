@@ -12,7 +12,7 @@ const FOLDER = new URL("../../packages/redlock-core/src/rules/", import.meta.url
 const FILES = ["validity.ts", "quarantine.ts", "quorum.ts"] as const;
 
 /** Replaces a text that a source contains once. */
-export interface Change {
+export interface RuleChange {
   readonly file: (typeof FILES)[number];
   readonly find: string;
   readonly replace: string;
@@ -36,7 +36,7 @@ type Expression =
   | { readonly kind: "name"; readonly name: string }
   | { readonly kind: "call"; readonly name: string; readonly args: readonly Expression[] };
 
-export function readRules(change?: Change): Rules {
+export function readRules(change?: RuleChange): Rules {
   const text = FILES.map((file) => sourceOf(file, change)).join("\n");
   const rule =
     (name: string) =>
@@ -45,7 +45,7 @@ export function readRules(change?: Change): Rules {
   return { quorumOf: rule("quorumOf"), validityMs: rule("validityMs"), quarantineMs: rule("quarantineMs") };
 }
 
-function sourceOf(file: Change["file"], change: Change | undefined): string {
+function sourceOf(file: RuleChange["file"], change: RuleChange | undefined): string {
   const text = readFileSync(new URL(file, FOLDER), "utf8");
   if (change?.file !== file) return text;
   if (text.split(change.find).length !== 2) throw new Error(`${file} must contain ${change.find} once`);

@@ -4,7 +4,7 @@ import { prove } from "./induction.ts";
 import { continuityByRightClocks, exclusionByRightClocks, invariantOf } from "./invariant.ts";
 import { declarationsOf, groupedOf, namesOf, transitionOf } from "./machine.ts";
 import { at, is, KEY, type Model, type ModelOptions, modelOf } from "./model.ts";
-import { type Change, type Rules, readRules } from "./rules.ts";
+import { type RuleChange, type Rules, readRules } from "./rules.ts";
 import type { Declarations, Solver } from "./solver.ts";
 import { add, and, eq, ge, gt, implies, ite, le, lt, mul, not, or, type Sort, sub, type Term } from "./terms.ts";
 
@@ -248,7 +248,7 @@ const numbersOfOneNode: Theorem = (() => {
 /**
  * Changes of the formulas in packages/redlock-core/src/rules, and whether everything is still proved with the change.
  */
-export const CHANGES: readonly (Change & { readonly name: string; readonly isProved?: boolean })[] = [
+export const CHANGES: readonly (RuleChange & { readonly name: string; readonly isProved?: boolean })[] = [
   ...[
     { name: "no drift", replace: "return EXPIRY_RESOLUTION_MS;" },
     { name: "half of the drift", replace: "return Math.ceil(ttlMs * driftFactor * 0.5) + EXPIRY_RESOLUTION_MS;" },
@@ -274,7 +274,7 @@ export const CHANGES: readonly (Change & { readonly name: string; readonly isPro
 ];
 
 /** Proves everything that depends on the changed formula. Returns whether everything is proved. */
-export async function isProvedWith(solver: Solver, change: Change): Promise<boolean> {
+export async function isProvedWith(solver: Solver, change: RuleChange): Promise<boolean> {
   const rules = readRules(change);
   const [quorum] = ofArithmetic(rules);
   if ((await quorum?.check(solver))?.length !== 0) return false;

@@ -483,7 +483,7 @@ export async function runDirectedScheduler(engine: Engine, name: string): Promis
     grants: stage.termCount,
     events: stage.world.eventCount,
     endMs: stage.world.nowMs,
-    happenings: stage.world.happenings,
+    recordedEvents: stage.world.recordedEvents,
     intervals: [],
   };
 }

@@ -549,7 +549,7 @@ export async function runDirected(engine: Engine, name: string): Promise<Schedul
     grants: stage.checker.grantCount,
     events: stage.world.eventCount,
     endMs: stage.world.nowMs,
-    happenings: stage.world.happenings,
+    recordedEvents: stage.world.recordedEvents,
     intervals: stage.checker.intervals,
   };
 }

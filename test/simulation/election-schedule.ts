@@ -84,7 +84,7 @@ export async function runElectionSchedule(
     grants: schedule.termCount,
     events: world.eventCount,
     endMs: world.nowMs,
-    happenings: world.happenings,
+    recordedEvents: world.recordedEvents,
     intervals: schedule.intervals,
   };
 }

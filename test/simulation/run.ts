@@ -105,7 +105,7 @@ function draw(result: ScheduleResult): string {
 }
 
 function explain(result: ScheduleResult): void {
-  print(timelineText({ ...result, happenings: result.happenings.slice(-200) }));
+  print(timelineText({ ...result, recordedEvents: result.recordedEvents.slice(-200) }));
   print(`picture: ${draw(result)}`);
 }
 

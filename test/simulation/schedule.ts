@@ -5,10 +5,10 @@
  */
 import {
   type ClientReply,
-  type Happening,
   INVARIANTS,
   type Interval,
   LockChecker,
+  type RecordedEvent,
   Server,
   type Violation,
   World,
@@ -31,7 +31,7 @@ export interface ScheduleResult {
   readonly events: number;
   readonly endMs: number;
   /** Empty unless recorded. */
-  readonly happenings: readonly Happening[];
+  readonly recordedEvents: readonly RecordedEvent[];
   readonly intervals: readonly Interval[];
 }
 
@@ -51,7 +51,7 @@ export async function runSchedule(
     grants: schedule.checker.grantCount,
     events: world.eventCount,
     endMs: world.nowMs,
-    happenings: world.happenings,
+    recordedEvents: world.recordedEvents,
     intervals: schedule.checker.intervals,
   };
 }

@@ -1,5 +1,5 @@
 /** Pure: computes the figures of the report from the recorded events. The checker knows no system. */
-import { type Entry, FAULT_KINDS, type FaultKind } from "./events.ts";
+import { FAULT_KINDS, type FaultKind, type TortureEvent } from "./events.ts";
 
 /** A turn that the system confirmed after the system had granted the key to another turn. */
 export interface Overlap {
@@ -67,10 +67,10 @@ interface Interval {
   endedMs: number | undefined;
 }
 
-type Of<Kind extends Entry["kind"]> = Extract<Entry, { kind: Kind }>;
+type Of<Kind extends TortureEvent["kind"]> = Extract<TortureEvent, { kind: Kind }>;
 type Fault = Of<"fault"> & { readonly mendedMs: number };
 
-export function check(entries: readonly Entry[], options: CheckOptions): Figures {
+export function check(entries: readonly TortureEvent[], options: CheckOptions): Figures {
   const intervals = intervalsOf(entries);
   const faults = faultsOf(entries, options.endMs);
   const writes = ofKind(entries, "written");
@@ -97,11 +97,11 @@ export function check(entries: readonly Entry[], options: CheckOptions): Figures
   };
 }
 
-function ofKind<Kind extends Entry["kind"]>(entries: readonly Entry[], kind: Kind): Of<Kind>[] {
+function ofKind<Kind extends TortureEvent["kind"]>(entries: readonly TortureEvent[], kind: Kind): Of<Kind>[] {
   return entries.filter((entry): entry is Of<Kind> => entry.kind === kind);
 }
 
-function intervalsOf(entries: readonly Entry[]): Interval[] {
+function intervalsOf(entries: readonly TortureEvent[]): Interval[] {
   const intervals = new Map<string, Interval>();
   for (const entry of entries) {
     if (entry.kind === "granted") {
@@ -117,7 +117,7 @@ function intervalsOf(entries: readonly Entry[]): Interval[] {
   return [...intervals.values()].toSorted((one, other) => one.fromMs - other.fromMs);
 }
 
-function faultsOf(entries: readonly Entry[], endMs: number): Fault[] {
+function faultsOf(entries: readonly TortureEvent[], endMs: number): Fault[] {
   const mended = new Map(ofKind(entries, "mended").map(({ id, atMs }) => [id, atMs]));
   return ofKind(entries, "fault").map((fault) => ({ ...fault, mendedMs: mended.get(fault.id) ?? endMs }));
 }

@@ -15,7 +15,7 @@ export const FAULT_KINDS = [
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
 /** All times are `CLOCK_MONOTONIC` in ms, which the processes of a machine share. */
-export type Entry =
+export type TortureEvent =
   /** The system has let a process work on a key: the lock is granted, or the job's processor was called. */
   | {
       readonly kind: "granted";
@@ -63,7 +63,7 @@ export class EventFile implements Disposable {
     this.#file = openSync(path, "a");
   }
 
-  append(entry: Entry): void {
+  append(entry: TortureEvent): void {
     writeSync(this.#file, `${JSON.stringify(entry)}\n`);
   }
 
@@ -72,7 +72,7 @@ export class EventFile implements Disposable {
   }
 }
 
-export function readEvents(path: string): Entry[] {
+export function readEvents(path: string): TortureEvent[] {
   const lines = readFileSync(path, "utf8").split("\n");
-  return lines.flatMap((line) => (line === "" ? [] : [JSON.parse(line) as Entry]));
+  return lines.flatMap((line) => (line === "" ? [] : [JSON.parse(line) as TortureEvent]));
 }

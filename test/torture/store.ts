@@ -1,6 +1,6 @@
 /** The store that the work protects: a counter for each key, on a Redis that no fault strikes. */
 import { Redis } from "ioredis";
-import type { Entry } from "./events.ts";
+import type { TortureEvent } from "./events.ts";
 
 const READ = `
 local token = tonumber(ARGV[1])
@@ -21,7 +21,7 @@ end
 redis.call("RPUSH", KEYS[3], cjson.encode(write))
 return isAccepted and 1 or 0`;
 
-type Write = Extract<Entry, { kind: "written" }>;
+type Write = Extract<TortureEvent, { kind: "written" }>;
 
 export class Store implements Disposable {
   readonly #redis: Redis;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { check, type Figures } from "./checker.ts";
-import { type Entry, FAULT_KINDS, type FaultKind } from "./events.ts";
+import { FAULT_KINDS, type FaultKind, type TortureEvent } from "./events.ts";
 import { parseKinds, planFaults, strikesServer } from "./faults.ts";
 import { brokenPromises, reportText } from "./report.ts";
 import { loadSystem } from "./systems/index.ts";
@@ -10,7 +10,7 @@ import { runTorture } from "./torture.ts";
 const LEASE_MS = 100;
 const END_MS = 1_000;
 
-const figuresOf = (...parts: readonly (Entry | readonly Entry[])[]): Figures =>
+const figuresOf = (...parts: readonly (TortureEvent | readonly TortureEvent[])[]): Figures =>
   check(parts.flat(), { endMs: END_MS, leaseMs: LEASE_MS, standstillMs: END_MS });
 
 interface TurnText {
@@ -23,7 +23,7 @@ interface TurnText {
 }
 
 /** A turn whose system says to the end that it goes on. */
-function turn({ turn: id, who, fromMs, toMs, key = "k", job }: TurnText): Entry[] {
+function turn({ turn: id, who, fromMs, toMs, key = "k", job }: TurnText): TortureEvent[] {
   return [
     { kind: "granted", who, turn: id, key, job, atMs: fromMs },
     { kind: "confirmed", turn: id, atMs: toMs },
@@ -31,13 +31,13 @@ function turn({ turn: id, who, fromMs, toMs, key = "k", job }: TurnText): Entry[
   ];
 }
 
-function effect(job: number, read = 0, found = read, key = "k"): Entry {
+function effect(job: number, read = 0, found = read, key = "k"): TortureEvent {
   return { kind: "written", turn: `t${job}`, key, job, read, found, isAccepted: true };
 }
 
-const added = (job: number, atMs = 0, key = "k"): Entry => ({ kind: "added", key, job, atMs });
+const added = (job: number, atMs = 0, key = "k"): TortureEvent => ({ kind: "added", key, job, atMs });
 
-function fault(id: number, kind: FaultKind, who: string | undefined, fromMs: number, toMs: number): Entry[] {
+function fault(id: number, kind: FaultKind, who: string | undefined, fromMs: number, toMs: number): TortureEvent[] {
   return [
     { kind: "fault", id, fault: kind, who, text: "", atMs: fromMs },
     { kind: "mended", id, atMs: toMs },
@@ -83,7 +83,7 @@ describe("the torture checker", () => {
     const frozen = fault(0, "process frozen", "1", 110, 390);
     const restarted = fault(1, "server restarted", undefined, 200, 210);
     const blocked = fault(2, "event loop blocked", "3", 250, 260);
-    const causeOf = (...faults: readonly Entry[][]): unknown => figuresOf(turns, ...faults).overlaps[0]?.after;
+    const causeOf = (...faults: readonly TortureEvent[][]): unknown => figuresOf(turns, ...faults).overlaps[0]?.after;
     expect(causeOf(frozen, restarted, blocked)).toBe("process frozen");
     expect(causeOf(restarted, blocked)).toBe("server restarted");
     expect(causeOf(blocked)).toBe("no fault");
@@ -92,7 +92,7 @@ describe("the torture checker", () => {
   });
 
   it("counts an effect that replaced a different counter than it read, and refused late writes", () => {
-    const late: Entry = { kind: "written", turn: "a", key: "k", read: 1, found: 2, isAccepted: false };
+    const late: TortureEvent = { kind: "written", turn: "a", key: "k", read: 1, found: 2, isAccepted: false };
     const figures = figuresOf(effect(0, 0), effect(1, 1), effect(2, 1, 2), late);
     expect(figures).toMatchObject({ effects: 3, lostUpdates: 1, refusedWrites: 1 });
     expect(brokenPromises(figures)).toEqual(["lost updates: 1"]);
@@ -114,7 +114,7 @@ describe("the torture checker", () => {
     ).toMatchObject({ lost: 0, outOfOrder: 0 });
   });
 
-  const standstillsOf = (...entries: readonly (Entry | readonly Entry[])[]): Figures["standstills"] =>
+  const standstillsOf = (...entries: readonly (TortureEvent | readonly TortureEvent[])[]): Figures["standstills"] =>
     check(entries.flat(), { endMs: END_MS, leaseMs: LEASE_MS, standstillMs: 200 }).standstills;
 
   it("finds a lock without a holder for longer than allowed, until another turn or the end", () => {

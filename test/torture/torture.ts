@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Child, machineMs, spawnChild, startRedis, until } from "@x/test-support";
 import { check, type Figures } from "./checker.ts";
-import { type Entry, EventFile, FAULT_KINDS, type FaultKind, readEvents } from "./events.ts";
+import { EventFile, FAULT_KINDS, type FaultKind, readEvents, type TortureEvent } from "./events.ts";
 import { type Fault, planFaults, strikesServer } from "./faults.ts";
 import { type Order, type ProcessArguments, READY } from "./processes/arguments.ts";
 import { type Struck, StruckPostgres, StruckRedis } from "./servers.ts";
@@ -34,7 +34,7 @@ export interface Run {
   readonly kinds: readonly FaultKind[] | undefined;
   readonly leaseMs: number;
   readonly figures: Figures;
-  readonly events: readonly Entry[];
+  readonly events: readonly TortureEvent[];
 }
 
 const START_TIMEOUT_MS = 60_000;

@@ -11,4 +11,4 @@ export { Link, type NetworkOptions } from "./world/link.ts";
 export { Machine, type MachineOptions } from "./world/machine.ts";
 export { SeededRandom } from "./world/random.ts";
 export { type Amnesia, Server, type ServerOptions, type Subscriber } from "./world/server.ts";
-export { EPOCH_MS, type Happening, type Violation, World, type WorldOptions } from "./world/world.ts";
+export { EPOCH_MS, type RecordedEvent, type Violation, World, type WorldOptions } from "./world/world.ts";

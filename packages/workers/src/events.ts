@@ -86,10 +86,10 @@ export type ExclusiveWorkerListener<Data, Result, Name extends string> = WorkerL
 };
 
 type Events = WorkerEvents & ExclusiveQueueEvents;
-type Facts = { readonly [Name in keyof Events]: Omit<Events[Name], "queue"> };
+type EventFacts = { readonly [Name in keyof Events]: Omit<Events[Name], "queue"> };
 
 /** Emits an event of the queue. `message` is only called if the event has a listener. */
-export type EmitEvent = <Name extends keyof Events>(name: Name, message: () => Facts[Name]) => void;
+export type EmitEvent = <Name extends keyof Events>(name: Name, message: () => EventFacts[Name]) => void;
 
 /** The part of a worker or queue that its events need. */
 interface Emitter {

@@ -16,7 +16,7 @@ import { FlowProducer, QueueEvents } from "bullmq";
 import { createClient } from "redis";
 import { expect, onTestFinished } from "vitest";
 
-export interface Place {
+export interface FlowPlace {
   readonly server: RedisServer;
   /** URL with the user under test. */
   readonly url: string;
@@ -33,15 +33,15 @@ export function openRedlock(source: NodeSource, options: RedlockOptions): Redloc
 }
 
 /** Resolves when another caller waits for the resource. */
-async function isAwaited({ server, keyPrefix }: Place, resource: string): Promise<void> {
+async function isAwaited({ server, keyPrefix }: FlowPlace, resource: string): Promise<void> {
   await expect.poll(() => server.call("ZCARD", `{${keyPrefix}${resource}}:waiters`), patient).toBe(1);
 }
 
-function openQuarantined({ url, keyPrefix }: Place): Redlock {
+function openQuarantined({ url, keyPrefix }: FlowPlace): Redlock {
   return openRedlock(url, { keyPrefix, quarantine: true, ttl: 1_000, maxTtl: 1_000 });
 }
 
-async function lockWith(source: () => NodeSource, place: Place): Promise<void> {
+async function lockWith(source: () => NodeSource, place: FlowPlace): Promise<void> {
   const { keyPrefix } = place;
   const open = (): Redlock => openRedlock(source(), { keyPrefix, name: "billing" });
   const [a, b] = [open(), open()];
@@ -60,7 +60,7 @@ async function lockWith(source: () => NodeSource, place: Place): Promise<void> {
   expect(await a.check()).toEqual([]);
 }
 
-async function locks(place: Place): Promise<void> {
+async function locks(place: FlowPlace): Promise<void> {
   await lockWith(() => place.url, place);
   await lockWith(() => createClient({ url: place.url }), place);
   // A loaded machine may lose such a short lock. Each request is made all the same.
@@ -68,7 +68,7 @@ async function locks(place: Place): Promise<void> {
 }
 
 /** Undefined if Valkey GLIDE is not installed. */
-export function locksWithGlide(): ((place: Place) => Promise<void>) | undefined {
+export function locksWithGlide(): ((place: FlowPlace) => Promise<void>) | undefined {
   let Client: Parameters<typeof glideNode>[0];
   try {
     const require = createRequire(new URL("../../../packages/redlock-core/package.json", import.meta.url));
@@ -83,7 +83,7 @@ export function locksWithGlide(): ((place: Place) => Promise<void>) | undefined 
   };
 }
 
-async function semaphores(place: Place): Promise<void> {
+async function semaphores(place: FlowPlace): Promise<void> {
   await (await new Semaphore(openQuarantined(place), "new", { permits: 1 }).acquire()).release();
   const open = (): Redlock => openRedlock(place.url, { keyPrefix: place.keyPrefix });
   const [a, b] = [open(), open()];
@@ -109,13 +109,13 @@ async function semaphores(place: Place): Promise<void> {
   }
 }
 
-function candidate({ url, keyPrefix }: Place, id: string): LeaderElection {
+function candidate({ url, keyPrefix }: FlowPlace, id: string): LeaderElection {
   const election = new LeaderElection(openRedlock(url, { keyPrefix }), { name: "boss", id, cooldown: { initial: 10 } });
   onTestFinished(() => election.stop(soon));
   return election;
 }
 
-async function elections(place: Place): Promise<void> {
+async function elections(place: FlowPlace): Promise<void> {
   const [a, b] = [candidate(place, "a"), candidate(place, "b")];
   const untilAsked = ({ signal }: LeaderTerm): Promise<void> =>
     new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
@@ -132,7 +132,7 @@ async function elections(place: Place): Promise<void> {
   await running;
 }
 
-async function schedules(place: Place): Promise<void> {
+async function schedules(place: FlowPlace): Promise<void> {
   const ticks: string[] = [];
   const [here, there] = ["a", "b"].map((id) => {
     const election = candidate(place, id);
@@ -182,19 +182,19 @@ const QUEUES: Readonly<Record<string, Partial<ExclusiveWorkerOptions<Data>>>> = 
   rotate: { between: "rotate", perKey: { concurrency: 2 } },
 };
 
-async function workers(place: Place): Promise<void> {
+async function workers(place: FlowPlace): Promise<void> {
   for (const [name, options] of Object.entries(QUEUES)) await workOn(place, name, options);
   await flowOn(place);
 }
 
-function queueAt({ url }: Place, name: string): ExclusiveQueue<Data> {
+function queueAt({ url }: FlowPlace, name: string): ExclusiveQueue<Data> {
   const queue = new ExclusiveQueue<Data>(name, { connection: connectionOf(url) });
   onTestFinished(() => queue.close());
   return queue;
 }
 
 function workerAt(
-  { url, keyPrefix }: Place,
+  { url, keyPrefix }: FlowPlace,
   name: string,
   options: Partial<ExclusiveWorkerOptions<Data>> = {},
 ): ExclusiveWorker<Data> {
@@ -211,7 +211,7 @@ function workerAt(
   return worker;
 }
 
-async function workOn(place: Place, name: string, options: Partial<ExclusiveWorkerOptions<Data>>): Promise<void> {
+async function workOn(place: FlowPlace, name: string, options: Partial<ExclusiveWorkerOptions<Data>>): Promise<void> {
   const queue = queueAt(place, name);
   const worker = workerAt(place, name, options);
   // Plain code of another service.
@@ -260,7 +260,7 @@ async function workOn(place: Place, name: string, options: Partial<ExclusiveWork
 }
 
 /** A job with a child, and a caller that waits for the job's end. */
-async function flowOn(place: Place): Promise<void> {
+async function flowOn(place: FlowPlace): Promise<void> {
   const connection = connectionOf(place.url);
   const events = new QueueEvents("plain", { connection });
   const producer = new FlowProducer({ connection });
@@ -305,7 +305,7 @@ const COMMANDS: readonly string[] = [
   "leader resign boss",
 ];
 
-async function consoleAt({ url, keyPrefix }: Place, command: string): Promise<void> {
+async function consoleAt({ url, keyPrefix }: FlowPlace, command: string): Promise<void> {
   const prefix = keyPrefix === "" ? [] : ["--key-prefix", keyPrefix];
   const ending = new AbortController();
   let text = "";
@@ -334,7 +334,7 @@ async function consoleAt({ url, keyPrefix }: Place, command: string): Promise<vo
   expect({ command, text, code }).toMatchObject({ code: 0 });
 }
 
-async function consoles(place: Place): Promise<void> {
+async function consoles(place: FlowPlace): Promise<void> {
   const { keyPrefix, server } = place;
   const redlock = openRedlock({ path: server.path }, { keyPrefix, name: "billing" });
   await redlock.acquire("r", { ttl: 60_000, maxHold: 60_000 });
@@ -360,7 +360,7 @@ async function consoles(place: Place): Promise<void> {
 }
 
 /** Creates a failed job, a running job, and a job that waits for the running job. */
-async function workForConsole({ server, keyPrefix }: Place): Promise<void> {
+async function workForConsole({ server, keyPrefix }: FlowPlace): Promise<void> {
   const connection = { path: server.path, maxRetriesPerRequest: null };
   const queue = new ExclusiveQueue<Data>("plain", { connection });
   onTestFinished(() => queue.close());
@@ -388,7 +388,7 @@ async function workForConsole({ server, keyPrefix }: Place): Promise<void> {
 }
 
 /** The main functions of each package, by the name of the package's user in the guide of rights. */
-export const flows: Readonly<Record<string, (place: Place) => Promise<void>>> = {
+export const flows: Readonly<Record<string, (place: FlowPlace) => Promise<void>>> = {
   locks,
   semaphores,
   elections,

@@ -47,7 +47,7 @@ export interface PermitKeys {
   readonly places: string;
 }
 
-interface Facts {
+interface CheckedPool {
   readonly world: World;
   readonly capacity: number;
   /** Whether there is one node. */
@@ -79,7 +79,7 @@ const FAR_AHEAD_MS = 5_000;
 type Pairs = readonly (readonly [string, string | number])[];
 
 export class PermitChecker {
-  readonly #facts: Facts;
+  readonly #facts: CheckedPool;
   readonly #holds = new Set<Hold>();
   readonly #all: Hold[] = [];
   /** The first place in line of each waiter, which the waiter must keep. */
@@ -91,7 +91,7 @@ export class PermitChecker {
   readonly #lossesAt = new Map<number, number>();
   grantCount = 0;
 
-  constructor(facts: Facts) {
+  constructor(facts: CheckedPool) {
     this.#facts = facts;
   }
 

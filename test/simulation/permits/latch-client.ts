@@ -24,7 +24,7 @@ export interface Round {
 }
 
 /** The facts about a latch, regardless of the answers of its node. */
-export class Facts {
+export class LatchFacts {
   readonly name: string;
   readonly count: number;
   readonly keepFor: number;
@@ -55,7 +55,7 @@ export class Facts {
 }
 
 /** The facts that a client knows about a latch. */
-export type Latch = Pick<Facts, "name" | "count" | "keepFor">;
+export type Latch = Pick<LatchFacts, "name" | "count" | "keepFor">;
 
 export interface LatchClientParts {
   readonly engine: Engine;

@@ -9,7 +9,7 @@ import type { Engine } from "../engine.ts";
 import { Faults } from "../faults.ts";
 import type { ScheduleOptions, ScheduleResult } from "../schedule.ts";
 import { describeSetting, drawDrift, drawSetting, losesData, type Setting } from "../setting.ts";
-import { DAY_MS, Facts, LatchClient, type Round } from "./latch-client.ts";
+import { DAY_MS, LatchClient, LatchFacts, type Round } from "./latch-client.ts";
 
 export const LATCH_INVARIANTS = {
   early: "nobody passes before the count is down",
@@ -35,7 +35,7 @@ const LATE_MS = 1_000;
 const DRIFT_SHARE = 0.1;
 
 interface Waiter {
-  readonly facts: Facts;
+  readonly facts: LatchFacts;
   readonly machine: Machine;
   isThrough: boolean;
 }
@@ -56,13 +56,13 @@ export async function runLatchSchedule(
     grants: schedule.passed,
     events: world.eventCount,
     endMs: world.nowMs,
-    happenings: world.happenings,
+    recordedEvents: world.recordedEvents,
     intervals: [],
   };
 }
 
 class LatchSchedule {
-  readonly latches: readonly Facts[];
+  readonly latches: readonly LatchFacts[];
   /** Number of waits that were let through. */
   passed = 0;
   readonly #engine: Engine;
@@ -81,7 +81,7 @@ class LatchSchedule {
     const { random } = world;
     this.latches = Array.from(
       { length: random.integer(2, 5) },
-      (_, index) => new Facts(random, `latch ${index + 1}`, !losesData(setting)),
+      (_, index) => new LatchFacts(random, `latch ${index + 1}`, !losesData(setting)),
     );
     const drift = drawDrift(random, setting);
     this.#server = new Server(world, { name: "node 1", drift, clockOffsetMs: random.between(-20, 20) });
@@ -177,7 +177,7 @@ class LatchSchedule {
     this.#world.violate(LATCH_INVARIANTS.once, `${what} of the round before has left ${left} of 1`);
   }
 
-  #checkWaiters(facts: Facts, after: string): void {
+  #checkWaiters(facts: LatchFacts, after: string): void {
     const waiter = this.#waiters.find((each) => each.facts === facts && each.machine.isAlive && !each.isThrough);
     if (waiter === undefined) return;
     this.#world.violate(LATCH_INVARIANTS.wake, `${waiter.machine.name} waits at ${facts.name} after ${after}`);
@@ -219,7 +219,7 @@ class LatchSchedule {
     for (let task = 0; task < this.#setting.tasksPerMachine; task += 1) client.do(() => this.#task(client));
   }
 
-  #wait(client: LatchClient, facts: Facts): void {
+  #wait(client: LatchClient, facts: LatchFacts): void {
     const waiter: Waiter = { facts, machine: client.machine, isThrough: false };
     const { name, count, round } = facts;
     this.#waiters.push(waiter);
@@ -254,7 +254,7 @@ class LatchSchedule {
    * Sets a latch for the first time, or again. Until the set is answered, its outcome is unknown. No client sets the
    * latch again while the node keeps it, because a set closes an open latch.
    */
-  async #set(client: LatchClient, facts: Facts): Promise<void> {
+  async #set(client: LatchClient, facts: LatchFacts): Promise<void> {
     const { name, isLasting, round, setting, unanswered } = facts;
     const isAnew = isLasting && setting !== "none";
     const next: Round = { called: new Set(unanswered.values()), answered: new Set() };
@@ -272,7 +272,7 @@ class LatchSchedule {
   }
 
   /** Counts `id` down. A latch without IDs counts every call, without an ID. */
-  async #countDown(client: LatchClient, facts: Facts, id: string): Promise<void> {
+  async #countDown(client: LatchClient, facts: LatchFacts, id: string): Promise<void> {
     const { count, round, hasIds, unanswered, prolongedMs } = facts;
     facts.calls += 1;
     const call = facts.calls;
@@ -300,14 +300,14 @@ class LatchSchedule {
   }
 
   /** Called if the node has no such latch. `prolongedMs`: when the latch was last prolonged, before the request. */
-  #checkGone({ name, keepFor }: Facts, prolongedMs: number): void {
+  #checkGone({ name, keepFor }: LatchFacts, prolongedMs: number): void {
     const keptMs = this.#world.nowMs - prolongedMs;
     if (losesData(this.#setting) || keptMs >= (1 - DRIFT_SHARE) * keepFor) return;
     this.#world.violate(LATCH_INVARIANTS.kept, `${name} is gone after ${keptMs.toFixed(0)} of ${keepFor} ms`);
   }
 
   /** `answered`: how many count-downs had been answered before the request. */
-  #checkLeft({ name, count, isLasting }: Facts, left: number, answered: number): void {
+  #checkLeft({ name, count, isLasting }: LatchFacts, left: number, answered: number): void {
     if (!isLasting || left <= Math.max(0, count - answered)) return;
     this.#world.violate(LATCH_INVARIANTS.kept, `${left} are left of ${count} of ${name}, though ${answered} count`);
   }

@@ -49,7 +49,7 @@ export async function runPermitSchedule(
     grants: schedule.checker.grantCount,
     events: world.eventCount,
     endMs: world.nowMs,
-    happenings: world.happenings,
+    recordedEvents: world.recordedEvents,
     intervals: [],
   };
 }

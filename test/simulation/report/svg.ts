@@ -46,7 +46,7 @@ export function timelineSvg(result: ScheduleResult): string {
     }
   }
   const bottom = 40 + rows.length * ROW;
-  for (const { atMs, text } of result.happenings.filter(({ kind }) => kind === "fault")) {
+  for (const { atMs, text } of result.recordedEvents.filter(({ kind }) => kind === "fault")) {
     if (atMs < fromMs || atMs > toMs) continue;
     parts.push(
       `<g><title>${escaped(`${atMs.toFixed(1)} ms: ${text}`)}</title><line x1="${x(atMs).toFixed(1)}" x2="${x(atMs).toFixed(1)}" y1="34" y2="${bottom}" stroke="#c60" stroke-dasharray="2 3"/>` +

@@ -10,7 +10,7 @@ export function timelineText(result: ScheduleResult): string {
       : `${result.violation.invariant} broke at ${result.violation.atMs.toFixed(1)} ms: ${result.violation.message}`,
     "",
   ];
-  const lines = result.happenings.map(
+  const lines = result.recordedEvents.map(
     ({ atMs, who, kind, text }) => `${atMs.toFixed(2).padStart(10)}  ${who.padEnd(10)} ${kind.padEnd(9)} ${text}`,
   );
   return [...head, ...lines, ""].join("\n");

@@ -1,6 +1,6 @@
 /** The verdict, and a row for each problem with its next step. */
 import type { ComponentChildren } from "preact";
-import type { Place, ProblemView } from "../../src/page/state.ts";
+import type { PagePlace, ProblemView } from "../../src/page/state.ts";
 import { perMinute } from "../figures.ts";
 import { dialog, hashOf, isLive, now, serverError, state } from "../model.ts";
 import { clock, count, counted, dayClock, duration, printable, wholeDuration } from "../words.ts";
@@ -148,7 +148,7 @@ function Verdict() {
 
 export const WORDS = { critical: "Critical", warning: "Warning", notice: "Notice" };
 
-export function addressOf({ section, queue, key }: Place): string {
+export function addressOf({ section, queue, key }: PagePlace): string {
   return queue === undefined ? `#${section}` : hashOf(queue, key);
 }
 

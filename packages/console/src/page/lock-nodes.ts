@@ -4,7 +4,7 @@
  */
 import type { Clock, NodeInspection, Redlock } from "@x/redlock-core";
 import { type NodeReply, protocolOf, type RedlockProtocol, slotOf } from "@x/redlock-core/protocol";
-import { Holders } from "./holders.ts";
+import { HolderNames } from "./holder-names.ts";
 import { LOOK, MASTERS } from "./look.lua.ts";
 import { LockTable, type Look, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
@@ -50,7 +50,7 @@ export class LockNodes {
   readonly #prefix: string;
   readonly #locks: LockTable;
   readonly #semaphores: SemaphoreTable;
-  readonly #holders: Holders;
+  readonly #holders: HolderNames;
   readonly #nodes: Watched<NodesView>;
   readonly #quarantine: Watched<readonly NodeInspection[]>;
   /** Since when each node has not answered, by its position. */
@@ -70,7 +70,7 @@ export class LockNodes {
       isCluster: protocol.isCluster,
       nameOf: (key) => this.#semaphoreIn(key),
     });
-    this.#holders = new Holders((clients) => protocol.namesOf(clients));
+    this.#holders = new HolderNames((clients) => protocol.namesOf(clients));
     this.#nodes = new Watched(protocol.clock, () => this.#lookAtNodes());
     this.#quarantine = new Watched(protocol.clock, async () => (await redlock.inspect(PROBE)).nodes);
   }

@@ -79,7 +79,7 @@ export type ProblemCode =
 export type Severity = "critical" | "warning" | "notice";
 
 /** The part of the page that a problem is about. A link leads there. */
-export interface Place {
+export interface PagePlace {
   readonly section: "workers" | "queues" | "time" | "locks" | "nodes";
   readonly queue?: string | undefined;
   readonly key?: string | undefined;
@@ -101,7 +101,7 @@ export interface Problem {
   readonly command?: string | undefined;
   /** An action of the page that does it. Offer the action only if `PageState.actions` is true. */
   readonly action?: ActionView | undefined;
-  readonly place: Place;
+  readonly place: PagePlace;
   /** When the problem began, if the data say so. */
   readonly since?: number | undefined;
 }

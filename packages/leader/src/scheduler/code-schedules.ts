@@ -27,7 +27,7 @@ import {
 } from "./rules/calendar.ts";
 import { KIND } from "./schedule-writer.ts";
 import type { TickHandler } from "./tick.ts";
-import type { Entry } from "./timetable.ts";
+import type { ScheduleEntry } from "./timetable.ts";
 
 /** A schedule of a scheduler. */
 export interface Schedule {
@@ -61,7 +61,7 @@ export class CodeSchedules {
   readonly #parts: CodeSchedulesParts;
   /** Options that all schedules without own options share, because ten thousand schedules may exist. */
   readonly #defaults: ResolvedScheduleOptions;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, ScheduleEntry>();
   readonly #handlers = new Map<string, TickHandler>();
 
   constructor(parts: CodeSchedulesParts) {
@@ -70,7 +70,7 @@ export class CodeSchedules {
   }
 
   /** The schedules by name. */
-  get entries(): ReadonlyMap<string, Entry> {
+  get entries(): ReadonlyMap<string, ScheduleEntry> {
     return this.#entries;
   }
 
@@ -127,7 +127,7 @@ export class CodeSchedules {
     HANDLER.of("handler", handler);
     if (this.#entries.has(checked)) throw new RangeError(`name must be new to this scheduler, got ${quote(checked)}`);
     const bounded = boundedCalendar(calendar, options.startMs, options.endMs);
-    const entry: Entry = { name: checked, calendar: bounded, handler, options };
+    const entry: ScheduleEntry = { name: checked, calendar: bounded, handler, options };
     this.#entries.set(checked, entry);
     this.#parts.onAdded(checked);
     return {

@@ -5,7 +5,7 @@
 import type { Clock } from "@x/redlock-core";
 import { Slice } from "../kit/slice.ts";
 import type { Claims } from "./claims.ts";
-import { type Change, causeOf, type DataSchedules } from "./data-schedules.ts";
+import { causeOf, type DataSchedules, type DefinitionChange } from "./data-schedules.ts";
 import type { Pauses } from "./pauses.ts";
 import type { Register } from "./register.ts";
 import type { RegisterStore } from "./register-store.ts";
@@ -34,9 +34,9 @@ const TIDY_MS = 3_600_000;
 export class DataChanges {
   readonly #parts: DataChangesParts;
   /** The change that orders ask for, and the time at which this process learned of it. */
-  #change: (Change & { readonly heardMs: number }) | undefined;
+  #change: (DefinitionChange & { readonly heardMs: number }) | undefined;
   /** A change that a quorum has, and that is to be applied before the next step. */
-  #confirmed: Change | undefined;
+  #confirmed: DefinitionChange | undefined;
   #nextTidyMs = 0;
 
   constructor(parts: DataChangesParts) {
@@ -111,7 +111,7 @@ export class DataChanges {
     if (forgotten.length > 0) confirmed.push(() => void store.forget(forgotten).catch(report));
   }
 
-  async #apply(change: Change): Promise<void> {
+  async #apply(change: DefinitionChange): Promise<void> {
     const { clock, store, timetable, data, pauses, forget } = this.#parts;
     const slice = new Slice(clock);
     const { changed, ended } = await data.apply(change, slice);

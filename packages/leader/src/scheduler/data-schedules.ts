@@ -18,16 +18,16 @@ import {
   timesOf,
 } from "./rules/definition.ts";
 import type { TickHandler } from "./tick.ts";
-import type { Entry } from "./timetable.ts";
+import type { ScheduleEntry } from "./timetable.ts";
 
-export interface DataEntry extends Entry {
+export interface DataEntry extends ScheduleEntry {
   readonly definition: Definition;
 }
 
 type Lines = Iterable<readonly [field: string, line: string]>;
 
 /** A change of the definitions. */
-export interface Change {
+export interface DefinitionChange {
   /** The orders that cause the change. The same orders need no other change. */
   readonly cause: string;
   /** Added schedules, and schedules with other values. */
@@ -43,7 +43,7 @@ export interface Change {
 
 interface DataSchedulesParts {
   /** Schedules in the code of this process, which hide schedules as data with the same names. */
-  readonly code: ReadonlyMap<string, Entry>;
+  readonly code: ReadonlyMap<string, ScheduleEntry>;
   readonly handlers: ReadonlyMap<string, TickHandler>;
   readonly report: (error: Error) => void;
 }
@@ -78,7 +78,7 @@ export class DataSchedules {
   }
 
   /** Returns the change that turns the definitions in force into the definitions of these lines and orders. */
-  async prepare(fields: ReadonlyMap<string, string>, orders: Lines, slice: Slice): Promise<Change> {
+  async prepare(fields: ReadonlyMap<string, string>, orders: Lines, slice: Slice): Promise<DefinitionChange> {
     const given = [...orders];
     const stored = new Map<string, string>();
     for (const [field, line] of fields) {
@@ -125,7 +125,7 @@ export class DataSchedules {
    * that end.
    */
   async apply(
-    { entries, removed }: Change,
+    { entries, removed }: DefinitionChange,
     slice: Slice,
   ): Promise<{ readonly changed: readonly DataEntry[]; readonly ended: readonly string[] }> {
     const changed: DataEntry[] = [];

@@ -13,14 +13,14 @@ import type { Pauses } from "./pauses.ts";
 import type { Register } from "./register.ts";
 import { type ScheduleState, stateLine, stateOf } from "./rules/lines.ts";
 import { MOST_CLAIMS, type Step } from "./step.ts";
-import type { Entry, Timetable } from "./timetable.ts";
+import type { ScheduleEntry, Timetable } from "./timetable.ts";
 
 interface LoadingParts {
   readonly clock: Clock;
   readonly register: Register;
   readonly timetable: Timetable;
   /** Schedules in the code of this process, by name. */
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: ReadonlyMap<string, ScheduleEntry>;
   readonly data: DataSchedules;
   readonly claims: Claims;
   readonly pauses: Pauses;
@@ -65,7 +65,7 @@ export class Loading {
     }
   }
 
-  #load(step: Step, entry: Entry, nowMs: number): void {
+  #load(step: Step, entry: ScheduleEntry, nowMs: number): void {
     const { timetable, pauses, claims, untilMsOf } = this.#parts;
     const { name } = entry;
     const stored = this.#storedState(name, nowMs);

@@ -19,7 +19,7 @@ import type { Calendar } from "./rules/calendar.ts";
 import { type Definition, type Times, timesOf } from "./rules/definition.ts";
 import { newestIn, pastOf, recordOf, type TickRecord } from "./rules/history.ts";
 import { isLater, PAUSE, pauseLine, pauseOf, removedMsOf, stateOf, TRIGGER, triggerLine } from "./rules/lines.ts";
-import type { Entry } from "./timetable.ts";
+import type { ScheduleEntry } from "./timetable.ts";
 
 export interface ScheduleInfo {
   readonly name: string;
@@ -59,7 +59,7 @@ export interface ListOptions {
 interface OperatorParts {
   readonly election: LeaderElection;
   /** Schedules of this process, by name. */
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: ReadonlyMap<string, ScheduleEntry>;
   /** The greatest number of past ticks to return for each schedule. */
   readonly kept: number;
   readonly store: () => RegisterStore;
@@ -160,8 +160,8 @@ export class ScheduleOperator {
       const definition = entries.has(name) ? undefined : definitions.get(name);
       const entry = entries.get(name) ?? (definition === undefined ? undefined : this.#timesOf(definition, shared));
       const { accountedMs = 0, lastMs = 0, missed = 0 } = stateOf(lines.get(name)) ?? {};
-      const { nextMs: seenMs = null, happenings } = pastOf(ticks.get(name) ?? []);
-      const told = happenings.slice(0, Math.max(1, toldCount)).map((each) => recordOf(name, each, owner?.term));
+      const { nextMs: seenMs = null, pastTicks } = pastOf(ticks.get(name) ?? []);
+      const told = pastTicks.slice(0, Math.max(1, toldCount)).map((each) => recordOf(name, each, owner?.term));
       const fromMs = Math.max(nowMs, accountedMs, definition?.sinceMs ?? 0);
       const nextMs = entry === undefined ? seenMs : this.#nextOf(entry.calendar, fromMs);
       infos.push({
@@ -185,10 +185,10 @@ export class ScheduleOperator {
     text().of("name", name);
     const { election, kept, store } = this.#parts;
     const [[texts = []], owner] = await Promise.all([store().historiesOf([name]), election.leader()]);
-    const { happenings } = pastOf(texts);
+    const { pastTicks } = pastOf(texts);
     // A schedule with a history is known. Only a schedule without a history needs a read of the whole register.
-    if (happenings.length === 0) await this.#known(name);
-    return happenings.slice(0, kept).map((happening) => recordOf(name, happening, owner?.term));
+    if (pastTicks.length === 0) await this.#known(name);
+    return pastTicks.slice(0, kept).map((pastTick) => recordOf(name, pastTick, owner?.term));
   }
 
   /** Returns the calendar and options of a schedule as data. Undefined if this process does not know a value. */

@@ -14,7 +14,7 @@ import type { Emitter } from "@x/redlock-core/kit";
 import type { SchedulerEvents } from "./events.ts";
 import { Outage } from "./outage.ts";
 import type { RegisterStore } from "./register-store.ts";
-import { errorText, type Happening, keyOf, lineOf } from "./rules/history.ts";
+import { errorText, keyOf, lineOf, type PastTick } from "./rules/history.ts";
 import { type Tick, tickId } from "./tick.ts";
 
 interface RecorderParts {
@@ -36,7 +36,7 @@ const MOST_PENDING = 10_000;
 
 interface Pending {
   readonly name: string;
-  readonly happening: Happening;
+  readonly pastTick: PastTick;
 }
 
 export class Recorder {
@@ -54,7 +54,7 @@ export class Recorder {
     this.#parts = parts;
     const { events, clock, term } = parts;
     this.#outage = new Outage((error) => events.emit("error", error));
-    const about = (tick: Tick): Omit<Happening, "outcome"> => ({
+    const about = (tick: Tick): Omit<PastTick, "outcome"> => ({
       suffix: tick.id.slice(tickId(tick.schedule, tick.scheduledAt.getTime()).length + 1),
       scheduledAtMs: tick.scheduledAt.getTime(),
       lateMs: tick.firedAt.getTime() - tick.scheduledAt.getTime(),
@@ -92,12 +92,12 @@ export class Recorder {
     while (this.#pending.size > 0) if (!(await this.#write())) return;
   }
 
-  #add(name: string, happening: Happening): void {
+  #add(name: string, pastTick: PastTick): void {
     // The time is part of the key here: two skipped ticks may have a run between them, which only the nodes' order
     // shows.
-    const key = `${name}:${keyOf(happening)}:${happening.scheduledAtMs}`;
+    const key = `${name}:${keyOf(pastTick)}:${pastTick.scheduledAtMs}`;
     this.#pending.delete(key);
-    this.#pending.set(key, { name, happening });
+    this.#pending.set(key, { name, pastTick });
     if (this.#pending.size > MOST_PENDING) this.#pending.delete(this.#pending.keys().next().value ?? "");
     this.#plan();
   }
@@ -123,10 +123,10 @@ export class Recorder {
     for (const [key] of batch) this.#pending.delete(key);
     try {
       await store.record(
-        batch.map(([, { name, happening }]) => ({
+        batch.map(([, { name, pastTick }]) => ({
           name,
-          key: keyOf(happening),
-          line: lineOf(happening, nextOf(name)),
+          key: keyOf(pastTick),
+          line: lineOf(pastTick, nextOf(name)),
         })),
         kept,
       );

@@ -18,7 +18,7 @@ import { dataOf } from "./rules/definition.ts";
 import type { Trigger } from "./rules/lines.ts";
 import type { OverlapDecision } from "./rules/overlap.ts";
 import type { NamedTick, Tick } from "./tick.ts";
-import type { Entry, Track } from "./timetable.ts";
+import type { ScheduleEntry, Track } from "./timetable.ts";
 
 /** A tick that this term has claimed, so that no other leader runs it. */
 export interface ClaimedTick extends NamedTick {
@@ -55,7 +55,7 @@ interface RunnerParts {
   readonly clock: Clock;
   readonly concurrency: number;
   /** Schedules that were not removed, by name. */
-  readonly entries: { get(name: string): Entry | undefined };
+  readonly entries: { get(name: string): ScheduleEntry | undefined };
   /** Called with each tick that the next leader must not run again. */
   readonly finished: (tick: NamedTick) => void;
   /** Called with each tick that has not begun and that the next leader runs instead. */

@@ -28,7 +28,7 @@ import {
   timesOf,
 } from "./rules/definition.ts";
 import { canonicalJson } from "./rules/json.ts";
-import type { Entry } from "./timetable.ts";
+import type { ScheduleEntry } from "./timetable.ts";
 
 /** A schedule as data. Exactly one of `cron` and `every` is present. */
 export interface ScheduleDefinition {
@@ -71,7 +71,7 @@ interface WantedParts {
   readonly election: LeaderElection;
   readonly timezone: string;
   /** Schedules in the code of this process, by name. */
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: ReadonlyMap<string, ScheduleEntry>;
   readonly store: () => RegisterStore;
 }
 

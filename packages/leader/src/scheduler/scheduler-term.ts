@@ -29,7 +29,7 @@ import { isValidLine, NOTE, TRIGGER, triggerOf } from "./rules/lines.ts";
 import { Runner } from "./runner.ts";
 import { Step } from "./step.ts";
 import type { TickHandler } from "./tick.ts";
-import { type Entry, Timetable } from "./timetable.ts";
+import { type ScheduleEntry, Timetable } from "./timetable.ts";
 import { Triggers } from "./triggers.ts";
 
 interface SchedulerTermParts {
@@ -38,7 +38,7 @@ interface SchedulerTermParts {
   readonly clock: Clock;
   readonly random: () => number;
   /** Schedules in the code of this process, by name. */
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly entries: ReadonlyMap<string, ScheduleEntry>;
   /** Handlers of schedules as data, by kind. */
   readonly handlers: ReadonlyMap<string, TickHandler>;
   readonly concurrency: number;
@@ -76,7 +76,7 @@ export class SchedulerTerm {
     const { clock, events, store, entries: code, handlers, term } = parts;
     const report = (error: unknown): void => events.emit("error", error);
     const data = new DataSchedules({ code, handlers, report });
-    const entries = { get: (name: string): Entry | undefined => code.get(name) ?? data.active.get(name) };
+    const entries = { get: (name: string): ScheduleEntry | undefined => code.get(name) ?? data.active.get(name) };
     const register = new Register({ store, term, onDoubt: report });
     const timetable = new Timetable({ ...parts, failed: report });
     const runner = new Runner({

@@ -13,7 +13,7 @@ import type { ScheduleState } from "./rules/lines.ts";
 import { type Plan, type Planning, planInSteps } from "./rules/plan.ts";
 import type { TickHandler } from "./tick.ts";
 
-export interface Entry {
+export interface ScheduleEntry {
   readonly name: string;
   readonly calendar: Calendar;
   readonly handler: TickHandler;
@@ -24,7 +24,7 @@ export interface Entry {
 
 /** The state of a schedule in one term. */
 export interface Track {
-  readonly entry: Entry;
+  readonly entry: ScheduleEntry;
   /** Every tick up to this time is dealt with. */
   accountedMs: number;
   /** The last tick that ran or was claimed to run, or 0. */
@@ -43,7 +43,7 @@ export interface Track {
   retryMs: number | undefined;
 }
 
-export function trackOf(entry: Entry, { accountedMs, lastMs, missed }: ScheduleState): Track {
+export function trackOf(entry: ScheduleEntry, { accountedMs, lastMs, missed }: ScheduleState): Track {
   return {
     entry,
     accountedMs,
@@ -84,7 +84,7 @@ export class Timetable {
     return this.#tracks.get(name);
   }
 
-  add(entry: Entry, state: ScheduleState): Track {
+  add(entry: ScheduleEntry, state: ScheduleState): Track {
     const track = trackOf(entry, state);
     this.advance(track, track.accountedMs);
     this.#tracks.set(entry.name, track);

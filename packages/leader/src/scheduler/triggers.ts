@@ -10,7 +10,7 @@ import { type SchedulerEvents, tellSkipped } from "./events.ts";
 import { type Trigger, triggerLine } from "./rules/lines.ts";
 import type { Step } from "./step.ts";
 import type { NamedTick } from "./tick.ts";
-import type { Entry, Timetable } from "./timetable.ts";
+import type { ScheduleEntry, Timetable } from "./timetable.ts";
 
 interface TriggersParts {
   readonly clock: Clock;
@@ -19,7 +19,7 @@ interface TriggersParts {
   readonly timetable: Timetable;
   readonly claims: Claims;
   /** Schedules that this process can run. */
-  readonly entries: { get(name: string): Entry | undefined };
+  readonly entries: { get(name: string): ScheduleEntry | undefined };
 }
 
 /** Lifetime of a trigger. The time is far longer than a deployment, and longer than clocks differ. */

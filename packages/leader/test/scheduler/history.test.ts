@@ -9,10 +9,10 @@ import { Recorder } from "../../src/scheduler/recorder.ts";
 import { type HistoryLine, RegisterStore } from "../../src/scheduler/register-store.ts";
 import {
   errorText,
-  type Happening,
   keyOf,
   lineOf,
   newestIn,
+  type PastTick,
   pastOf,
   recordOf,
 } from "../../src/scheduler/rules/history.ts";
@@ -23,7 +23,7 @@ const LEASE = { leaseDuration: 5_000, renewDeadline: 4_000, retryPeriod: 500 } a
 const HOUR_MS = 3_600_000;
 
 describe("the lines of a history", () => {
-  const began = (scheduledAtMs: number, facts: Partial<Happening> = {}): Happening => ({
+  const began = (scheduledAtMs: number, facts: Partial<PastTick> = {}): PastTick => ({
     outcome: "running",
     scheduledAtMs,
     suffix: "",
@@ -32,19 +32,19 @@ describe("the lines of a history", () => {
     term: 7,
     ...facts,
   });
-  const lines = (...happenings: readonly Happening[]): string =>
-    happenings.map((each) => `${keyOf(each)} ${lineOf(each, 99)}`).join("");
+  const lines = (...pastTicks: readonly PastTick[]): string =>
+    pastTicks.map((each) => `${keyOf(each)} ${lineOf(each, 99)}`).join("");
 
   it("combine the start and the end of a tick into one record, even if a node has only the start", () => {
     const ended = began(1_000, { outcome: "run", tookMs: 20 });
     for (const texts of [[lines(ended, began(1_000))], [lines(began(1_000)), lines(ended)], [lines(ended), ""]]) {
-      expect(pastOf(texts)).toEqual({ nextMs: 99, happenings: [ended] });
+      expect(pastOf(texts)).toEqual({ nextMs: 99, pastTicks: [ended] });
     }
   });
 
   it("separate the attempts of a tick, and requests that were triggered at its time", () => {
     const all = [began(1_000), began(1_000, { attempt: 2 }), began(1_000, { suffix: "x1" })];
-    expect(pastOf([lines(...all)]).happenings).toHaveLength(3);
+    expect(pastOf([lines(...all)]).pastTicks).toHaveLength(3);
   });
 
   it("contain a text for every value that a handler rejects with", () => {
@@ -58,7 +58,7 @@ describe("the lines of a history", () => {
 
   it("are ordered by the time at which the handler was called, the newest first, over all nodes", () => {
     const [one, two, three] = [began(1_000, { lateMs: 5_000 }), began(3_000), began(4_000)];
-    expect(pastOf([lines(three, one), lines(one, two)]).happenings).toEqual([one, three, two]);
+    expect(pastOf([lines(three, one), lines(one, two)]).pastTicks).toEqual([one, three, two]);
   });
 
   it("report a tick as running only in the term of the present leader", () => {
@@ -71,27 +71,27 @@ describe("the lines of a history", () => {
   });
 
   it("are decoded into the original records", () => {
-    const all: readonly Happening[] = [
+    const all: readonly PastTick[] = [
       began(4_000),
       began(3_000, { outcome: "failed", tookMs: 0, error: 'no "b"\n', suffix: "a1" }),
       { outcome: "skipped", scheduledAtMs: 2_000, term: 7, reason: "overlap" },
       { outcome: "missed", scheduledAtMs: 1_000, term: 7, count: 3 },
     ];
-    expect(pastOf([lines(...all)]).happenings).toEqual(all);
+    expect(pastOf([lines(...all)]).pastTicks).toEqual(all);
   });
 
   it("keep skipped and missed ticks before and after a tick, and the last of several in a row", () => {
-    const skipped = (scheduledAtMs: number): Happening => ({
+    const skipped = (scheduledAtMs: number): PastTick => ({
       outcome: "skipped",
       scheduledAtMs,
       term: 7,
       reason: "overlap",
     });
-    const missed = (scheduledAtMs: number): Happening => ({ outcome: "missed", scheduledAtMs, term: 7, count: 2 });
+    const missed = (scheduledAtMs: number): PastTick => ({ outcome: "missed", scheduledAtMs, term: 7, count: 2 });
     const all = [skipped(7_000), began(6_000), missed(5_000), skipped(4_000), began(3_000), missed(2_000)];
-    expect(pastOf([lines(...all)]).happenings).toEqual(all);
+    expect(pastOf([lines(...all)]).pastTicks).toEqual(all);
     // The second node was down when the newest one was written.
-    expect(pastOf([lines(...all), lines(skipped(6_500), ...all.slice(1))]).happenings).toEqual(all);
+    expect(pastOf([lines(...all), lines(skipped(6_500), ...all.slice(1))]).pastTicks).toEqual(all);
   });
 
   it("contain the ID of the tick", () => {
@@ -148,7 +148,7 @@ describe("a recorder of history", () => {
           .map(({ key, line }) => `${key} ${line}`)
           .reverse()
           .join(""),
-      ]).happenings,
+      ]).pastTicks,
     ).toMatchObject([
       { outcome: "skipped", scheduledAtMs: 300 },
       { outcome: "run", scheduledAtMs: 200 },
@@ -258,8 +258,8 @@ describe("the history of a scheduler", () => {
     const names = Array.from({ length: 250 }, (_, at) => `s${at}`);
     for (const name of names) scheduler.every(name, 365 * 24 * HOUR_MS, () => undefined);
     const store = new RegisterStore(new Ledger(nodes.redlock(), "many", "leader:many"), "", HOUR_MS);
-    const happening = (at: number): Happening => ({ outcome: "missed", scheduledAtMs: 1_000 + at, term: 1, count: 1 });
-    const written = names.map((name, at) => ({ name, key: "missed", line: lineOf(happening(at), undefined) }));
+    const pastTick = (at: number): PastTick => ({ outcome: "missed", scheduledAtMs: 1_000 + at, term: 1, count: 1 });
+    const written = names.map((name, at) => ({ name, key: "missed", line: lineOf(pastTick(at), undefined) }));
     await store.record(written.slice(1), 10);
     const told = (await scheduler.list({ history: 3 })).map(({ history }) =>
       history.map(({ scheduledAt }) => +scheduledAt),

@@ -12,7 +12,7 @@ import { Register } from "../../src/scheduler/register.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
 import { SchedulerTerm } from "../../src/scheduler/scheduler-term.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
-import type { Entry } from "../../src/scheduler/timetable.ts";
+import type { ScheduleEntry } from "../../src/scheduler/timetable.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 import { LEASE, startNodes } from "../support/redis.ts";
 
@@ -60,7 +60,7 @@ const PERIOD_MS = 3_600_000;
 const FREQUENT_MS = 200;
 
 /** Leads with these schedules. Returns a function that ends the term. */
-function lead(store: MemoryStore, entries: ReadonlyMap<string, Entry>): { readonly end: () => Promise<void> } {
+function lead(store: MemoryStore, entries: ReadonlyMap<string, ScheduleEntry>): { readonly end: () => Promise<void> } {
   const over = new AbortController();
   const term = { election: "x", term: 5, fencingToken: 5, signal: over.signal, isCurrent: () => !over.signal.aborted };
   const running = new SchedulerTerm({
@@ -103,7 +103,7 @@ describe("many schedules", () => {
       const worked = new WorkClock();
       const nowMs = BEGIN_MS;
       const storedMs = which === "are loaded" ? nowMs : nowMs - 3 * PERIOD_MS;
-      const entries = new Map<string, Entry>();
+      const entries = new Map<string, ScheduleEntry>();
       const begun = new Set<string>();
       const asked = new Set<string>();
       const frequent = new Set<string>();
@@ -141,7 +141,10 @@ describe("many schedules", () => {
     const handler = (tick: Tick): unknown => begun.push(tick.scheduledAt.getTime());
     const names = Array.from({ length: 1_000 }, (_, at) => `s${at}`);
     const entries = new Map(
-      names.map((name): [string, Entry] => [name, { name, calendar: everyCalendar(1_000, 0), handler, options }]),
+      names.map((name): [string, ScheduleEntry] => [
+        name,
+        { name, calendar: everyCalendar(1_000, 0), handler, options },
+      ]),
     );
     const store = new MemoryStore(
       names.map((name) => [name, `${clock.wallMs()} 0 0`]),

@@ -8,7 +8,7 @@ import { resolveScheduleOptions } from "../../src/scheduler/options.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
 import { type ClaimedTick, Runner } from "../../src/scheduler/runner.ts";
 import { type Tick, tickId } from "../../src/scheduler/tick.ts";
-import { type Entry, type Track, trackOf } from "../../src/scheduler/timetable.ts";
+import { type ScheduleEntry, type Track, trackOf } from "../../src/scheduler/timetable.ts";
 
 describe("a runner", () => {
   let term: AbortController;
@@ -17,7 +17,7 @@ describe("a runner", () => {
   /** By schedule and time: begun, skipped, finished. */
   let log: string[];
   let ends: Map<string, () => void>;
-  let entries: Map<string, Entry>;
+  let entries: Map<string, ScheduleEntry>;
   beforeEach(() => {
     term = new AbortController();
     isCurrent = true;

@@ -11,7 +11,7 @@ import type { Write } from "../../src/scheduler/register-store.ts";
 import { everyCalendar } from "../../src/scheduler/rules/calendar.ts";
 import { SchedulerTerm } from "../../src/scheduler/scheduler-term.ts";
 import type { Tick } from "../../src/scheduler/tick.ts";
-import type { Entry } from "../../src/scheduler/timetable.ts";
+import type { ScheduleEntry } from "../../src/scheduler/timetable.ts";
 import { MemoryStore } from "../support/memory-store.ts";
 
 const PERIOD_MS = 20;
@@ -21,7 +21,7 @@ describe("a session", () => {
   let clock: ManualClock;
   let controller: AbortController;
   let isCurrent: boolean;
-  let entries: Map<string, Entry>;
+  let entries: Map<string, ScheduleEntry>;
   let events: Emitter<SchedulerEvents>;
   let ticks: Tick[];
   let log: string[];
@@ -86,7 +86,7 @@ describe("a session", () => {
       signal: controller.signal,
       isCurrent: () => isCurrent,
     } as unknown as LeaderTerm;
-    const entry: Entry = {
+    const entry: ScheduleEntry = {
       name: "s",
       calendar: everyCalendar(PERIOD_MS, 0),
       handler: (tick) => {

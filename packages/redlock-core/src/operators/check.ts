@@ -50,7 +50,7 @@ export interface Finding<Code extends string = FindingCode> {
   readonly message: string;
 }
 
-interface Facts {
+interface CheckedNode {
   readonly node: string;
   readonly info: ReadonlyMap<string, string>;
   readonly offsetMs: number;
@@ -146,7 +146,7 @@ function factsOf(
   node: string,
   reply: ListReply & { ok: true },
   askedWallMs: number,
-): Omit<Facts, "appendfsync"> {
+): Omit<CheckedNode, "appendfsync"> {
   const {
     info: text,
     seconds,
@@ -243,7 +243,7 @@ function clusterMember(node: string): Finding {
   return { code: "CLUSTER_MEMBER", severity: "error", subjects: [node], message };
 }
 
-function sameServer(facts: readonly Facts[]): readonly Finding[] {
+function sameServer(facts: readonly CheckedNode[]): readonly Finding[] {
   const byRunId = new Map<string, string[]>();
   for (const { node, info } of facts) {
     const runId = info.get("run_id") ?? node;
@@ -261,7 +261,7 @@ function sameServer(facts: readonly Facts[]): readonly Finding[] {
 
 function nodeFindings(
   engine: Engine,
-  { node, info, quarantineLeftMs, writeError, appendfsync }: Facts,
+  { node, info, quarantineLeftMs, writeError, appendfsync }: CheckedNode,
 ): readonly Finding[] {
   const findings: Finding[] = [];
   const server = serverOf(info);
@@ -320,7 +320,7 @@ function isOld(version: string): boolean {
   return major < 6 || (major === 6 && minor < 2);
 }
 
-function clocks(facts: readonly Facts[]): readonly Finding[] {
+function clocks(facts: readonly CheckedNode[]): readonly Finding[] {
   if (facts.length === 0) return [];
   const middle = median(facts.map(({ offsetMs }) => offsetMs));
   const findings: Finding[] = facts
@@ -342,7 +342,7 @@ function clocks(facts: readonly Facts[]): readonly Finding[] {
   return findings;
 }
 
-function otherQuarantine(facts: readonly Facts[], wholeMs: number): readonly Finding[] {
+function otherQuarantine(facts: readonly CheckedNode[], wholeMs: number): readonly Finding[] {
   const others = facts.filter(({ knownQuarantineMs: ms }) => ms !== undefined && ms !== wholeMs);
   if (others.length === 0) return [];
   const reported = others.map(({ node, knownQuarantineMs: ms }) => `${node}: ${ms} ms`).join(", ");

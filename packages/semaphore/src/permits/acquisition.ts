@@ -57,7 +57,7 @@ interface RefusedPermitAttempt extends RefusedPermits {
 }
 
 /** The place of a call in the nodes' lines. */
-interface Place {
+interface PermitPlace {
   /** The name in line. */
   readonly waiter: string;
   readonly ticket: string;
@@ -92,7 +92,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
   /** Each request that was not answered is followed by a new holder, so that a late grant is not mistaken for it. */
   #holder: string;
   /** Undefined before the first refusal, and once the permits are held. */
-  #place: Place | undefined;
+  #place: PermitPlace | undefined;
   #attempts = 0;
   /** The number of attempts in a row that no quorum answered. */
   #failures = 0;
@@ -243,7 +243,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
   }
 
   /** The place of a call is the time at which it began, by the nodes' clock. So all nodes have the same order. */
-  #newPlace(): Place {
+  #newPlace(): PermitPlace {
     const { turns, protocol } = this.#pool;
     const waiter = turns.nextWaiter(this.#request.permits);
     turns.listen(waiter, (node) => {
@@ -299,7 +299,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
    * Sends a release after the requests, over the same connections. So the release takes back any grant, even of a
    * request that is still on its way. If a connection is broken, the release is sent over the next one.
    */
-  #takeBack(holder: string, place: Place | undefined): void {
+  #takeBack(holder: string, place: PermitPlace | undefined): void {
     const { protocol, turns } = this.#pool;
     const leave = (ms: number): void =>
       void protocol.takeBack(this.#pool.callOf("release", [holder, "", place?.waiter ?? ""]), ms);

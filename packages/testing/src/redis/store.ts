@@ -22,7 +22,7 @@ type Value =
   | { readonly type: "hash"; readonly fields: Map<string, string> }
   | { readonly type: "zset"; readonly scores: Map<string, number> };
 
-interface Entry {
+interface StoredKey {
   value: Value;
   /**
    * The expiry by the node's clock in ms. The key exists until the clock has passed this time. Undefined: the key never
@@ -51,7 +51,7 @@ type Command = (args: readonly string[]) => Reply;
 
 export class Store {
   readonly #around: Surroundings;
-  #entries = new Map<string, Entry>();
+  #entries = new Map<string, StoredKey>();
   readonly #commands: ReadonlyMap<string, Command>;
 
   constructor(around: Surroundings) {
@@ -70,11 +70,11 @@ export class Store {
   }
 
   /** Returns a copy of the data, like a snapshot on disk or the data of a replica. */
-  snapshot(): ReadonlyMap<string, Entry> {
+  snapshot(): ReadonlyMap<string, StoredKey> {
     return new Map([...this.#entries].map(([key, entry]) => [key, copyOf(entry)]));
   }
 
-  restore(snapshot: ReadonlyMap<string, Entry>): void {
+  restore(snapshot: ReadonlyMap<string, StoredKey>): void {
     this.#entries = new Map([...snapshot].map(([key, entry]) => [key, copyOf(entry)]));
   }
 
@@ -100,7 +100,7 @@ export class Store {
     return Math.floor(this.#around.nowUs() / 1_000);
   }
 
-  #find(key: string): Entry | undefined {
+  #find(key: string): StoredKey | undefined {
     const entry = this.#entries.get(key);
     if (entry?.expiresMs === undefined || this.#nowMs() <= entry.expiresMs) return entry;
     this.#entries.delete(key);
@@ -316,7 +316,7 @@ export class Store {
   }
 }
 
-function copyOf(entry: Entry): Entry {
+function copyOf(entry: StoredKey): StoredKey {
   const { value, expiresMs } = entry;
   if (value.type === "string") return { value: { ...value }, expiresMs };
   if (value.type === "hash") return { value: { type: "hash", fields: new Map(value.fields) }, expiresMs };

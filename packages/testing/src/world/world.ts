@@ -24,7 +24,7 @@ export interface Violation {
 }
 
 /** One line of the recorded run. */
-export interface Happening {
+export interface RecordedEvent {
   readonly atMs: number;
   /** A machine, a server, or "world". */
   readonly who: string;
@@ -46,7 +46,7 @@ export class World {
   readonly epochMs: number;
   /** Called when an event becomes due now while the world does not run. */
   onDue: (() => void) | undefined;
-  readonly happenings: Happening[] = [];
+  readonly recordedEvents: RecordedEvent[] = [];
   readonly isRecording: boolean;
   #nowMs = 0;
   #order = 0;
@@ -118,8 +118,8 @@ export class World {
     this.#ranClientCode = true;
   }
 
-  record(who: string, kind: Happening["kind"], text: () => string): void {
-    if (this.isRecording) this.happenings.push({ atMs: this.#nowMs, who, kind, text: text() });
+  record(who: string, kind: RecordedEvent["kind"], text: () => string): void {
+    if (this.isRecording) this.recordedEvents.push({ atMs: this.#nowMs, who, kind, text: text() });
   }
 
   violate(invariant: string, message: string): void {

@@ -32,7 +32,7 @@ interface FetchingParts {
 }
 
 /** Arguments shared by the fetches that continue a command. */
-interface Command {
+interface FetchingCommand {
   readonly client: BullClient;
   readonly prefix: unknown;
   readonly lockOptions: () => unknown;
@@ -67,7 +67,7 @@ export class Fetching {
   }
 
   /** Continues a fetch that has found no job yet. Resolves with BullMQ's reply. */
-  async continue(first: RepeatedFetch, command: Command): Promise<unknown> {
+  async continue(first: RepeatedFetch, command: FetchingCommand): Promise<unknown> {
     try {
       return await this.#fetchUntilJob(first, command);
     } catch (error) {
@@ -77,7 +77,7 @@ export class Fetching {
     }
   }
 
-  async #fetchUntilJob(first: RepeatedFetch, { client, prefix, lockOptions }: Command): Promise<unknown> {
+  async #fetchUntilJob(first: RepeatedFetch, { client, prefix, lockOptions }: FetchingCommand): Promise<unknown> {
     const { clock, script, takenJobs, reports, keys, newToken } = this.#parts;
     let again = first;
     const untilMs = clock.monotonicMs() + (takenJobs.isLooping ? MAX_FETCH_MS : Number.POSITIVE_INFINITY);

@@ -40,7 +40,7 @@ export interface TickRecord {
 }
 
 /** An entry as the leader writes it and the nodes store it. The outcome `unfinished` is computed by the reader. */
-export type Happening = Omit<TickRecord, "scheduledAt" | "outcome" | "id"> & {
+export type PastTick = Omit<TickRecord, "scheduledAt" | "outcome" | "id"> & {
   readonly outcome: Exclude<TickOutcome, "unfinished">;
   readonly scheduledAtMs: number;
   /** The end of `tick.id`. The name and the time give the rest. */
@@ -52,7 +52,7 @@ interface Past {
   /** Time of the next tick when the leader wrote the newest line. Undefined if there is no next tick or no line. */
   readonly nextMs: number | undefined;
   /** The entries, the newest first. */
-  readonly happenings: readonly Happening[];
+  readonly pastTicks: readonly PastTick[];
 }
 
 /** The greatest number of lines of a tick: its beginning and its end. */
@@ -64,15 +64,15 @@ const LONGEST_ERROR = 200;
  * Returns the key of a line. A line begins with its key, followed by facts in a fixed order, as JSON. A later line with
  * the same key replaces the previous line on the nodes. Lines are short, because there may be a hundred thousand.
  */
-export function keyOf(happening: Happening): string {
-  const { outcome, scheduledAtMs, attempt, reason, suffix } = happening;
+export function keyOf(pastTick: PastTick): string {
+  const { outcome, scheduledAtMs, attempt, reason, suffix } = pastTick;
   if (outcome === "skipped") return `skipped/${reason}`;
   if (outcome === "missed") return outcome;
   return `${scheduledAtMs}/${attempt}/${suffix}`;
 }
 
-type Facts = readonly [
-  outcome: Happening["outcome"],
+type LineFacts = readonly [
+  outcome: PastTick["outcome"],
   term: number,
   nextMs: number | null,
   // If the handler was called: the facts that the key does not contain. Otherwise the time and the count.
@@ -81,8 +81,8 @@ type Facts = readonly [
   error?: string,
 ];
 
-export function lineOf(happening: Happening, nextMs: number | undefined): string {
-  const { outcome, term, scheduledAtMs, lateMs, tookMs, error, count } = happening;
+export function lineOf(pastTick: PastTick, nextMs: number | undefined): string {
+  const { outcome, term, scheduledAtMs, lateMs, tookMs, error, count } = pastTick;
   const wasCalled = lateMs !== undefined;
   const rest = wasCalled ? [lateMs, tookMs, error] : [scheduledAtMs, count];
   return `${JSON.stringify([outcome, term, nextMs, ...rest.filter((fact) => fact !== undefined)])}\n`;
@@ -91,36 +91,36 @@ export function lineOf(happening: Happening, nextMs: number | undefined): string
 const CALLED: ReadonlySet<unknown> = new Set(["running", "run", "failed"]);
 
 interface Found {
-  readonly happening: Happening;
+  readonly pastTick: PastTick;
   readonly nextMs: number | null;
 }
 
 /** Returns what a line says. Undefined if the line is damaged: one such line must not hide the others. */
-function happeningOf(key: string, json: string): Found | undefined {
+function pastTickOf(key: string, json: string): Found | undefined {
   const [outcome, term, nextMs, lateMs, tookMs, error] = factsOf(json) ?? [];
   const [first = "", second, suffix = ""] = key.split("/");
   if (!Number.isSafeInteger(term) || !isTime(nextMs ?? 0) || term === undefined || nextMs === undefined)
     return undefined;
   if (outcome === "missed" && isTime(lateMs))
-    return { nextMs, happening: { outcome, term, scheduledAtMs: lateMs, count: tookMs ?? 0 } };
+    return { nextMs, pastTick: { outcome, term, scheduledAtMs: lateMs, count: tookMs ?? 0 } };
   if (outcome === "skipped" && isTime(lateMs))
-    return { nextMs, happening: { outcome, term, scheduledAtMs: lateMs, reason: second as SkipReason } };
+    return { nextMs, pastTick: { outcome, term, scheduledAtMs: lateMs, reason: second as SkipReason } };
   const scheduledAtMs = Number(first);
   if (!isCalled(outcome) || !isTime(scheduledAtMs) || !isTime(lateMs)) return undefined;
   const ended = {
     ...(typeof tookMs === "number" ? { tookMs } : {}),
     ...(error === undefined ? {} : { error }),
   };
-  return { nextMs, happening: { outcome, term, scheduledAtMs, attempt: Number(second), suffix, lateMs, ...ended } };
+  return { nextMs, pastTick: { outcome, term, scheduledAtMs, attempt: Number(second), suffix, lateMs, ...ended } };
 }
 
 function isCalled(outcome: unknown): outcome is "running" | "run" | "failed" {
   return CALLED.has(outcome);
 }
 
-function factsOf(json: string): Partial<Facts> | undefined {
+function factsOf(json: string): Partial<LineFacts> | undefined {
   const facts = parsed(json);
-  return Array.isArray(facts) ? (facts as unknown as Partial<Facts>) : undefined;
+  return Array.isArray(facts) ? (facts as unknown as Partial<LineFacts>) : undefined;
 }
 
 function parsed(json: string): unknown {
@@ -133,29 +133,29 @@ function parsed(json: string): unknown {
 
 /** Combines the lines of one schedule from several nodes. */
 export function pastOf(texts: readonly string[]): Past {
-  const newest = new Map<string, Happening>();
+  const newest = new Map<string, PastTick>();
   let last: Found | undefined;
   for (const text of texts) {
     const ofNode = new Set<string>();
     for (const line of text.split("\n")) {
       const split = line.indexOf(" ");
       if (split < 0) continue;
-      const found = happeningOf(line.slice(0, split), line.slice(split + 1));
+      const found = pastTickOf(line.slice(0, split), line.slice(split + 1));
       if (found === undefined) continue;
-      const { happening } = found;
-      const key = `${keyOf(happening)} ${happening.scheduledAtMs}`;
+      const { pastTick } = found;
+      const key = `${keyOf(pastTick)} ${pastTick.scheduledAtMs}`;
       // The first line of a key is the newest.
       if (ofNode.has(key)) continue;
-      if (ofNode.size === 0 && (last === undefined || beganMs(happening) >= beganMs(last.happening))) last = found;
+      if (ofNode.size === 0 && (last === undefined || beganMs(pastTick) >= beganMs(last.pastTick))) last = found;
       ofNode.add(key);
       const known = newest.get(key);
-      if (known === undefined || saysMore(happening, known)) newest.set(key, happening);
+      if (known === undefined || saysMore(pastTick, known)) newest.set(key, pastTick);
     }
   }
   const all = [...newest.values()].sort((a, b) => beganMs(b) - beganMs(a));
   // A node that was down may have an earlier line of the same key.
-  const happenings = all.filter((each, at) => at === 0 || keyOf(each) !== keyOf(all[at - 1] as Happening));
-  return { nextMs: last?.nextMs ?? undefined, happenings };
+  const pastTicks = all.filter((each, at) => at === 0 || keyOf(each) !== keyOf(all[at - 1] as PastTick));
+  return { nextMs: last?.nextMs ?? undefined, pastTicks };
 }
 
 /** Returns the name and the newest line of each schedule in a node's reply about all schedules. */
@@ -168,21 +168,21 @@ export function* newestIn(text: string): Generator<readonly [name: string, line:
 }
 
 /** Reports whether `one` contains the end of a tick that `other` shows as running. A node may have missed the end. */
-function saysMore(one: Happening, other: Happening): boolean {
+function saysMore(one: PastTick, other: PastTick): boolean {
   return other.outcome === "running" && one.outcome !== "running";
 }
 
-function beganMs({ scheduledAtMs, lateMs = 0 }: Happening): number {
+function beganMs({ scheduledAtMs, lateMs = 0 }: PastTick): number {
   return scheduledAtMs + lateMs;
 }
 
 /**
  * Returns the record of an entry. `term` is the leader's term, read at about the same time. Undefined without a leader.
  */
-export function recordOf(name: string, happening: Happening, term: number | undefined): TickRecord {
-  const { scheduledAtMs, suffix, outcome, ...facts } = happening;
+export function recordOf(name: string, pastTick: PastTick, term: number | undefined): TickRecord {
+  const { scheduledAtMs, suffix, outcome, ...facts } = pastTick;
   return {
-    outcome: outcome === "running" && (term === undefined || happening.term < term) ? "unfinished" : outcome,
+    outcome: outcome === "running" && (term === undefined || pastTick.term < term) ? "unfinished" : outcome,
     scheduledAt: dateOf(scheduledAtMs),
     ...(suffix === undefined ? {} : { id: tickId(name, scheduledAtMs, suffix) }),
     ...facts,

@@ -48,7 +48,7 @@ interface KeyLimits {
   readonly keysAhead: number | undefined;
 }
 
-interface Holders {
+interface KeyHolders {
   /**
    * ID of the job that has the key: the job runs, was chosen to run next, or waits for its retry. The first of
    * `holders`.
@@ -58,7 +58,7 @@ interface Holders {
   readonly holders: readonly string[];
 }
 
-export interface BusyKey extends Holders, KeyLimits {
+export interface BusyKey extends KeyHolders, KeyLimits {
   readonly key: string;
   /** When `holder` last started, in ms since the epoch. */
   readonly sinceMs: number | undefined;
@@ -70,7 +70,7 @@ export interface BusyKey extends Holders, KeyLimits {
 }
 
 /** IDs of a key's jobs by state. */
-export interface KeyJobs extends Holders {
+export interface KeyJobs extends KeyHolders {
   /** IDs of the jobs in line for the key, in order. A job that was removed by hand is listed until its turn. */
   readonly parked: readonly string[];
   /**
