@@ -280,12 +280,17 @@ function createInterrupts(
   parts: { readonly lane: Lane; readonly watchdog: Watchdog; readonly onError: (error: Error) => void },
 ): Interrupts {
   const { lane, watchdog, onError } = parts;
-  const isShared = options.redlock === undefined;
   return new Interrupts({
     // The lane publishes its messages on the queue's own Redis, even if the locks are elsewhere.
-    openRedlock: () => (isShared ? redlock : createOwnRedlock(given, options.ttl)),
-    isShared,
-    channel: `${worker.qualifiedName}:lane:notes`,
+    subscribe: async (onMessage) => {
+      const own = options.redlock === undefined ? undefined : createOwnRedlock(given, options.ttl);
+      const channel = `${worker.qualifiedName}:lane:notes`;
+      const unsubscribe = await protocolOf(own ?? redlock).subscribe(channel, onMessage);
+      return async () => {
+        unsubscribe();
+        await own?.close();
+      };
+    },
     readNotes: async (jobIds) => (await lane.operate("notes", ...jobIds)) as readonly string[],
     onNote: (jobId, note) => {
       const run = watchdog.findLatestRun(jobId);

@@ -7,18 +7,14 @@
  * with each renewal of the jobs' locks. The channel is subscribed when the first run starts, because a worker without
  * jobs needs no connection for it.
  */
-import type { Redlock } from "@x/redlock-core";
-import { protocolOf } from "@x/redlock-core/protocol";
 import { type Pin, parsePin } from "../rules/entity-key.ts";
 
 /** Why a running job must stop. */
 type Note = Pin & { readonly kind: "dropped" | "cancelled" };
 
 interface InterruptsParts {
-  /** Returns a `Redlock` on the queue's own Redis. Closed together with this object, unless it is shared. */
-  readonly openRedlock: () => Redlock;
-  readonly isShared: boolean;
-  readonly channel: string;
+  /** Subscribes to the notes of the queue. Resolves with a function that ends the subscription. */
+  readonly subscribe: (onMessage: (message: string) => void) => Promise<() => Promise<void>>;
   /** Resolves with the note of each job, and with '' for a job without a note. */
   readonly readNotes: (jobIds: readonly string[]) => Promise<readonly string[]>;
   /** Interrupts the job's run. Returns whether the job is running in this process. */
@@ -36,8 +32,7 @@ export class Interrupts {
    * the channel is subscribed, IDs of the jobs that run.
    */
   readonly #uncheckedIds = new Set<string>();
-  #redlock: Redlock | undefined;
-  #subscription: Promise<() => void> | undefined;
+  #subscription: Promise<() => Promise<void>> | undefined;
   #isSubscribed = false;
   #isStopped = false;
 
@@ -61,14 +56,12 @@ export class Interrupts {
   async stop(): Promise<void> {
     this.#isStopped = true;
     const unsubscribe = await this.#subscription?.catch(() => undefined);
-    unsubscribe?.();
-    if (!this.#parts.isShared) await this.#redlock?.close();
+    await unsubscribe?.();
   }
 
-  #subscribe(): Promise<() => void> {
-    const { openRedlock, channel, onError } = this.#parts;
-    this.#redlock = openRedlock();
-    const subscription = protocolOf(this.#redlock).subscribe(channel, (message) => this.#onMessage(message));
+  #subscribe(): Promise<() => Promise<void>> {
+    const { subscribe, onError } = this.#parts;
+    const subscription = subscribe((message) => this.#onMessage(message));
     subscription.then(
       () => {
         this.#isSubscribed = true;
