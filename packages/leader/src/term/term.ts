@@ -9,18 +9,18 @@
  * store that checks `fencingToken` refuses the late write.
  */
 import { setMaxListeners } from "node:events";
-import { QuorumUnreachableError } from "@x/redlock-core";
-import { asError, type Instant, onAbort, readClock, Schema, whenAborted } from "@x/redlock-core/kit";
-import { elapsedMs, everyPeriod, remainingMs, SUSPEND_LOOK_MS } from "@x/redlock-core/protocol";
+import { onAbort, readClock, Schema, whenAborted } from "@x/redlock-core/kit";
+import { everyPeriod } from "@x/redlock-core/protocol";
 import { LeadershipLostError, type TermEndReason } from "../errors.ts";
 import { channels } from "../kit/diagnostics.ts";
 import type { LeaderTerm } from "../leader-term.ts";
-import { reasonOfDeadline } from "../rules/deadline.ts";
 import { isHeldBy, type NodeRecord } from "../rules/record.ts";
 import { dateOf, durationOrNoneMs, proclaimedValue } from "../rules/values.ts";
 import { Announcement } from "./announcement.ts";
 import type { TermLease } from "./lease.ts";
 import type { Standing } from "./standing.ts";
+import { TermDeadline } from "./term-deadline.ts";
+import { Upkeep } from "./upkeep.ts";
 
 interface TermParts {
   readonly standing: Standing<HeldTerm>;
@@ -42,50 +42,58 @@ type TermStatus =
 const RESIGN = new Schema({ cooldown: durationOrNoneMs.optional() });
 
 export class HeldTerm implements LeaderTerm {
-  readonly election: string;
-  readonly id: string;
   readonly term: number;
-  readonly fencingToken: number;
   readonly acquiredAt: Date;
   readonly signal: AbortSignal;
   readonly #parts: TermParts;
   readonly #record: Announcement;
+  readonly #deadline: TermDeadline;
+  readonly #upkeep: Upkeep;
   readonly #controller = new AbortController();
   readonly #startedMs: number;
   /** Functions that remove the term's listeners when its lease is left. */
   readonly #unties: (() => void)[] = [];
   #status: TermStatus = { name: "current" };
-  #isTending = false;
   #isAdopted = false;
   #isElected = false;
   /** The cooldown that the owner of the term chose when it resigned. */
   #cooldownMs: number | undefined;
   #finishing: Promise<void> | undefined;
-  #cancelDeadline: () => void = () => undefined;
-  #renewFailures = 0;
 
   constructor(parts: TermParts) {
     const { standing, lease } = parts;
     const { options, clock } = standing;
     this.#parts = parts;
     this.#startedMs = clock.monotonicMs();
-    this.election = options.name;
-    this.id = options.id;
     this.term = lease.fencingToken;
-    this.fencingToken = lease.fencingToken;
     this.signal = this.#controller.signal;
     // Each running tick adds a listener, so a hundred listeners are not a leak.
     setMaxListeners(0, this.signal);
     this.acquiredAt = dateOf(Math.round(clock.wallMs()));
     const sinceMs = this.acquiredAt.getTime();
     this.#record = new Announcement(standing, lease.token, { term: this.term, id: this.id, sinceMs });
-    this.#armDeadline();
+    this.#deadline = new TermDeadline(clock, options.renewDeadline, lease);
+    this.#deadline.watch(() => this.isCurrent());
+    const upkeep = new Upkeep({ term: this, standing, record: this.#record, isEligible: parts.isEligible });
+    this.#upkeep = upkeep;
     lease.keep({
       ...everyPeriod(options.retryPeriod),
-      onRenewed: (tookMs) => this.#onRenewed(tookMs),
-      onFailed: (error) => this.#onRenewFailed(error),
+      onRenewed: (tookMs) => upkeep.onRenewed(tookMs),
+      onFailed: (error) => upkeep.onRenewFailed(error),
     });
     this.#unties.push(whenAborted(lease.signal, () => this.#onLockLost()));
+  }
+
+  get election(): string {
+    return this.#parts.standing.options.name;
+  }
+
+  get id(): string {
+    return this.#parts.standing.options.id;
+  }
+
+  get fencingToken(): number {
+    return this.term;
   }
 
   get status(): TermStatus["name"] {
@@ -97,22 +105,19 @@ export class HeldTerm implements LeaderTerm {
   }
 
   get sinceRenewalMs(): number {
-    return elapsedMs(this.#parts.lease.start, readClock(this.#parts.standing.clock));
+    return this.#deadline.sinceRenewalMs;
   }
 
   /** The number of renewals that failed in a row. */
   get renewFailures(): number {
-    return this.#renewFailures;
+    return this.#upkeep.renewFailures;
   }
 
   isCurrent(): boolean {
     if (this.#status.name === "over") return false;
-    const { options, clock } = this.#parts.standing;
-    const now = readClock(clock);
-    if (this.#remainingAt(now) > 0) return true;
-    const { start } = this.#parts.lease;
-    const isLate = elapsedMs(start, now) >= options.renewDeadline;
-    this.#endNow(isLate ? reasonOfDeadline(start, options.renewDeadline, now) : this.#lossReason);
+    const now = readClock(this.#parts.standing.clock);
+    if (this.#deadline.leftMs(now) > 0) return true;
+    this.#endNow(this.#deadline.reasonAt(now) ?? this.#lossReason);
     return false;
   }
 
@@ -121,7 +126,7 @@ export class HeldTerm implements LeaderTerm {
   }
 
   remaining(): number {
-    return this.isCurrent() ? Math.max(0, this.#remainingAt(readClock(this.#parts.standing.clock))) : 0;
+    return this.isCurrent() ? Math.max(0, this.#deadline.leftMs()) : 0;
   }
 
   async verify(): Promise<boolean> {
@@ -173,8 +178,8 @@ export class HeldTerm implements LeaderTerm {
   enter(closed: AbortSignal): void {
     this.#isElected = true;
     this.#unties.push(onAbort(closed, () => this.#endNow("closed")));
-    if (!this.#record.isSent) void this.announce().catch((error: unknown) => this.#onNotWritten(error));
-    this.#record.listen(() => this.#tendSoon());
+    if (!this.#record.isSent) void this.announce().catch((error: unknown) => this.#upkeep.onNotWritten(error));
+    this.#record.listen(() => this.#upkeep.start());
   }
 
   /** Marks that `run()` releases the lock after its task has ended, so `resign()` must not. */
@@ -210,28 +215,11 @@ export class HeldTerm implements LeaderTerm {
     await Promise.all([marking, this.#parts.lease.release()]);
   }
 
-  #remainingAt(now: Instant): number {
-    const untilDeadlineMs = this.#parts.standing.options.renewDeadline - elapsedMs(this.#parts.lease.start, now);
-    return Math.min(untilDeadlineMs, remainingMs(this.#parts.lease.validUntil, now));
-  }
-
-  /**
-   * Arms the timer of the deadline. The timer also fires before the deadline, at least every `SUSPEND_LOOK_MS`, and is
-   * armed again if the term is still current. Timers stand still while the machine is suspended, so after a suspend
-   * past the deadline no timer would be due.
-   */
-  #armDeadline(): void {
-    const afterMs = Math.max(0, Math.min(this.#remainingAt(readClock(this.#parts.standing.clock)), SUSPEND_LOOK_MS));
-    this.#cancelDeadline = this.#parts.standing.clock.schedule(Math.ceil(afterMs), () => {
-      if (this.isCurrent()) this.#armDeadline();
-    });
-  }
-
   #endNow(reason: TermEndReason): void {
     if (this.#status.name === "over") return;
     const endingSinceMs = this.#status.name === "current" ? undefined : this.#status.sinceMs;
     this.#status = { name: "over", reason };
-    this.#cancelDeadline();
+    this.#deadline.stop();
     this.#letGo();
     if (!this.signal.aborted) this.#controller.abort(this.#lostError());
     this.#reportEnd(reason, endingSinceMs);
@@ -258,52 +246,12 @@ export class HeldTerm implements LeaderTerm {
   /** Ends the term if another process took the lock. If only the lock's validity is over, reports a failed renewal. */
   #onLockLost(): void {
     const { lossReason, signal } = this.#parts.lease;
-    if (lossReason === "expired") this.#onRenewFailed(signal.reason);
+    if (lossReason === "expired") this.#upkeep.onRenewFailed(signal.reason);
     else this.#endNow(this.#lossReason);
   }
 
   get #lossReason(): TermEndReason {
     return this.#parts.lease.lossReason === "forced" ? "forced" : "taken";
-  }
-
-  #onRenewed(tookMs: number): void {
-    if (!this.isCurrent()) return;
-    this.#renewFailures = 0;
-    this.#parts.standing.lastError = undefined;
-    this.#parts.standing.events.emit("renewed", { term: this.term, tookMs, remainingMs: this.remaining() });
-    this.#tendSoon();
-  }
-
-  #onRenewFailed(error: unknown): void {
-    this.#renewFailures += 1;
-    const remainingMs = this.remaining();
-    this.#parts.standing.lastError = asError(error);
-    this.#parts.standing.events.emit("renewFailed", { term: this.term, error, remainingMs });
-    this.#tendSoon();
-  }
-
-  /** Checks the eligibility, and writes the record if it is due. Does nothing while an earlier check runs. */
-  #tendSoon(): void {
-    if (this.#isTending || this.#status.name !== "current") return;
-    this.#isTending = true;
-    void this.#tend().finally(() => {
-      this.#isTending = false;
-    });
-  }
-
-  /** Writing the record restores it on nodes that lost it, and finds requests to resign whose message was lost. */
-  async #tend(): Promise<void> {
-    try {
-      if (this.#record.isDue) await this.announce();
-      if (!(await this.#parts.isEligible())) this.beginEnd("ineligible");
-    } catch (error) {
-      this.#onNotWritten(error);
-    }
-  }
-
-  /** Reports why the record was not written. If too few nodes answered, the next renewal repeats the write instead. */
-  #onNotWritten(error: unknown): void {
-    if (!(error instanceof QuorumUnreachableError)) this.#parts.standing.report(error);
   }
 
   #lostError(): LeadershipLostError {
