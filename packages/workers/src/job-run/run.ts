@@ -14,6 +14,7 @@ import { JobCancelledError, JobLockLostError, type SupersededError } from "../er
 import type { JobLock } from "./job-lock.ts";
 import { Batch, valueOf } from "./rules/batch.ts";
 import { type JobLease, leaseLeftMs } from "./rules/lease.ts";
+import { RunSignal } from "./run-signal.ts";
 
 const BACK_OFF = integer({ min: 1, max: DAY_MS });
 
@@ -34,61 +35,61 @@ interface RunFacts extends JobLease {
 export class Run implements JobLock, Renewable {
   index = -1;
   readonly windowMs = 0;
-  readonly jobId: string;
-  readonly token: string;
   readonly keys: readonly string[];
   readonly resources: readonly string[];
-  readonly place: number | undefined;
-  readonly parkedSinceMs: number | undefined;
-  /** When the job was fetched, by the wall clock. */
-  readonly askedMs: number;
+  readonly #facts: RunFacts;
   readonly #clock: Clock;
   readonly #onLost: (run: Run, error: Error) => void;
-  readonly #bullController: AbortController | undefined;
-  // Created at the first read of `signal`. Most processors never read it, and a loss that is noticed before the
-  // processor starts may be taken back (`restoreTrust`).
-  #controller: AbortController | undefined;
-  #cancelled: { readonly reason: unknown } | undefined;
+  readonly #signal: RunSignal;
   #lease: JobLease;
-  #lock: Lock | undefined;
-  #lockedMs = 0;
+  #held: { readonly lock: Lock; readonly sinceMs: number } | undefined;
   #lost: Error | undefined;
   #backOffMs: number | undefined;
   #stopped: JobCancelledError | SupersededError | undefined;
-  readonly #job: Job;
   #batch: Batch | undefined;
 
   constructor(facts: RunFacts, clock: Clock, onLost: (run: Run, error: Error) => void) {
-    this.#job = facts.job;
-    this.jobId = facts.jobId;
-    this.token = facts.token;
     this.keys = facts.keys;
     this.resources = facts.resources;
-    this.place = facts.place;
-    this.parkedSinceMs = facts.parkedSinceMs;
-    this.askedMs = facts.sent.wallMs;
+    this.#facts = facts;
     this.#clock = clock;
     this.#onLost = onLost;
+    this.#signal = new RunSignal(facts.controller);
     this.#lease = facts;
-    this.#bullController = facts.controller;
+  }
+
+  get jobId(): string {
+    return this.#facts.jobId;
+  }
+
+  get token(): string {
+    return this.#facts.token;
+  }
+
+  get place(): number | undefined {
+    return this.#facts.place;
+  }
+
+  get parkedSinceMs(): number | undefined {
+    return this.#facts.parkedSinceMs;
+  }
+
+  /** When the job was fetched, by the wall clock. */
+  get askedMs(): number {
+    return this.#facts.sent.wallMs;
   }
 
   /** Reports whether BullMQ has created this signal for the run. */
   ownsSignal(signal: AbortSignal): boolean {
-    return this.#bullController?.signal === signal;
+    return this.#signal.isOfBull(signal);
   }
 
   get signal(): AbortSignal {
-    if (this.#controller === undefined) {
-      this.#controller = this.#bullController ?? new AbortController();
-      if (this.#cancelled !== undefined) this.#controller.abort(this.#cancelled.reason);
-      else if (this.#lost !== undefined) this.#controller.abort(this.#lost);
-    }
-    return this.#controller.signal;
+    return this.#signal.read(this.#lost);
   }
 
   get fencingToken(): number {
-    return this.#lock?.fencingToken ?? 0;
+    return this.lock?.fencingToken ?? 0;
   }
 
   /** The error if the job no longer belongs to this worker, or its locks are lost. */
@@ -137,27 +138,26 @@ export class Run implements JobLock, Renewable {
    * like `lock.extend`.
    */
   async extendKeys(ttlMs: number, ordinaryTtlMs: number): Promise<void> {
-    if (this.#lock === undefined || this.#lock.remaining() >= ttlMs) return;
-    await this.#lock.extend(Math.max(ttlMs, ordinaryTtlMs));
-    if (ttlMs > ordinaryTtlMs) await this.#lock.extend(ordinaryTtlMs);
+    if (this.lock === undefined || this.lock.remaining() >= ttlMs) return;
+    await this.lock.extend(Math.max(ttlMs, ordinaryTtlMs));
+    if (ttlMs > ordinaryTtlMs) await this.lock.extend(ordinaryTtlMs);
   }
 
   setLock(lock: Lock): void {
-    this.#lock = lock;
-    this.#lockedMs = this.#clock.monotonicMs();
+    this.#held = { lock, sinceMs: this.#clock.monotonicMs() };
   }
 
   /** How many milliseconds ago the run received the lock of its keys. */
   get heldMs(): number {
-    return this.#clock.monotonicMs() - this.#lockedMs;
+    return this.#clock.monotonicMs() - (this.#held?.sinceMs ?? 0);
   }
 
   get lock(): Lock | undefined {
-    return this.#lock;
+    return this.#held?.lock;
   }
 
   isHeldBy(lock: { readonly fencingToken: number; readonly resources: readonly string[] }): boolean {
-    return this.#lock?.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
+    return this.lock?.fencingToken === lock.fencingToken && this.resources[0] === lock.resources[0];
   }
 
   markJobLockLost(): void {
@@ -166,13 +166,12 @@ export class Run implements JobLock, Renewable {
 
   /** Marks the locks of the keys as lost, or as about to be released. Does nothing if the run has no such locks. */
   markKeysLost(reason: LockLossReason): void {
-    if (this.#lock !== undefined) this.#lose(protocolOf(this.#lock).lostError(reason));
+    if (this.lock !== undefined) this.#lose(protocolOf(this.lock).lostError(reason));
   }
 
   /** Aborts the processor's signal on behalf of the user. The run is not lost. */
   cancel(reason: unknown): void {
-    this.#cancelled ??= { reason };
-    this.#controller?.abort(reason);
+    this.#signal.cancel(reason);
   }
 
   /**
@@ -191,7 +190,7 @@ export class Run implements JobLock, Renewable {
 
   remaining(): number {
     if (this.lost !== undefined) return 0;
-    return this.#lock === undefined ? Number.POSITIVE_INFINITY : Math.min(this.#lock.remaining(), this.leaseLeftMs());
+    return this.lock === undefined ? Number.POSITIVE_INFINITY : Math.min(this.lock.remaining(), this.leaseLeftMs());
   }
 
   isHeld(): boolean {
@@ -200,8 +199,8 @@ export class Run implements JobLock, Renewable {
 
   assertHeld(minRemaining = 0): void {
     if (this.lost !== undefined) throw this.lost;
-    this.#lock?.assertHeld(minRemaining);
-    if (this.#lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost(minRemaining);
+    this.lock?.assertHeld(minRemaining);
+    if (this.lock !== undefined && this.leaseLeftMs() < minRemaining) throw this.#jobLockLost(minRemaining);
   }
 
   backOff(ms: number): never {
@@ -210,11 +209,11 @@ export class Run implements JobLock, Renewable {
   }
 
   get batch(): Batch {
-    return (this.#batch ??= new Batch([this.#job]));
+    return (this.#batch ??= new Batch([this.#facts.job]));
   }
 
   addToBatch(others: readonly Job[]): void {
-    this.#batch = new Batch([this.#job, ...others]);
+    this.#batch = new Batch([this.#facts.job, ...others]);
   }
 
   /**
@@ -222,7 +221,7 @@ export class Run implements JobLock, Renewable {
    * the job, if any.
    */
   resultOf(returned: unknown): unknown {
-    return this.#batch === undefined ? returned : valueOf(this.#batch.outcomeOf(this.#job, returned));
+    return this.#batch === undefined ? returned : valueOf(this.#batch.outcomeOf(this.#facts.job, returned));
   }
 
   /** How long no job of the keys may start, if the processor has called `backOff`. */
@@ -233,7 +232,7 @@ export class Run implements JobLock, Renewable {
   #lose(error: Error): void {
     if (this.#lost !== undefined) return;
     this.#lost = error;
-    this.#controller?.abort(error);
+    this.#signal.lose(error);
     this.#onLost(this, error);
   }
 
