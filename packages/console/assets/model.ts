@@ -1,5 +1,6 @@
 /** The page's data as signals: the stream of states, the address, the open dialog. All parts are computed from them. */
 import { computed, effect, signal } from "@preact/signals";
+import type { KeyPolicy } from "@x/workers";
 import { type StateChange, withChanges } from "../src/page/rules/changes.ts";
 import type { ActionView, BrowserQuery, PageState, TickView } from "../src/page/state.ts";
 
@@ -67,6 +68,8 @@ export type Dialog =
   | { readonly kind: "schedule"; readonly scheduler: string; readonly name: string }
   | { readonly kind: "election"; readonly name: string }
   | { readonly kind: "lock"; readonly name: string }
+  | { readonly kind: "job"; readonly queue: string; readonly key: string; readonly id: string }
+  | { readonly kind: "limits"; readonly queue: string; readonly key: string; readonly policy: KeyPolicy | undefined }
   | { readonly kind: "checks" };
 export const dialog = signal<Dialog | undefined>(undefined);
 /** The outcome of the last action. */

@@ -325,7 +325,9 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
       ExclusiveQueue,
       ExclusiveQueue,
     ];
-    const halting = new ExclusiveWorker("invoices", () => Promise.reject(new Error("SMTP 421")), {
+    let isMended = false;
+    const send = (): Promise<void> => (isMended ? Promise.resolve() : Promise.reject(new Error("SMTP 421")));
+    const halting = new ExclusiveWorker("invoices", send, {
       connection,
       key: "account",
       onFailure: "halt",
@@ -412,9 +414,12 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     const { halted } = (await stateNow()).queues.find(({ name }) => name === "invoices") ?? {};
     expect(halted).toMatchObject([{ key: "42", jobId: "1", parked: 2 }]);
     await tab.click('.problem[data-problem*="KEY_HALTED"] .btn.main');
-    await expect.poll(() => textOf("#dialog-title"), LONG).toBe("Resume?");
+    await expect.poll(() => textOf("#dialog-title"), LONG).toBe("Retry, then resume?");
+    expect(await textOf("dialog .effects")).toBe("Job 1 of key 42 runs again first. 2 jobs follow in order.");
+    isMended = true;
     await tab.click("dialog .btn.main");
-    await expect.poll(() => textOf("#outcome"), LONG).toBe("key 42 goes on");
+    await expect.poll(() => textOf("#outcome"), LONG).toBe("job 1 runs again, and key 42 goes on");
+    await expect.poll(async () => (await queues[1].getJobCounts("completed"))["completed"], LONG).toBe(3);
 
     // A worker starts: its process has a row, and the queue needs no operator any more.
     const ends: (() => void)[] = [];
@@ -437,6 +442,35 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     expect(await textOf(".inspect .line")).toContain(holder);
     expect(await textOf(".inspect .ev")).toContain(`BullMQ's lock of job ${holder} exists`);
     expect(await tab.$$eval(".jobs tbody th", (found) => found.map(({ textContent }) => textContent))).toEqual(line);
+    // A job in line has the same two ways out as in the API. The first one here is to remove it.
+    const [parkedJob = ""] = line;
+    await tab.click(`button[aria-label="Details of job ${parkedJob}"]`);
+    await expect.poll(() => textOf("#dialog-title"), LONG).toBe(`Job ${parkedJob}`);
+    await tab.click("dialog .buttons ::-p-text(Remove job)");
+    await expect.poll(() => textOf("#outcome"), LONG).toBe(`job ${parkedJob} was parked, and is removed`);
+    expect(await queues[0].getJob(parkedJob)).toBeUndefined();
+    await expect.poll(() => tab.$(".jobs"), LONG).toBeNull();
+    // A keyboard sets limits for the key. The page asks before it does.
+    await (await tab.waitForSelector(".inspect ::-p-text(Set limits)"))?.focus();
+    await tab.keyboard.press("Enter");
+    await expect.poll(() => textOf("#dialog-title"), LONG).toBe("Limits of 7");
+    await tab.focus("dialog input[name=rateMax]");
+    await tab.keyboard.type("5");
+    await tab.focus("dialog input[name=seconds]");
+    await tab.keyboard.type("2.5");
+    await tab.keyboard.press("Enter");
+    await expect.poll(() => textOf("#dialog-title"), LONG).toBe("Set limits?");
+    expect(await queues[0].getKeyPolicy("7")).toBeUndefined();
+    expect(await textOf("dialog .effects")).toBe("From now on, 7 of exports: 5 in 2.5 s. Jobs that run continue.");
+    await tab.click("dialog .btn.main");
+    await expect.poll(() => textOf("#outcome"), LONG).toContain("key 7 from now on: 5 start in 2.5 s");
+    expect(await queues[0].getKeyPolicy("7")).toEqual({ rate: { max: 5, duration: 2_500 } });
+    await expect.poll(() => textOf(".kv"), LONG).toContain("5 in 2.5 s");
+    // A second look at the form shows the present limits.
+    await (await tab.waitForSelector(".inspect ::-p-text(Set limits)"))?.click();
+    await expect.poll(() => tab.$eval("dialog input[name=seconds]", (found) => found.value)).toBe("2.5");
+    await tab.keyboard.press("Escape");
+    await queues[0].removeKeyPolicy("7");
     // The page cancels the job that has the key. It fails when its processor ends, whatever the processor returns.
     const cancel = `.inspect button ::-p-text(Cancel job ${holder})`;
     await tab.waitForSelector(cancel, LONG).then(async (button) => await button?.click());

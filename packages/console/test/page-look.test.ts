@@ -231,6 +231,21 @@ describe.skipIf(isWithoutBrowser("what the live page looks like"))("what the liv
     await expect.poll(focused).toBe("Details of lock stock:sku-20981");
   });
 
+  it("has no fault of accessibility in the dialogs of a key", async () => {
+    await show({ state: openedKey(), address: KEY, title: "account:4711", size: "telephone", theme: "light" });
+    for (const [button, title] of [
+      ['button[aria-label="Details of job 90418"]', "Job 90418"],
+      [".inspect ::-p-text(Set limits)", "Limits of account:4711"],
+    ] as const) {
+      await tab.waitForSelector(button).then(async (found) => await found?.click());
+      await expect.poll(() => textOf("#dialog-title")).toBe(title);
+      expect(await tab.$eval("dialog", (found) => found.scrollWidth - found.clientWidth)).toBe(0);
+      await tab.evaluate(axe);
+      expect(await violationsOf(RULES)).toEqual([]);
+      await tab.keyboard.press("Escape");
+    }
+  });
+
   it("shows where the jobs of many keys wait, and asks for the keys of a bar", async () => {
     const look = { state: tenThousandKeys(), address: "#queue=tenant-sync", title: "tenant-sync" };
     await show({ ...look, size: "desk", theme: "light" });

@@ -995,6 +995,43 @@ describe("actions", () => {
     expect((await queue.getJob(String(id)))?.failedReason).toContain("cancelled on the page");
     expect(JSON.parse((await act(url, cancel)).text)).toMatchObject({ isDone: false });
 
+    const limits = { concurrency: "2", rateMax: "100", rateMs: "60000", maxWaiting: "50", drop: "oldest" };
+    expect(JSON.parse((await act(url, { do: "set-policy", ...aboutKey, ...limits })).text)).toEqual({
+      isDone: true,
+      message: "key 42 from now on: 2 at a time, 100 start in 1 min 0 s, 50 wait",
+    });
+    expect(await queue.getKeyPolicy("42")).toEqual({
+      concurrency: 2,
+      rate: { max: 100, duration: 60_000 },
+      maxWaiting: { max: 50, drop: "oldest" },
+    });
+    // Every action is a mark on the time line, for everybody.
+    expect((await stateAt(url)).events[0]).toMatchObject({
+      kind: "note",
+      text: expect.stringContaining("from now on"),
+    });
+    for (const [wrong, rule] of [
+      [{}, "policy must have one of"],
+      [{ concurrency: "0" }, "policy.concurrency must be an integer from 1 to 100, got 0"],
+      [{ concurrency: "two" }, 'concurrency must be a whole number, got "two"'],
+      [{ rateMax: "5" }, "rateMax and rateMs belong together"],
+      [{ weight: "1e3" }, "weight must be a whole number"],
+    ] as const) {
+      const { status, text } = await act(url, { do: "set-policy", ...aboutKey, ...wrong });
+      expect([status, text]).toEqual([400, expect.stringContaining(rule)]);
+    }
+    expect(await queue.getKeyPolicy("42")).toMatchObject({ concurrency: 2 });
+    await queue.removeKeyPolicy("42");
+
+    const removed = String((await queue.add("job", { k: "42" })).id);
+    const remove = { do: "remove-job", ...aboutKey, jobId: removed };
+    expect(JSON.parse((await act(url, remove)).text)).toEqual({
+      isDone: true,
+      message: `job ${removed} was waiting, and is removed`,
+    });
+    expect(await queue.getJob(removed)).toBeUndefined();
+    expect(JSON.parse((await act(url, remove)).text)).toMatchObject({ isDone: false });
+
     const aboutSchedule = { scheduler: "0", name: "hourly" };
     expect((await act(url, { do: "pause-schedule", ...aboutSchedule })).status).toBe(200);
     expect(await scheduler.list()).toMatchObject([{ paused: true }]);
@@ -1002,6 +1039,38 @@ describe("actions", () => {
     expect(await scheduler.list()).toMatchObject([{ paused: false }]);
     expect((await act(url, { do: "trigger-schedule", ...aboutSchedule })).status).toBe(200);
     expect((await stateAt(url)).events[0]?.text).toBe("schedule hourly was triggered");
+  });
+
+  it("run a failed job again before the jobs that wait, and leave a job alone that has not failed", async () => {
+    const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
+    const queue = new ExclusiveQueue("mended", { connection });
+    onTestFinished(() => queue.close());
+    let isMended = false;
+    const ran: string[] = [];
+    const run = async (job: { readonly id?: string | undefined }): Promise<void> => {
+      if (!isMended) throw new Error("no paper");
+      await Promise.resolve(ran.push(job.id ?? ""));
+    };
+    const worker = new ExclusiveWorker("mended", run, { connection, key: "account", onFailure: "halt" });
+    onTestFinished(() => worker.close());
+    await queue.addBulk(["42", "42", "42"].map((account) => ({ name: "charge", data: { account } })));
+    await expect.poll(async () => (await queue.listKeys())[0]?.paused?.jobId).toBe("1");
+    const { url } = await serve({ queues: [queue], actions: true });
+    const about = { do: "retry-job", queue: "mended", key: "42" };
+    const early = await act(url, { ...about, jobId: "2" });
+    expect(JSON.parse(early.text)).toEqual({ isDone: false, message: "job 2 is delayed: key 42 stays as it is" });
+    expect((await queue.listKeys())[0]?.paused?.jobId).toBe("1");
+    isMended = true;
+    expect(JSON.parse((await act(url, { ...about, jobId: "1" })).text)).toEqual({
+      isDone: true,
+      message: "job 1 runs again, and key 42 goes on",
+    });
+    await expect.poll(() => ran).toEqual(["1", "2", "3"]);
+    const none = await act(url, { ...about, jobId: "77" });
+    expect(JSON.parse(none.text)).toMatchObject({
+      isDone: false,
+      message: "job 77 does not exist: key 42 stays as it is",
+    });
   });
 
   it("are refused for a queue whose Redis is away, and not done when it is back", async () => {

@@ -222,7 +222,11 @@ describe("the checks", () => {
       severity: "critical",
       title: "Key account:1001 of queue payments is halted after job 88213 failed, and 14 jobs wait",
       command: "npx @x/console keys retry payments 88213 && npx @x/console keys resume payments account:1001",
-      action: { do: "resume-key", parameters: { queue: "payments", key: "account:1001" } },
+      action: {
+        do: "retry-job",
+        effect: "Job 88213 of key account:1001 runs again first. 14 jobs follow in order.",
+        parameters: { queue: "payments", key: "account:1001", jobId: "88213" },
+      },
       since: NOW - MINUTE,
     });
     const many = queue({

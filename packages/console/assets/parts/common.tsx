@@ -78,7 +78,18 @@ export function Command({ text }: { readonly text: string }) {
 }
 
 /** A button that asks before it acts. Without actions there is none. */
-export function Action({ action, kind = "" }: { readonly action: ActionView; readonly kind?: string }) {
+export const Action = ({ action, kind }: { readonly action: ActionView; readonly kind?: string }) => (
+  <Ask text={action.label} kind={kind} open={{ kind: "confirm", action }} />
+);
+
+interface AskProps {
+  readonly text: string;
+  readonly open: Dialog;
+  readonly kind?: string | undefined;
+}
+
+/** A button that opens a dialog with actions. Off while nothing can be changed. */
+export function Ask({ text, open, kind = "" }: AskProps) {
   const why = blocked.value;
   return (
     <button
@@ -87,16 +98,12 @@ export function Action({ action, kind = "" }: { readonly action: ActionView; rea
       aria-disabled={why !== undefined}
       title={why}
       onClick={() => {
-        if (why === undefined) confirm(action);
+        if (why === undefined) dialog.value = open;
       }}
     >
-      {action.label}
+      {text}
     </button>
   );
-}
-
-export function confirm(action: ActionView): void {
-  dialog.value = { kind: "confirm", action };
 }
 
 /** The button at the end of a row that opens the row's details. */

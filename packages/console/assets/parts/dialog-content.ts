@@ -14,6 +14,20 @@ export function contentOf(opened: Dialog): Content {
   switch (opened.kind) {
     case "confirm":
       return { title: `${opened.action.label}?`, actions: [opened.action], commands: [] };
+    case "job": {
+      const [queue, id] = [shellWord(opened.queue), shellWord(opened.id)];
+      return {
+        title: `Job ${printable(opened.id)}`,
+        actions: jobActions(opened),
+        commands: [`npx @x/console keys explain ${queue} ${id}`, `npx @x/console keys cancel ${queue} ${id}`],
+      };
+    }
+    case "limits":
+      return {
+        title: `Limits of ${printable(opened.key)}`,
+        actions: [],
+        commands: [`npx @x/console keys policy ${shellWord(opened.queue)} ${shellWord(opened.key)}`],
+      };
     case "checks":
       return { title: "What the page checks", actions: [], commands: ["npx @x/console problems"] };
     case "lock":
@@ -79,5 +93,32 @@ function scheduleActions({
           effect: `No tick of ${shown} runs until somebody resumes it. Ticks that pass in the meantime are not caught up.`,
           parameters,
         },
+  ];
+}
+
+/** The actions for a job that waits for its key. */
+function jobActions({
+  queue,
+  key,
+  id,
+}: {
+  readonly queue: string;
+  readonly key: string;
+  readonly id: string;
+}): readonly ActionView[] {
+  const parameters = { queue, key, jobId: id };
+  return [
+    {
+      do: "cancel-job",
+      label: "Cancel job",
+      effect: `Job ${printable(id)} fails without a retry. If it runs by then, it fails when its processor ends.`,
+      parameters,
+    },
+    {
+      do: "remove-job",
+      label: "Remove job",
+      effect: `Job ${printable(id)} is deleted for good, with its children. If it runs by then, it is cancelled instead.`,
+      parameters,
+    },
   ];
 }

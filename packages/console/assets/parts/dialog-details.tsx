@@ -4,6 +4,7 @@ import type { TickView } from "../../src/page/state.ts";
 import { type Dialog, now, state, ticksOf } from "../model.ts";
 import { clock, dayClock, duration, latency, printable } from "../words.ts";
 import { Checks } from "./checks.tsx";
+import { Limits } from "./limits.tsx";
 
 export function DialogDetails({ opened }: { readonly opened: Dialog }) {
   switch (opened.kind) {
@@ -13,6 +14,8 @@ export function DialogDetails({ opened }: { readonly opened: Dialog }) {
       return <Ticks scheduler={opened.scheduler} name={opened.name} />;
     case "election":
       return <Terms name={opened.name} />;
+    case "limits":
+      return <Limits queue={opened.queue} name={opened.key} policy={opened.policy} />;
     default:
       return null;
   }

@@ -67,7 +67,7 @@ function Content({ opened }: { readonly opened: Opened }) {
           </button>
         ))}
         <button type="button" class="btn" onClick={close}>
-          {shown.length > 0 ? "Cancel" : "Close"}
+          Close
         </button>
       </p>
     </>

@@ -4,7 +4,7 @@ import { shellWord } from "../../src/page/rules/words.ts";
 import type { ActionView } from "../../src/page/state.ts";
 import { hashOf, isLive, now, state } from "../model.ts";
 import { clock, count, counted, duration, interval, policyText, printable, wholeDuration } from "../words.ts";
-import { Action, Age, Command, Hidden } from "./common.tsx";
+import { Action, Age, Ask, Command, Hidden, More } from "./common.tsx";
 import { Tick } from "./icons.tsx";
 import { KeyState } from "./key-state.tsx";
 
@@ -31,13 +31,14 @@ export function KeyPanel({ queue, name }: { readonly queue: string; readonly nam
       {reading === undefined ? (
         <p class="blk dim">{section?.error ?? (row === undefined ? "Not read yet." : printable(row.why))}</p>
       ) : (
-        <Reading reading={reading} error={section?.error} />
+        <Reading queue={queue} reading={reading} error={section?.error} />
       )}
       {actions.length > 0 && (
         <div class="blk acts">
           {actions.map((action) => (
             <Action key={action.do} action={action} />
           ))}
+          <Ask text="Set limits" open={{ kind: "limits", queue, key: name, policy: known?.policy }} />
         </div>
       )}
       <div class="blk">
@@ -67,7 +68,13 @@ function State({ reading }: { readonly reading: KeyReading }) {
   return <span class={`tag ${kind}`}>{text}</span>;
 }
 
-function Reading({ reading, error }: { readonly reading: KeyReading; readonly error: string | undefined }) {
+interface ReadingProps {
+  readonly queue: string;
+  readonly reading: KeyReading;
+  readonly error: string | undefined;
+}
+
+function Reading({ queue, reading, error }: ReadingProps) {
   const { key, message, jobs, holders, parked, atMs, waitingSinceMs } = reading;
   const holding = jobs.filter(({ id }) => holders.includes(id));
   const line = jobs.filter(({ id, parkedSinceMs }) => parkedSinceMs !== undefined && !holders.includes(id));
@@ -107,7 +114,7 @@ function Reading({ reading, error }: { readonly reading: KeyReading; readonly er
           )}
         </ul>
       </div>
-      {parked > 0 && <Jobs name={key} line={line} parked={parked} />}
+      {parked > 0 && <Jobs queue={queue} name={key} line={line} parked={parked} />}
       <div class="blk">
         <Limits reading={reading} />
       </div>
@@ -132,7 +139,7 @@ export function actionsOf(
         }
       : {
           do: "resume-key",
-          label: paused.jobId === undefined ? "Resume key" : `Resume without job ${paused.jobId}`,
+          label: paused.jobId === undefined ? "Resume key" : `Resume without job ${printable(paused.jobId)}`,
           effect: `${parked === 0 ? "The next job" : counted(parked, "job")} of ${name} may start again, in order.${paused.jobId === undefined ? "" : ` Job ${paused.jobId} stays failed, unless somebody retries it first.`}`,
           parameters,
         };
@@ -158,7 +165,19 @@ export function actionsOf(
             parameters: { ...parameters, jobId: holder },
           },
         ];
-  return [pause, ...policies, ...cancel];
+  const failed = paused?.jobId;
+  const retry =
+    failed === undefined
+      ? []
+      : [
+          {
+            do: "retry-job",
+            label: "Retry, then resume",
+            effect: `Job ${printable(failed)} runs again first. ${counted(parked, "job")} of ${name} ${parked === 1 ? "follows" : "follow in order"}.`,
+            parameters: { ...parameters, jobId: failed },
+          },
+        ];
+  return [...retry, pause, ...policies, ...cancel];
 }
 
 /** The holders of the key, and the first jobs in line. */
@@ -239,10 +258,12 @@ const Fact = ({
 );
 
 function Jobs({
+  queue,
   name,
   line,
   parked,
 }: {
+  readonly queue: string;
   readonly name: string;
   readonly line: readonly Job[];
   readonly parked: number;
@@ -265,18 +286,24 @@ function Jobs({
               <th scope="col" class="r">
                 Waits for
               </th>
+              <th scope="col">
+                <Hidden>Details</Hidden>
+              </th>
             </tr>
           </thead>
           <tbody>
-            {line.map(({ id, name, parkedSinceMs }, at) => (
+            {line.map(({ id, name: job, parkedSinceMs }, at) => (
               <tr key={id}>
                 <td class="dim">{at + 1}</td>
                 <th scope="row" class="mono">
                   {printable(id)}
                 </th>
-                <td>{printable(name)}</td>
+                <td>{printable(job)}</td>
                 <td class="num">
                   {parkedSinceMs === undefined ? "–" : duration(Math.max(0, now.value - parkedSinceMs))}
+                </td>
+                <td class="r">
+                  <More label={`job ${printable(id)}`} open={{ kind: "job", queue, key: name, id }} />
                 </td>
               </tr>
             ))}

@@ -4,7 +4,7 @@ import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText, type Tone } from "../output.ts";
-import { cancelledText, countedText, countText } from "../page/rules/words.ts";
+import { cancelledText, countedText, countText, policyText } from "../page/rules/words.ts";
 import { readKeys } from "../reading.ts";
 
 function why({ paused, isStalled }: BusyKey): string {
@@ -299,17 +299,6 @@ async function setPolicy(operator: ExclusiveQueue, key: string, policy: KeyPolic
     if (error instanceof RangeError || error instanceof TypeError) throw new ConsoleFailure(`${error.message}.`);
     throw error;
   }
-}
-
-function policyText(policy: KeyPolicy | undefined): string {
-  const { concurrency, rate, maxWaiting, weight } = policy ?? {};
-  const said = [
-    concurrency === undefined ? [] : [`${concurrency} at a time`],
-    rate === undefined ? [] : [`${rate.max} start in ${durationText(rate.duration)}`],
-    maxWaiting === undefined ? [] : [`${maxWaiting.max} wait`],
-    weight === undefined ? [] : [`weight ${weight}`],
-  ].flat();
-  return said.length === 0 ? "as the workers' options say" : said.join(", ");
 }
 
 /**

@@ -1,6 +1,8 @@
 /** Actions of the page. Each action calls one method of the packages, with that method's own safety. */
 import type { LeaderScheduler } from "@x/leader/scheduler";
-import { cancelledText } from "./rules/words.ts";
+import type { ExclusiveQueue, KeyPolicy } from "@x/workers";
+import type { AskedQueue } from "./queues.ts";
+import { cancelledText, policyText } from "./rules/words.ts";
 import type { Watch } from "./watch.ts";
 
 /** The outcome of an action, in words. */
@@ -14,6 +16,8 @@ type Action = (watch: Watch, about: About) => Promise<ActionOutcome>;
 /** The parameters of an action. */
 interface About {
   readonly text: (name: string) => string;
+  /** Returns a parameter that may be missing. */
+  readonly given: (name: string) => string | undefined;
 }
 
 /** The target of an action does not exist. */
@@ -52,12 +56,38 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
     return outcome(await queue.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
   },
-  async "cancel-job"({ queues }, { text }) {
-    const jobId = text("jobId");
-    const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
-    const owner = "queueOf" in queue ? queue.queueOf(text("key")) : queue;
-    const found = await owner.cancel(jobId, "cancelled on the page");
+  async "cancel-job"(watch, about) {
+    const jobId = about.text("jobId");
+    const found = await ownerOf(watch, about).cancel(jobId, "cancelled on the page");
     return { isDone: found !== "unknown", message: cancelledText(jobId, found) };
+  },
+  async "remove-job"(watch, about) {
+    const jobId = about.text("jobId");
+    const owner = ownerOf(watch, about);
+    const found = await owner.cancel(jobId, "removed on the page", { remove: true });
+    const isRemoved = found !== "running" && (await owner.getJob(jobId)) === undefined;
+    if (found === "unknown" || !isRemoved) return { isDone: found !== "unknown", message: cancelledText(jobId, found) };
+    return { isDone: true, message: `job ${jobId} was ${found}, and is removed` };
+  },
+  async "retry-job"(watch, about) {
+    const [jobId, key] = [about.text("jobId"), about.text("key")];
+    const owner = ownerOf(watch, about);
+    const job = await owner.getJob(jobId);
+    const state = await job?.getState();
+    if (job === undefined || state !== "failed") {
+      const why = job === undefined ? `job ${jobId} does not exist` : `job ${jobId} is ${state}`;
+      return { isDone: false, message: `${why}: key ${key} stays as it is` };
+    }
+    await job.retry("failed");
+    await owner.resumeKey(key);
+    return { isDone: true, message: `job ${jobId} runs again, and key ${key} goes on` };
+  },
+  async "set-policy"({ queues }, { text, given }) {
+    const key = text("key");
+    const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
+    const policy = policyIn(given);
+    await queue.setKeyPolicy(key, policy);
+    return { isDone: true, message: `key ${key} from now on: ${policyText(policy)}` };
   },
   async "remove-policy"({ queues }, { text }) {
     const key = text("key");
@@ -87,7 +117,32 @@ export async function act(watch: Watch, name: string, given: URLSearchParams): P
     if (value === null || value === "") throw new UnknownTargetError(`${name} is missing`);
     return value;
   };
-  return await action(watch, { text });
+  return await action(watch, { text, given: (name) => given.get(name) ?? undefined });
+}
+
+/** Returns the queue, or the partition, of the key that an action is about. */
+function ownerOf({ queues }: Watch, { text }: About): Pick<ExclusiveQueue, "cancel" | "getJob" | "resumeKey"> {
+  const queue: AskedQueue = queues.get(text("queue")) ?? missing("queue", text("queue"));
+  return "queueOf" in queue ? queue.queueOf(text("key")) : queue;
+}
+
+/** Returns the limits in the parameters of an action. The workers' packages check their ranges. */
+function policyIn(given: About["given"]): KeyPolicy {
+  const number = (name: string): number | undefined => {
+    const text = given(name);
+    if (text === undefined) return undefined;
+    if (!/^\d{1,9}$/.test(text)) throw new RangeError(`${name} must be a whole number, got ${JSON.stringify(text)}`);
+    return Number(text);
+  };
+  const [max, duration, most] = [number("rateMax"), number("rateMs"), number("maxWaiting")];
+  if ((max === undefined) !== (duration === undefined)) throw new RangeError("rateMax and rateMs belong together");
+  return {
+    concurrency: number("concurrency"),
+    rate: max === undefined || duration === undefined ? undefined : { max, duration },
+    maxWaiting:
+      most === undefined ? undefined : { max: most, ...(given("drop") === "oldest" ? { drop: "oldest" } : {}) },
+    weight: number("weight"),
+  };
 }
 
 function schedulerOf({ schedulers }: Watch, { text }: About): LeaderScheduler {

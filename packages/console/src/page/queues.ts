@@ -49,10 +49,12 @@ interface Listed extends QueueOverview {
   readonly stopped: number;
 }
 
-type AskedMethod = "name" | "overview" | "readKey" | "pauseKey" | "resumeKey" | "removeKeyPolicy";
+type AskedMethod = "name" | "overview" | "readKey" | "pauseKey" | "resumeKey" | "setKeyPolicy" | "removeKeyPolicy";
 
 /** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
-export type AskedQueue = Pick<ExclusiveQueue, AskedMethod | "cancel"> | Pick<PartitionedQueue, AskedMethod | "queueOf">;
+export type AskedQueue =
+  | Pick<ExclusiveQueue, AskedMethod | "cancel" | "getJob">
+  | Pick<PartitionedQueue, AskedMethod | "queueOf">;
 
 /** The reading of a key, and when a browser last wanted the key, by the monotonic clock. */
 interface Opened {

@@ -332,10 +332,14 @@ function haltedKeysOf({ name, halted, haltedKeys }: QueueView): readonly Found[]
       step,
       command: `npx @x/console keys retry ${shellWord(name)} ${shellWord(jobId ?? "")} && npx @x/console keys resume ${words}`,
       action: {
-        do: "resume-key",
-        label: "Resume",
-        effect: `Key ${nameText(key)} goes on. The failed job is skipped unless it was retried before.`,
-        parameters: { queue: name, key },
+        do: "retry-job",
+        label: "Retry, then resume",
+        effect:
+          `Job ${nameText(jobId ?? "")} of key ${nameText(key)} runs again first. ` +
+          (parked === 0
+            ? "No other job waits."
+            : `${countedText(parked, "job")} ${parked === 1 ? "follows" : "follow"} in order.`),
+        parameters: { queue: name, key, jobId: jobId ?? "" },
       },
       place: { ...place, key },
       since,

@@ -1,5 +1,5 @@
 /** Pure: numbers, durations and names as the page, the command line and the problems write them. */
-import type { CancelledState } from "@x/workers";
+import type { CancelledState, KeyPolicy } from "@x/workers";
 
 const COUNT = new Intl.NumberFormat("en-US");
 /** The longest name in a sentence. */
@@ -47,6 +47,18 @@ export function cancelledText(jobId: string, found: CancelledState): string {
   return found === "running"
     ? `job ${jobId} is cancelled, and fails when its processor ends`
     : `job ${jobId} was ${found}, and is cancelled`;
+}
+
+/** Says what a policy allows. */
+export function policyText(policy: KeyPolicy | undefined): string {
+  const { concurrency, rate, maxWaiting, weight } = policy ?? {};
+  const said = [
+    concurrency === undefined ? [] : [`${concurrency} at a time`],
+    rate === undefined ? [] : [`${rate.max} start in ${durationText(rate.duration)}`],
+    maxWaiting === undefined ? [] : [`${maxWaiting.max} wait`],
+    weight === undefined ? [] : [`weight ${weight}`],
+  ].flat();
+  return said.length === 0 ? "as the workers' options say" : said.join(", ");
 }
 
 /** Formats a word of a command for a shell. */
