@@ -343,6 +343,7 @@ export const TABLE: Readonly<Record<string, TableEntry>> = {
     keyInSlot: { slot: { legal: integer(0, 16_383), right: 0 } },
     namesOf: { clients: { legal: texts, right: [] } },
     lockKey: { resource },
+    linesKey: { resource },
     sideKey: {
       resource,
       name: { legal: (value) => text(1)(value) && /^(.*:)?fence$/s.test(value as string), right: "fence" },

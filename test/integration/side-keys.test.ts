@@ -23,7 +23,8 @@ describe("the keys that all packages write next to locks", () => {
     onTestFinished(() => redis.disconnect());
     await using redlock = new Redlock([server.url], { name: "billing-api 1" });
     const lock = await redlock.acquire(name);
-    const waits: Promise<unknown>[] = [Promise.allSettled([redlock.acquire(name)])];
+    await using other = new Redlock([server.url]);
+    const waits: Promise<unknown>[] = [Promise.allSettled([other.acquire(name, { timeout: 60_000 })])];
     if (name !== "a}") await fence(redis, name, lock.fencingToken);
     const semaphore = new Semaphore(redlock, name, { permits: 1 });
     const readWrite = new ReadWriteLock(redlock, name);
@@ -45,15 +46,20 @@ describe("the keys that all packages write next to locks", () => {
     await election.requestResign();
     const locks = [name, `leader:${name}`];
     const written = [
-      ...["fence", "waiters", "node:last", "client:n[0-9a-f]+"],
+      ...["fence", "node:last", "client:n[0-9a-f]+"],
       ...["semaphore", "semaphore:holders", "semaphore:waiters", "readwrite", "latch", "latch:before"],
       ...["leader", "terms", "request", "nightly:register", "nightly:mailbox", "nightly:history", "nightly:newest"],
     ];
     const keys = async (): Promise<string[]> => (await redis.keys("*")).filter((key) => !locks.includes(key));
+    // A set of lines ends with its last waiter.
+    for (const each of ["node:lines", "node:line-ends"]) {
+      await expect.poll(keys).toContainEqual(expect.stringMatching(`:${each}$`));
+      await expect(redlock.tryAcquire(`{x}:${each}`)).rejects.toThrow(RangeError);
+    }
     await redlock.forceRelease(name);
     for (const each of written) await expect.poll(keys).toContainEqual(expect.stringMatching(`:${each}$`));
     for (const key of await keys()) await expect(redlock.tryAcquire(key), key).rejects.toThrow(RangeError);
-    await redlock.close();
+    await Promise.all([redlock.close(), other.close()]);
     await Promise.all(waits);
   });
 });

@@ -154,7 +154,7 @@ class Tracer implements TraceResult {
       });
     const stops = [
       wrap(Server.prototype, "execute", (server, [, keys = [], args = []], own) => {
-        const isBatch = keys[0] === "{x}:node:waiting" && /^[NR]/.test(args[0] ?? "");
+        const isBatch = keys[0] === "{x}:node:lines" && /^[NR]/.test(args[0] ?? "");
         return isBatch ? this.#execute(server, keys, args, own) : own();
       }),
       wrap(Server.prototype, "start", (server, [amnesia], own) => {
@@ -395,7 +395,7 @@ function readBatch(args: readonly string[]): readonly Operation[] {
   const isReleases = args[0]?.startsWith("R") === true;
   const registerCount = isReleases ? 0 : Number(args[1]);
   const texts = args.slice(isReleases ? 1 : 2 + registerCount);
-  let first = isReleases ? 1 : 2;
+  let first = isReleases ? 2 : 3;
   let register = 2;
   return texts.map((text) => {
     const operation = readOperation(text);
@@ -408,7 +408,7 @@ function readBatch(args: readonly string[]): readonly Operation[] {
   });
 }
 
-const sideKeysOf = (text: string): number => (text.startsWith("N") ? 2 : 1);
+const sideKeysOf = (text: string): number => (/^[NeEP]/.test(text) ? 1 : 0);
 
 function readOperation(text: string): Operation {
   const empty = { token: "", ballot: 0, ttl: 0, first: 0, count: 1, registers: [] };

@@ -180,7 +180,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "lock check",
     without: "a held key is overwritten",
-    patches: [core("scripts/acquire.lua.ts", "if not allowed then return deny", "if false then return deny")],
+    patches: [core("scripts/acquire.lua.ts", "if not mayTake(KEYS[first + i], waiter) then", "if false then")],
   },
   {
     protection: "ballot check",
@@ -234,9 +234,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "the reservation of a single waiter",
     without: "a waiter takes the lock from any holder",
-    patches: [
-      core("scripts/waiters.lua.ts", "isTurn = value == 'reserved:' .. place .. ':' .. member", "isTurn = true"),
-    ],
+    patches: [core("scripts/waiters.lua.ts", "isTurn = value == 'reserved:' .. member", "isTurn = true")],
   },
   {
     protection: "fresh token per attempt",
@@ -245,9 +243,9 @@ export const MUTATIONS: readonly Mutation[] = [
       core(
         "lock/attempt.ts",
         "this.#token = engine.newToken();",
-        `const tokens = ((engine as { tokens?: Map<Target, string> }).tokens ??= new Map<Target, string>());
-    this.#token = tokens.get(target) ?? engine.newToken();
-    tokens.set(target, this.#token);`,
+        `const tokens = ((engine as { tokens?: Map<string, string> }).tokens ??= new Map<string, string>());
+    this.#token = tokens.get(String(target.keys)) ?? engine.newToken();
+    tokens.set(String(target.keys), this.#token);`,
       ),
     ],
     directed: "late release",

@@ -133,9 +133,21 @@ it("shows the locks of all masters, and which master does not answer", async () 
     return new Map(found.map(({ resource, state, owner }) => [resource, `${state} by ${owner}`]));
   };
   await expect.poll(shown, { timeout: 20_000 }).toEqual(new Map(names.map((name) => [name, "held by billing-api"])));
+  const [one, other] = [connected(), connected()];
+  const waiting = Promise.allSettled([one.acquire("account:3"), other.acquire("account:3"), one.acquire("account:7")]);
+  const waited = async (): Promise<readonly unknown[]> => {
+    const found = (await stateOf()).locks.value?.locks ?? [];
+    return found.filter(({ waiters }) => waiters > 0).map(({ resource, waiters }) => [resource, waiters]);
+  };
+  await expect.poll(waited, { timeout: 20_000 }).toEqual([
+    ["account:3", 2],
+    ["account:7", 1],
+  ]);
   const { nodes } = await stateOf();
   expect(nodes.value).toMatchObject({ isCluster: true, answering: 3, quorum: 3 });
   expect(nodes.value?.nodes.map(({ node }) => node)).toEqual(cluster.nodes.map(({ host, port }) => `${host}:${port}`));
+  await Promise.all([one.close(), other.close()]);
+  await waiting;
   await Promise.all(locks.map((lock) => lock.release()));
   await expect.poll(shown, { timeout: 20_000 }).toEqual(new Map());
 

@@ -90,6 +90,7 @@ it("orders locks by their waiters, then by their age, and drops ended locks", ()
       elections: [],
       schedulers: [],
       semaphores: [],
+      waited: new Map<string, number>(),
     };
     locks.add(0, answer, { asked, wallMs, nowMs: wallMs });
     locks.renew(new Set());

@@ -1,5 +1,5 @@
 import { LeaderElection } from "@x/leader";
-import { spawnChild, watchForLeaks } from "@x/test-support";
+import { type RedisServer, spawnChild, waitersOf, watchForLeaks } from "@x/test-support";
 import { expect, it } from "vitest";
 import { pause, untilAborted } from "./support/lab.ts";
 import { connect, LEASE, startNodes } from "./support/redis.ts";
@@ -15,7 +15,7 @@ it.concurrent.for(["main", "worker"])(
       args: [path, renewal],
       env: { LOCK_PATHS: path },
     });
-    await expect.poll(() => nodes.servers[0]?.call("EXISTS", "{leader:once}:waiters"), { timeout: 20_000 }).toBe(1);
+    await expect.poll(() => waitersOf(nodes.servers[0] as RedisServer, "leader:once"), { timeout: 20_000 }).toBe(1);
     // Long enough for a lease without renewal to expire.
     await pause(2 * LEASE.leaseDuration);
     expect(child.isRunning).toBe(true);

@@ -1,7 +1,7 @@
 /** Behavior that node-redlock 5's own test cases do not cover, and additions of this package. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Redlock as CoreRedlock, systemClock } from "@x/redlock-core";
-import { errorOf, startProxy, startRedis } from "@x/test-support";
+import { errorOf, startProxy, startRedis, waitersOf } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import Redlock, {
@@ -106,7 +106,7 @@ describe("the node-redlock entry on this engine", () => {
     const redlock = open(clients, { retryCount: 1, retryDelay: 1_000_000, retryJitter: 0 });
     const lock = await redlock.acquire(["queue"], 60_000);
     const next = redlock.acquire(["queue"], 60_000);
-    await expect.poll(() => clients[0]?.zcard("{queue}:waiters")).toBe(1);
+    await expect.poll(() => waitersOf(clients[0] as Redis, "queue")).toBe(1);
     await lock.release();
     await (await next).release();
   });
@@ -124,9 +124,9 @@ describe("the node-redlock entry on this engine", () => {
     const lock = await holding.acquire("queue", { ttl: 60_000 });
     const served: string[] = [];
     const first = redlock.using(["queue"], 60_000, async () => void served.push("first"));
-    await expect.poll(() => clients[0]?.zcard("{queue}:waiters")).toBe(1);
+    await expect.poll(() => waitersOf(clients[0] as Redis, "queue")).toBe(1);
     const last = core.using("queue", () => void served.push("last"), { ttl: 60_000, timeout: 60_000 });
-    await expect.poll(() => clients[0]?.zcard("{queue}:waiters")).toBe(2);
+    await expect.poll(() => waitersOf(clients[0] as Redis, "queue")).toBe(2);
     await lock.release();
     await Promise.all([first, last]);
     expect(served).toEqual(["first", "last"]);

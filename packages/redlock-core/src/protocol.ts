@@ -24,7 +24,7 @@ export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 export type { NodeReply, ScriptCall, ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
-export { slotOf } from "./rules/keys.ts";
+export { NODE_KEYS, NODE_LINES, slotOf } from "./rules/keys.ts";
 export {
   acquisitionOutcome,
   emptyTally,
@@ -51,6 +51,7 @@ export {
   validityMs,
 } from "./rules/validity.ts";
 export { batchScript, isReadOnly } from "./scripts/batch.lua.ts";
+export { lengthOfLine } from "./scripts/hand-over.lua.ts";
 export { quarantineIn } from "./scripts/quarantine.lua.ts";
 export { runIdIn } from "./scripts/run-id.lua.ts";
 export { LocalLine, type LocalWaiter } from "./waiting/local-line.ts";

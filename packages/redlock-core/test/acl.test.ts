@@ -38,7 +38,7 @@ describe("a Redis user", () => {
     });
 
     it("can neither read nor acquire nor release a lock", async () => {
-      const keys = ["app:r", "{app:r}:fence", "{app:r}:waiters"];
+      const keys = ["app:r", "{app:r}:fence", "{app:r}:note"];
       for (const key of keys) {
         for (const call of [shop.get(key), shop.set(key, "x"), shop.del(key), shop.zadd(key, 1, "x")]) {
           await expect(call).rejects.toThrow("NOPERM");

@@ -1,7 +1,7 @@
 import { createRequire } from "node:module";
 import { setTimeout as delay } from "node:timers/promises";
 import type { GlideClient } from "@valkey/valkey-glide";
-import { errorOf, type RedisCluster, type RedisServer, startCluster, startRedis } from "@x/test-support";
+import { errorOf, type RedisCluster, type RedisServer, startCluster, startRedis, waitersOf } from "@x/test-support";
 import { Cluster, Redis } from "ioredis";
 import { Redis as Redis5 } from "ioredis5";
 import { BasicClientSideCache, createClient, createSentinel } from "redis";
@@ -25,7 +25,7 @@ async function exercise(server: RedisServer, sources: () => NodeSource): Promise
   expect(await server.call("GET", "r")).toBe(lock.token);
   expect(await b.tryAcquire("r")).toBeNull();
   const waiting = b.acquire("r", { ttl: 20_000 });
-  await expect.poll(() => server.call("ZCARD", "{r}:waiters")).toBe(1);
+  await expect.poll(() => waitersOf(server, "r")).toBe(1);
   await lock.extend();
   expect(await lock.release()).toBe(true);
   const next = await waiting;
@@ -37,7 +37,7 @@ async function exercise(server: RedisServer, sources: () => NodeSource): Promise
   const after = await a.acquire("r");
   expect(after.isHeld()).toBe(true);
   const behind = b.acquire("r", { timeout: 15_000 });
-  await expect.poll(() => server.call("ZCARD", "{r}:waiters"), { timeout: 10_000 }).toBe(1);
+  await expect.poll(() => waitersOf(server, "r"), { timeout: 10_000 }).toBe(1);
   await after.release();
   expect(await (await behind).release()).toBe(true);
 }
@@ -308,11 +308,9 @@ describe("a Redis Cluster behind one client", () => {
     for (const resource of ["plain", "{tag}:r", "a{tag}b", "ünï", "a{b", "x y"]) {
       expect(hasStableSlot(resource)).toBe(true);
       const slots = await Promise.all(
-        [
-          resource,
-          protocolOf(redlock).sideKey(resource, "fence"),
-          protocolOf(redlock).sideKey(resource, "waiters"),
-        ].map(async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key)),
+        [resource, protocolOf(redlock).sideKey(resource, "fence"), protocolOf(redlock).sideKey(resource, "note")].map(
+          async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key),
+        ),
       );
       expect(new Set(slots)).toEqual(new Set([slotOf(resource)]));
       await (await redlock.acquire(resource)).release();

@@ -1,5 +1,14 @@
 /** Locks that a script takes and releases on the node itself. */
-import { errorOf, ManualClock, type RedisServer, startRedis } from "@x/test-support";
+import {
+  errorOf,
+  LINES,
+  ManualClock,
+  memberOf,
+  putInLine,
+  type RedisServer,
+  startRedis,
+  waitersOf,
+} from "@x/test-support";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
@@ -66,17 +75,16 @@ describe("the script of an embedded lock", () => {
       await take(redlock, resource);
       expect((await redis.keys("*")).toSorted()).toEqual([resource, NODE_KEYS.lastNumber].toSorted());
       expect(await redis.pttl(resource)).toBeLessThanOrEqual(TTL_MS);
-      await redis.set(NODE_KEYS.waiting, "1");
       await redis.del(resource);
-      await redis.zadd(sideKeyOf(resource, "waiters"), 1, "channel#1");
+      await putInLine(redis, resource, [memberOf(1, "channel#1")]);
       expect(await take(redlock, resource)).toBeUndefined();
     },
   );
 
   it.each([
     "{a}:fence",
-    "{a}:node:waiting",
-    "x{a}y:z:waiters",
+    "{a}:node:lines",
+    "x{a}y:z:note",
     "{x}:node",
     "}:fence",
     "{a}\n:fence",
@@ -96,10 +104,9 @@ describe("the script of an embedded lock", () => {
     const [first, other] = [await taken(redlock, "r"), { token: "0".repeat(40) }];
     expect(await take(redlock, "r")).toBeUndefined();
     expect(await redis.eval(GIVE, 0, "r", other.token)).toBe(0);
-    await redis.zadd("{r}:waiters", 1, "channel#1");
-    await redis.set(NODE_KEYS.waiting, "1");
+    await putInLine(redis, "r", [memberOf(1, "channel#1")]);
     expect(await redis.eval(GIVE, 0, "r", first.token)).toBe(0);
-    await redis.del("{r}:waiters");
+    await redis.del(LINES);
     expect(await redis.eval(GIVE, 0, "r", first.token)).toBe(1);
     expect(await redis.exists("r")).toBe(0);
   });
@@ -126,7 +133,7 @@ describe("the script of an embedded lock", () => {
 const lockKeys = fc
   .array(
     fc.constantFrom(
-      ...["{", "}", ":", "{}", "a", "b", "ä", "\n", ".", ":fence", ":waiters", ":note", ":node", "x:probe"],
+      ...["{", "}", ":", "{}", "a", "b", "ä", "\n", ".", ":fence", ":claim", ":note", ":node", "x:probe"],
       ...[":semaphore", ":latch:before", ":register", "{x}:client:"],
     ),
     {
@@ -223,7 +230,7 @@ describe("an embedded lock", () => {
       got.push(String(index));
       await lock.release();
     });
-    await expect.poll(() => redis.zcard("{r}:waiters")).toBe(2);
+    await expect.poll(() => waitersOf(redis, "r")).toBe(2);
     expect(got).toEqual([]);
     expect(await give("r", held)).toBe(true);
     await Promise.all(waiting);
@@ -234,7 +241,7 @@ describe("an embedded lock", () => {
     const redlock = openRedlock([server]);
     const held = await taken(redlock, "r");
     const waiting = redlock.acquire("r", { timeout: 3_000 });
-    await expect.poll(() => redis.zcard("{r}:waiters")).toBe(1);
+    await expect.poll(() => waitersOf(redis, "r")).toBe(1);
     const released = give("r", held);
     expect(await take(redlock, "r")).toBeUndefined();
     expect(await released).toBe(true);
@@ -251,7 +258,7 @@ describe("an embedded lock", () => {
     const released = protocolOf(held).releaseBy((given) => (answer = given));
     // Nothing overtakes on a connection.
     await redlock.inspect("another");
-    expect(await redis.exists("{r}:waiters")).toBe(0);
+    expect(await redis.exists(LINES)).toBe(0);
     await redis.del("r");
     answer?.settle(true);
     expect(await released).toBe(true);

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { errorOf, startProxy } from "@x/test-support";
+import { errorOf, type RedisServer, startProxy, waitersOf } from "@x/test-support";
 import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -170,7 +170,7 @@ describe.each(Object.keys(clients))("a dead idle connection for messages (%s)", 
       const lock = await holding.acquire("r", { ttl: 60_000 });
       const next = waiting.acquire("r", { timeout: 30_000 });
       next.catch(() => undefined);
-      await expect.poll(() => server?.call("ZCARD", "{r}:waiters")).toBe(1);
+      await expect.poll(() => waitersOf(server as RedisServer, "r")).toBe(1);
       await meanwhile();
       await lock.release();
       await (await next).release();

@@ -1,7 +1,7 @@
 /** Waiters whose messages are lost, whose process's clock is wrong, or that leave their line. */
 import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
-import { errorOf, type RedisServer, startCluster, startProxy } from "@x/test-support";
+import { errorOf, memberOf, putInLine, type RedisServer, startCluster, startProxy, waitersOf } from "@x/test-support";
 import { Cluster } from "ioredis";
 import { Cluster as Cluster5 } from "ioredis5";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -56,7 +56,7 @@ describe("a waiter whose connections for messages break just as the lock is rele
     await enrolled(holding, "r", [1]);
     await server.call("CLIENT", "KILL", "TYPE", "pubsub");
     await lock.release();
-    expect(await server.call("ZCARD", "{r}:waiters")).toBe(0);
+    expect(await waitersOf(server, "r")).toBe(0);
     expect((await next).isHeld()).toBe(true);
   });
 
@@ -343,7 +343,11 @@ describe("a Redis user without rights to channels", () => {
     const [holding, other, third] = [openRedlock([url]), openRedlock([url]), openRedlock([url])];
     const lock = await holding.acquire("r", far);
     await expect(other.acquire("r", { timeout: 300 })).rejects.toThrow("held");
-    await server.call("ZADD", "{r}:waiters", ...[1, 2, 3].flatMap((each) => [each, `x:redlock:gone#${each}`]));
+    await putInLine(
+      server,
+      "r",
+      [1, 2, 3].map((each) => memberOf(each, `x:redlock:gone#${each}`)),
+    );
     await lock.release();
     expect((await third.tryAcquire("r"))?.isHeld()).toBe(true);
   });

@@ -1,5 +1,5 @@
 /** Any client that may publish may send any text to a process's channel. */
-import type { RedisServer } from "@x/test-support";
+import { lineOf, memberOf, putInLine, type RedisServer, waitersOf } from "@x/test-support";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { resolveOptions } from "../src/api/options.ts";
@@ -29,17 +29,17 @@ async function twoWaiting(client: string): Promise<Scene> {
   for (const count of [1, 2]) {
     const redlock: Redlock = openRedlock([clients[client]?.(`redis://127.0.0.1:${server.port}`) ?? ""]);
     waits.push(redlock.acquire("r", far));
-    await expect.poll(() => server.call("ZCARD", "{r}:waiters")).toBe(count);
+    await expect.poll(() => waitersOf(server, "r")).toBe(count);
   }
   const members = await membersOf(server);
-  return { server, held, waits, members, channels: members.map((member) => member.split("#")[0] ?? "") };
+  return { server, held, waits, members, channels: members.map((member) => member.slice(17).split("#")[0] ?? "") };
 }
 
-async function membersOf(server: RedisServer): Promise<string[]> {
-  return ((await server.call("ZRANGE", "{r}:waiters", 0, -1)) as string[]).map(String);
+async function membersOf(server: RedisServer): Promise<readonly string[]> {
+  return await lineOf(server, "r");
 }
 
-const keys = ["r", "{r}", "{r}:fence", "{a}:fence", "{a}", "{x}:node", "{r}:waiters", "", "}", "a}b", "\u0000", "🔒"];
+const keys = ["r", "{r}", "{r}:fence", "{a}:fence", "{a}", "{x}:node", "{r}:note", "", "}", "a}b", "\u0000", "🔒"];
 
 function messages({ members, channels }: Scene): fc.Arbitrary<string> {
   const what = fc.constantFrom(
@@ -54,7 +54,14 @@ function messages({ members, channels }: Scene): fc.Arbitrary<string> {
     "",
     "x",
   );
-  const names = ["nobody", "__proto__", "constructor", "", ...channels.map((channel) => `${channel}#999`), ...members];
+  const names = [
+    "nobody",
+    "__proto__",
+    "constructor",
+    "",
+    ...channels.map((channel) => memberOf(1, `${channel}#999`)),
+    ...members,
+  ];
   const key = fc.oneof(fc.constantFrom(...keys), fc.string({ unit: "binary" }));
   return fc.oneof(
     fc.string({ unit: "binary" }),
@@ -93,11 +100,11 @@ it("a turn message for another process's waiter costs no request", async () => {
 
 it("a turn message for a missing waiter returns the turn of a key that is waited for, and of no other key", async () => {
   const { server, held, waits, channels } = await twoWaiting("ioredis");
-  const gone = `${channels[0]}#999`;
-  await server.call("MSET", "r2", `reserved:1:${gone}`, "{r}", `reserved:1:${gone}`);
-  await server.call("ZADD", "{r}:waiters", 0, gone);
+  const gone = memberOf(1, `${channels[0]}#999`);
+  await server.call("MSET", "r2", `reserved:${gone}`, "{r}", `reserved:${gone}`);
+  await putInLine(server, "r", [gone]);
   for (const key of ["r2", "{r}", "r"]) await server.call("PUBLISH", channels[0] ?? "", `turn ${gone} ${key}`);
-  await expect.poll(() => server.call("ZSCORE", "{r}:waiters", gone)).toBeNull();
+  await expect.poll(() => membersOf(server)).not.toContain(gone);
   expect(await server.call("EXISTS", "r2", "{r}")).toBe(2);
   await held[Symbol.asyncDispose]();
   for (const wait of waits) await (await wait)[Symbol.asyncDispose]();
@@ -116,7 +123,7 @@ it("a place in line is a number from 1 to 9", async () => {
   const hints = new Hints(engine);
   await hints.open();
   const places: number[] = [];
-  const member = hints.nextMember();
+  const member = hints.nextMember(1);
   const unexpected = (): void => expect.unreachable();
   hints.listen(member, engine.targets.of(["r"]), {
     onTurn: unexpected,

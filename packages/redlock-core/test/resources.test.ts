@@ -1,10 +1,5 @@
-import { ManualClock } from "@x/test-support";
-import { describe, expect, it, onTestFinished } from "vitest";
-import { resolveOptions } from "../src/api/options.ts";
-import { systemRandom } from "../src/kit/random.ts";
-import { Engine } from "../src/lock/engine.ts";
+import { describe, expect, it } from "vitest";
 import { MAX_RESOURCE_BYTES, resolveResource, resolveResources } from "../src/rules/resources.ts";
-import { StubNode } from "./support/stub-node.ts";
 
 const RULE = "resource must be a non-empty string of up to 4096 bytes";
 
@@ -21,26 +16,4 @@ describe("the longest name of a resource", () => {
     expect(() => resolveResource(`${name}a`)).toThrow(refusal);
     expect(() => resolveResources(["a", `${name}a`])).toThrow(refusal);
   });
-});
-
-it("a lock's list of resources cannot be changed, because later locks of the resource share the list", () => {
-  const { options } = resolveOptions({}, { count: 1, isCluster: false });
-  const node = new StubNode();
-  const engine = new Engine([node], options, new ManualClock(), systemRandom);
-  onTestFinished(() => engine.batchers[0]?.close());
-  const { resources } = engine.targets.of(["r"]);
-  expect(() => (resources as string[]).push("s")).toThrow(TypeError);
-  expect(engine.targets.of(["r"])).toMatchObject({ resources: ["r"], keys: ["r"], lines: ["{r}:waiters"] });
-});
-
-it("the cache of targets is bounded, and creates a forgotten target again", () => {
-  const { options } = resolveOptions({}, { count: 1, isCluster: false });
-  const engine = new Engine([new StubNode()], options, new ManualClock(), systemRandom);
-  onTestFinished(() => engine.batchers[0]?.close());
-  const first = engine.targets.of(["r"]);
-  expect(engine.targets.of(["r"])).toBe(first);
-  for (let index = 0; index < 1_000; index += 1) engine.targets.of([`r${index}`]);
-  const again = engine.targets.of(["r"]);
-  expect(again).not.toBe(first);
-  expect(again).toEqual(first);
 });

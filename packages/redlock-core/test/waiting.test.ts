@@ -1,5 +1,16 @@
 import { setTimeout as delay, setImmediate as immediate } from "node:timers/promises";
-import { errorOf, ManualClock, type RedisServer, spawnChild, startProxy, startRedisNodes } from "@x/test-support";
+import {
+  errorOf,
+  lineOf,
+  ManualClock,
+  memberOf,
+  putInLine,
+  type RedisServer,
+  spawnChild,
+  startProxy,
+  startRedisNodes,
+  waitersOf,
+} from "@x/test-support";
 import { createClient } from "redis";
 import { createClient as createClient5 } from "redis5";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -239,11 +250,11 @@ describe.each([1, 3])("waiting on %i nodes", (count) => {
     const lock = await holding.acquire("gone", { ttl: 60_000 });
     const next = waiting.acquire("gone", { timeout: 20_000 });
     for (const server of servers) {
-      await expect.poll(() => server.call("ZCARD", "{gone}:waiters")).toBe(1);
-      const member = String(await server.call("ZRANGE", "{gone}:waiters", 0, 0));
-      const channel = member.slice(0, member.indexOf("#"));
-      const gone = Array.from({ length: 10 }, (_, index) => [index + 1, `${channel}#${index + 1_000}`]).flat();
-      await server.call("ZADD", "{gone}:waiters", ...gone);
+      await expect.poll(() => waitersOf(server, "gone")).toBe(1);
+      const [member = ""] = await lineOf(server, "gone");
+      const channel = member.slice(17, member.indexOf("#"));
+      const gone = Array.from({ length: 10 }, (_, index) => memberOf(index + 1, `${channel}#${index + 1_000}`));
+      await putInLine(server, "gone", gone);
     }
     await lock.release();
     expect((await next).isHeld()).toBe(true);
@@ -297,13 +308,13 @@ describe("waiting on nodes of several clients, one of which cannot count the rec
       .toEqual(["held", "held", "held"]);
     const behind = waiting.acquire("r", { ttl: 60_000, timeout: 30_000 });
     await expect.poll(async () => (await holding.inspect("r")).nodes.map(({ waiters }) => waiters)).toEqual([1, 1, 1]);
-    for (const server of servers) await server.call("ZADD", "{r}:waiters", 1, "x:redlock:dead#1");
+    for (const server of servers) await putInLine(server, "r", [memberOf(1, "x:redlock:dead#1")]);
     expect(await lock.release()).toBe(true);
     const values = await Promise.all(servers.map((server) => server.call("GET", "r")));
     const next = await behind;
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken);
     expect(await third.tryAcquire("r")).toBeNull();
-    expect(values.slice(0, 2)).not.toContain("reserved:1:x:redlock:dead#1");
+    expect(values.slice(0, 2)).not.toContain(`reserved:${memberOf(1, "x:redlock:dead#1")}`);
     await next.release();
     expect((await third.acquire("r", { timeout: 30_000 })).fencingToken).toBeGreaterThan(next.fencingToken);
   });
@@ -324,7 +335,7 @@ describe("a waiter", () => {
     const served: number[] = [];
     const waits = clients.map(async (client, index) => {
       if (index > 0) {
-        await expect.poll(() => server?.call("ZCARD", "{skewed}:waiters")).toBe(1);
+        await expect.poll(() => waitersOf(server as RedisServer, "skewed")).toBe(1);
         // At this distance no client mistakes the order because of its error about the node's clock.
         await delay(300);
       }
@@ -332,7 +343,7 @@ describe("a waiter", () => {
       served.push(index);
       await lock.release();
     });
-    await expect.poll(() => server?.call("ZCARD", "{skewed}:waiters")).toBe(2);
+    await expect.poll(() => waitersOf(server as RedisServer, "skewed")).toBe(2);
     await holder.release();
     await Promise.all(waits);
     expect(served).toEqual([0, 1]);
@@ -369,7 +380,7 @@ describe("a waiter", () => {
     servers[2]?.freeze();
     onTestFinished(() => servers[2]?.thaw());
     const turn = protocolOf(queued).waitForTurn("hung");
-    await expect.poll(() => servers[0]?.call("ZCARD", "{hung}:waiters")).toBe(1);
+    await expect.poll(() => waitersOf(servers[0] as RedisServer, "hung")).toBe(1);
     await lock.release();
     await turn;
     expect(await servers[0]?.call("GET", "hung")).toMatch(/^reserved:/);
@@ -469,7 +480,7 @@ describe("a waiter", () => {
     const holder = `x${"0".repeat(40)}`;
     await server?.call("SET", "foreign", holder, "PX", "3000");
     const told = errorOf(redlock.acquire("foreign", { timeout: 3_300 }));
-    await expect.poll(() => server?.call("ZCARD", "{foreign}:waiters")).toBe(1);
+    await expect.poll(() => waitersOf(server as RedisServer, "foreign")).toBe(1);
     await server?.call("SET", "foreign", holder);
     proxy.delay(10_000, "down");
     expect(await told).toBeInstanceOf(LockHeldError);

@@ -1,7 +1,7 @@
 /** The lock of a key: other queues, plain code, several lock nodes, and held or lost locks. */
 import { setTimeout as delay } from "node:timers/promises";
 import { LockLostError, type Redlock, ReentrancyError, systemClock } from "@x/redlock-core";
-import { startProxy, startRedis, startRedisNodes, until } from "@x/test-support";
+import { startProxy, startRedis, startRedisNodes, until, waitersOf } from "@x/test-support";
 import { ExclusiveWorker, JobLockLostError, NotALockError } from "@x/workers";
 import { Job } from "bullmq";
 import { describe, expect, it } from "vitest";
@@ -192,7 +192,7 @@ describe("with plain code and other queues", () => {
     await expect(worker.redlock.acquire("k0")).rejects.toThrow("closed");
   });
 
-  it.each(["{a}:fence", "{a}:waiters", "{x}:node", "{leader:billing}:register", "{exports}:semaphore", "{a}"])(
+  it.each(["{a}:fence", "{a}:note", "{x}:node", "{leader:billing}:register", "{exports}:semaphore", "{a}"])(
     "fails a job whose lock would share a key with another lock, and no other job: %s",
     async (k) => {
       await using lab = await Lab.start();
@@ -612,7 +612,7 @@ describe("an exclusive worker instead of BullMQ's worker", () => {
     await using _held = await redlockOn(lab, lab.connection).acquire("k");
     const worker = lab.worker(undefined, { timeout: 20_000 });
     await queue.add("job", { k: "k", i: 0 });
-    await until(async () => (await queue.getActiveCount()) === 1 && (await lab.redis.exists("{k}:waiters")) === 1);
+    await until(async () => (await queue.getActiveCount()) === 1 && (await waitersOf(lab.redis, "k")) === 1);
     worker.cancelJob("1", "because");
     await finished(queue, 1);
     expect((await queue.getFailed())[0]?.failedReason).toBe("cancelled: because");

@@ -2,7 +2,7 @@
 
 import { type Redlock, systemClock } from "@x/redlock-core";
 import { InFlight, readClock } from "@x/redlock-core/kit";
-import { until } from "@x/test-support";
+import { until, waitersOf } from "@x/test-support";
 import type { JobLock } from "@x/workers";
 import type { Job } from "bullmq";
 import { Redis } from "ioredis";
@@ -107,7 +107,7 @@ describe("a worker whose locks are on the queue's own Redis", () => {
     const first = await plain.acquire("k");
     lab.worker(undefined, { timeout: 2_000 });
     await queue.addBulk(jobs(2, () => "k", 100));
-    await until(async () => (await lab.redis.zcard("{k}:waiters")) === 1);
+    await until(async () => (await waitersOf(lab.redis, "k")) === 1);
     expect(lab.ran).toEqual([]);
     await first.release();
     await until(() => lab.ran.length === 1);

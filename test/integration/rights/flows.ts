@@ -10,7 +10,7 @@ import { LeaderScheduler } from "@x/leader/scheduler";
 import { type NodeSource, Redlock, type RedlockOptions } from "@x/redlock-core";
 import { glideNode } from "@x/redlock-core/glide";
 import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
-import type { RedisServer } from "@x/test-support";
+import { type RedisServer, waitersOf } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker, type ExclusiveWorkerOptions } from "@x/workers";
 import { FlowProducer, QueueEvents } from "bullmq";
 import { createClient } from "redis";
@@ -34,7 +34,7 @@ export function openRedlock(source: NodeSource, options: RedlockOptions): Redloc
 
 /** Resolves when another caller waits for the resource. */
 async function isAwaited({ server, keyPrefix }: FlowPlace, resource: string): Promise<void> {
-  await expect.poll(() => server.call("ZCARD", `{${keyPrefix}${resource}}:waiters`), patient).toBe(1);
+  await expect.poll(() => waitersOf(server, keyPrefix + resource), patient).toBe(1);
 }
 
 function openQuarantined({ url, keyPrefix }: FlowPlace): Redlock {
@@ -202,9 +202,18 @@ function workerAt(
     name,
     async ({ data, attemptsMade }) => {
       if (data.fails === true && attemptsMade === 0) throw new Error("the first attempt fails");
-      await delay(2);
+      // Long enough for an extension of the lock.
+      await delay(data.fails === true ? 1_200 : 2);
     },
-    { connection: connectionOf(url), key: "k", resource: keyPrefix, concurrency: 5, timeout: 50, ...options },
+    {
+      connection: connectionOf(url),
+      lockDuration: 2_000,
+      key: "k",
+      resource: keyPrefix,
+      concurrency: 5,
+      timeout: 50,
+      ...options,
+    },
   );
   worker.on("error", (error) => expect.soft(error).toBeUndefined());
   onTestFinished(() => worker.close());

@@ -2,6 +2,7 @@
  * Compares the locks of keys, which the lane's scripts acquire with jobs and release with their ends, with a model of
  * the holders: jobs, plain code, and waiters.
  */
+import { memberOf, putInLine, takeFromLine } from "@x/test-support";
 import type { Redis } from "ioredis";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import type { LaneLocks, TakenJob } from "../../../packages/workers/src/lane/taken-job.ts";
@@ -14,6 +15,8 @@ const SEPARATOR = "\u001f";
 export const LOCK_TTL_MS = 600_000;
 const TOKEN_DIGITS = 40;
 const PLAIN = "plain code";
+/** The plain code that waits for a lock. */
+const WAITER = memberOf(1, "channel#waiter");
 /** How far in µs the node's clock may have been set back. */
 const AHEAD_US = 5_000_000;
 
@@ -115,8 +118,7 @@ export class StepLocks implements LaneLocks {
   async lockByPlainCode(key: string): Promise<void> {
     if (this.#holders.has(key)) {
       this.#waited.add(key);
-      await this.#redis.zadd(`{${LOCK_PREFIX}${key}}:waiters`, 1, "channel#waiter");
-      await this.#redis.set(NODE_KEYS.waiting, "1");
+      await putInLine(this.#redis, LOCK_PREFIX + key, [WAITER]);
       return;
     }
     this.#lastNumber = Math.max(this.#lastNumber, Date.now() * 1_000) + AHEAD_US;
@@ -127,7 +129,7 @@ export class StepLocks implements LaneLocks {
   /** Removes the waiters, and releases a lock that plain code holds. */
   async unlockByPlainCode(key: string): Promise<void> {
     this.#waited.delete(key);
-    await this.#redis.del(`{${LOCK_PREFIX}${key}}:waiters`);
+    await takeFromLine(this.#redis, LOCK_PREFIX + key, [WAITER]);
     if (this.#holders.get(key)?.token === PLAIN) await this.#drop(key);
   }
 

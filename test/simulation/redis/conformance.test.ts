@@ -13,6 +13,7 @@ import {
   digits,
   extendText,
   leaveText,
+  memberOf,
   releaseText,
   repairText,
   waitText,
@@ -226,8 +227,8 @@ describe("the simulated Redis", () => {
       const keys = keysOf("", resources);
       const registers = isAlone ? undefined : keys.map((key) => String(slotOf(key)));
       const target = { resources, keys, registers, slot: 0 };
-      const member = `x:redlock:${random.pick(["p", "q", "gone"])}#${random.integer(1, 3)}`;
-      const order = baseUs + random.integer(0, 9);
+      const place = baseUs + random.integer(0, 9);
+      const member = memberOf(place, `x:redlock:${random.pick(["p", "q", "gone"])}#${random.integer(1, 3)}`);
       const token = random.pick(tokens);
       const lease = { target, token, ttlMs: ttlMs(), fencingToken: ballot() };
       const count = keys.length;
@@ -235,9 +236,9 @@ describe("the simulated Redis", () => {
       switch (random.pick(["A", "A", "A", "E", "E", "P", "R", "R", "L", "W"])) {
         case "A": {
           const waits = random.chance(0.5);
-          const place = waits || random.chance(0.3) ? order : undefined;
           const note = random.chance(0.2) ? 'of "x" y' : undefined;
-          const facts = { ttlMs: ttlMs(), ballot: ballot(), place, member: waits ? member : undefined, note };
+          const waiter = random.pick([waits ? { member } : { place }, waits ? { member } : {}]);
+          const facts = { ttlMs: ttlMs(), ballot: ballot(), ...waiter, note };
           return { ...other, kind: "acquire", text: acquireText(count, token, facts) };
         }
         case "E":
@@ -247,12 +248,12 @@ describe("the simulated Redis", () => {
         case "R":
           return { ...other, kind: "release", text: releaseText(count, token) };
         case "W":
-          return { ...other, text: waitText(count, order, member) };
+          return { ...other, text: waitText(count, member) };
         default:
           return { ...other, text: leaveText(count, member) };
       }
     };
-    const { hash, waiting, lastNumber } = NODE_KEYS;
+    const { hash, lines, lineEnds, lastNumber } = NODE_KEYS;
     const fencingPlaceOf = (key: string): readonly [string, string] =>
       random.chance(0.5) ? [lastNumber, ""] : [hash, String(slotOf(key))];
     const same = async (request: Request): Promise<void> => {
@@ -261,14 +262,14 @@ describe("the simulated Redis", () => {
     };
     for (let step = 0; step < 700; step += 1) {
       if (random.chance(0.05)) await pair.delete(random.pick(keysOf("", RESOURCES)));
-      if (random.chance(0.02)) await pair.delete(random.pick([hash, waiting, lastNumber]));
+      if (random.chance(0.02)) await pair.delete(random.pick([hash, lines, lineEnds, lastNumber]));
       if (random.chance(0.02)) await pair.set(random.pick(RESOURCES), "reserved:not a number", 60_000);
       if (random.chance(0.03)) {
         const key = random.pick(RESOURCES);
         const [place, register] = fencingPlaceOf(key);
         await same({
           source: forceRelease,
-          keys: [place, key, sideKeyOf(key, "waiters"), sideKeyOf(key, "fence")],
+          keys: [place, key, sideKeyOf(key, "fence"), lines, lineEnds],
           args: ["86400000", "30000", "1", LONG_AGO_US, register],
         });
         continue;
@@ -276,7 +277,7 @@ describe("the simulated Redis", () => {
       if (random.chance(0.05)) {
         const key = random.pick(RESOURCES);
         const [place, register] = fencingPlaceOf(key);
-        await same({ source: inspect, keys: [place, key, sideKeyOf(key, "waiters")], args: [register, "1"] });
+        await same({ source: inspect, keys: [place, key, lines], args: [register, "1"] });
         continue;
       }
       const isAlone = random.chance(0.4);

@@ -4,8 +4,8 @@
 
 import { expect, it } from "vitest";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
-import { NODE_KEYS, sideKeyOf } from "../../../packages/redlock-core/src/rules/keys.ts";
-import { acquireText, digits, releaseText } from "../../../packages/redlock-core/src/rules/operation.ts";
+import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
+import { acquireText, digits, memberOf, releaseText } from "../../../packages/redlock-core/src/rules/operation.ts";
 import { embedded } from "../../../packages/redlock-core/src/scripts/embedded.lua.ts";
 import { type ClientReply, evaluate, SeededRandom, Store } from "../../../packages/testing/src/world.ts";
 import { SCRIPTS } from "./scripts-under-test.ts";
@@ -16,20 +16,17 @@ const KEYS = ["a", "{t}b"];
 /** The keys of many locks that one script acquires. */
 const MANY = Array.from({ length: 40 }, (_, index) => `k${index}`);
 /** All keys that the functions may touch. A script of a queue computes their names. */
-const TOUCHED = [
-  ...MANY,
-  ...KEYS.flatMap((key) => [key, sideKeyOf(key, "waiters")]),
-  NODE_KEYS.waiting,
-  NODE_KEYS.lastNumber,
-];
+const TOUCHED = [...MANY, ...KEYS, NODE_KEYS.lines, NODE_KEYS.lineEnds, NODE_KEYS.lastNumber];
 const [OURS, NEXT, FOREIGN] = ["1", "2", "3"].map((end) => `x${end.repeat(40)}`) as [string, string, string];
 
 /** Returns the state before the script, as commands for a store. */
 function drawState(random: SeededRandom, key: string, nowUs: number): readonly (readonly string[])[] {
-  const waiters = sideKeyOf(key, "waiters");
   const life = ["PX", String(random.integer(1, 5_000))];
   const near = (): string => String(nowUs + random.pick([-1, 0, 1, 1_000, -1_000_000, 60_000_000]));
-  const mark = ["SET", NODE_KEYS.waiting, "1", "PX", "60000"];
+  const inLineOf = (lockKey: string): readonly string[] => [
+    ...["ZADD", NODE_KEYS.lines, "0"],
+    `${lockKey.length}:${lockKey}:${memberOf(Number(near()), "x:redlock:p#1")}`,
+  ];
   return [
     random.pick([
       [],
@@ -38,15 +35,10 @@ function drawState(random: SeededRandom, key: string, nowUs: number): readonly (
       ["SET", key, OURS],
       ["SET", key, FOREIGN, ...life],
       ["SET", key, "somebody", ...life],
-      ["SET", key, `reserved:${near()}:x:redlock:p#1`, ...life],
+      ["SET", key, `reserved:${memberOf(Number(near()), "x:redlock:p#1")}`, ...life],
       ["HSET", key, "f", "1"],
     ]),
-    ...random.pick([
-      [],
-      [mark],
-      [mark, ["ZADD", waiters, near(), "x:redlock:p#1"]],
-      [mark, ["SET", waiters, "no queue"]],
-    ]),
+    ...random.pick([[], [inLineOf(key)], [inLineOf("another")], [inLineOf(`${key}:2`)]]),
     random.pick([[], ["SET", NODE_KEYS.lastNumber, near()], ["SET", NODE_KEYS.lastNumber, "9007199254740993"]]),
   ].filter((command) => command.length > 0);
 }
@@ -109,7 +101,7 @@ it.each([
     const [before, ours, reference] = [new Side(nowUs, state), new Side(nowUs, state), new Side(nowUs, state)];
     const reply = ours.embedded(call, [key, OURS, NEXT, String(TTL_MS)]);
     const isFreeFor = name === "lockIfFree" ? null : OURS;
-    const isWaitedFor = state.some(([, place]) => place === sideKeyOf(key, "waiters"));
+    const isWaitedFor = state.some(([, , , text]) => text?.startsWith(`${key.length}:${key}:`));
     if (reply === null) {
       left += 1;
       expect({ step, state, keys: ours.dump() }).toEqual({ step, state, keys: before.dump() });

@@ -6,6 +6,7 @@ export { moveSlot, type RedisCluster, startCluster } from "./cluster.ts";
 export { type CommitFault, CommitProxy, startCommitProxy } from "./commit-proxy.ts";
 export { errorOf } from "./error-of.ts";
 export { rememberTimerOrigins, watchForLeaks } from "./leaks.ts";
+export { LINES, lineOf, memberOf, putInLine, takeFromLine, waitersOf } from "./lines.ts";
 export { ManualClock } from "./manual-clock.ts";
 export { escaped } from "./markup.ts";
 export { isMissing } from "./missing.ts";

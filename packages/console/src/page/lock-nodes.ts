@@ -153,7 +153,7 @@ export class LockNodes {
     const wallMs = this.#clock.wallMs();
     const answers = isCluster
       ? await this.#askMasters(args, asked, shown)
-      : await this.#askNodes([...args, asked.length, ...asked, ...shown]);
+      : await this.#askNodes([...args, asked.length, ...asked, ...this.#withLines(shown)]);
     const nowMs = this.#clock.monotonicMs();
     const answered = answers.filter(({ reply }) => reply.ok).length;
     const hasQuorum = answered >= (isCluster ? answers.length : redlock.quorum);
@@ -208,11 +208,16 @@ export class LockNodes {
         string[],
         string[],
       ];
-      const given = [...args, semaphores.length, ...semaphores, ...own];
+      const given = [...args, semaphores.length, ...semaphores, ...this.#withLines(own)];
       const replies = await protocol.run(LOOK, { keys: [protocol.keyInSlot(slot)], args: given });
       return replies.map((reply) => ({ at: master.at, reply: { ...reply, node: master.name } }));
     });
     return (await Promise.all(asking)).flat();
+  }
+
+  /** Returns each lock key with the key of its lines of waiters. */
+  #withLines(lockKeys: readonly string[]): readonly string[] {
+    return lockKeys.flatMap((key) => [key, this.#protocol.linesKey(key.slice(this.#prefix.length))]);
   }
 
   #known(masters: readonly Master[]): void {

@@ -1,5 +1,5 @@
 import type { NodeScript } from "@x/redlock-core";
-import { defineScript } from "@x/redlock-core/protocol";
+import { defineScript, lengthOfLine, NODE_KEYS, NODE_LINES } from "@x/redlock-core/protocol";
 
 /**
  * Reads a part of one node's keys and changes nothing. The arguments bound the work of one call, however many keys the
@@ -11,11 +11,15 @@ import { defineScript } from "@x/redlock-core/protocol";
  * - ARGV[3]: number of cursors. A pair (run_id, cursor) for each cursor follows. A node recognizes its own cursor by
  *   its run_id.
  * - The number of semaphores to read in any case, followed by the keys of their states.
- * - Further arguments: lock keys to read in any case.
+ * - Further arguments: lock keys to read in any case, each followed by the key of its lines of waiters.
  *
  * Replies {run_id, seconds, microseconds, next cursor, {lock, …}, {name of an election, …}, {{name of an election, key
- * prefix of its scheduler}, …}, {semaphore, …}}. A lock is {key, hash of its value, pttl, waiters, note of the holder |
- * '', digits that may name the client | ''}. The value itself is a secret, because its owner can release the lock.
+ * prefix of its scheduler}, …}, {semaphore, …}, {{lock key, waiters}, …}}. A lock is {key, hash of its value, pttl,
+ * waiters, note of the holder | '', digits that may name the client | ''}. The value itself is a secret, because its
+ * owner can release the lock.
+ *
+ * In a Cluster each slot has its own set of lines, and the script cannot compute the set's name. The waiters of a lock
+ * are then -1, unless the lock was asked for. The last list contains the lines of the sets that the search has found.
  *
  * A semaphore, or a read-write lock, is {key of its state, held permits, capacity | '', leases, ms until the first
  * lease ends | '', waiters}; see permits.lua.ts of `@x/semaphore`. With more than 100 leases, the script replies the
@@ -37,7 +41,11 @@ end
 local function sizeOf(key, kind, command)
   return call('TYPE', key).ok == kind and call(command, key) or 0
 end
-local function lockAt(key)
+local function waitersOf(key, lines)
+  if not lines then return -1 end
+  return call('TYPE', lines).ok == 'zset' and ${lengthOfLine("key")} or 0
+end
+local function lockAt(key, lines)
   local size = redis.pcall('STRLEN', key)
   if type(size) ~= 'number' or size < 12 or size > 200 then return nil end
   local value = call('GET', key)
@@ -55,7 +63,7 @@ local function lockAt(key)
   end
   return {
     key, isReserved and 'reserved' or string.sub(redis.sha1hex(value), 1, 8), call('PTTL', key),
-    sizeOf(side(key, 'waiters'), 'zset', 'ZCARD'), claim, isReserved and '' or string.sub(value, 2, 13)
+    waitersOf(key, lines), claim, isReserved and '' or string.sub(value, 2, 13)
   }
 end
 local time = call('TIME')
@@ -84,11 +92,11 @@ local at, cursor = 4 + 2 * tonumber(ARGV[3]), '0'
 for i = 4, at - 1, 2 do
   if ARGV[i] == runId then cursor = ARGV[i + 1] end
 end
-local locks, elections, schedulers, semaphores, read = {}, {}, {}, {}, {}
-local function add(key)
+local locks, elections, schedulers, semaphores, waited, read = {}, {}, {}, {}, {}, {}
+local function add(key, lines)
   if read[key] then return end
   read[key] = true
-  local lock = lockAt(key)
+  local lock = lockAt(key, lines)
   if lock then locks[#locks + 1] = lock end
 end
 local function addSemaphore(key)
@@ -97,7 +105,7 @@ local function addSemaphore(key)
 end
 local asked = tonumber(ARGV[at])
 for i = at + 1, at + asked do addSemaphore(ARGV[i]) end
-for i = at + asked + 1, #ARGV do add(ARGV[i]) end
+for i = at + asked + 1, #ARGV, 2 do add(ARGV[i], ARGV[i + 1]) end
 local page = call('SCAN', cursor, 'COUNT', ARGV[2])
 local leader = prefix .. 'leader:'
 local function electionOf(owner)
@@ -115,7 +123,20 @@ local function schedulerOf(key)
   local own = string.sub(owner, #owner - last + 2)
   if own == '' or string.sub(own, -1) == ':' then return electionOf(string.sub(owner, 2, #owner - last - 1)), own end
 end
+-- Reads the lines of a set, of a thousand locks at most.
+local function readLines(lines)
+  local from = '-'
+  for _ = 1, 1000 do
+    local first = call('ZRANGEBYLEX', lines, from, '+', 'LIMIT', 0, 1)[1]
+    local size = first and string.match(first, '^(%d+):')
+    if not size then return end
+    local key = string.sub(first, #size + 2, #size + 1 + size)
+    waited[#waited + 1] = {key, ${lengthOfLine("key")}}
+    from = '(' .. size .. ':' .. key .. '::'
+  end
+end
 for _, key in ipairs(page[2]) do
+  if KEYS[1] and before(key, ':${NODE_LINES}') and call('TYPE', key).ok == 'zset' then readLines(key) end
   local led = before(key, ':leader')
   local election = electionOf(led and string.match(led, '^{(.+)}$') or led)
   if election then elections[#elections + 1] = election end
@@ -124,9 +145,9 @@ for _, key in ipairs(page[2]) do
   local isOurs = string.sub(key, 1, #prefix) == prefix
   local isSide = isOurs or string.sub(key, 1, #prefix + 1) == '{' .. prefix
   if isSide and (before(key, ':semaphore') or before(key, ':readwrite')) then addSemaphore(key) end
-  if isOurs then add(key) end
+  if isOurs then add(key, not KEYS[1] and '${NODE_KEYS.lines}' or nil) end
 end
-return {runId, time[1], time[2], page[1], locks, elections, schedulers, semaphores}
+return {runId, time[1], time[2], page[1], locks, elections, schedulers, semaphores, waited}
 `,
 );
 

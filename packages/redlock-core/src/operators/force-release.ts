@@ -4,7 +4,7 @@
 import type { Engine } from "../lock/engine.ts";
 import { runEverywhere } from "../rounds/run.ts";
 import { CLAMP_US } from "../rules/ballot.ts";
-import { FENCE, sideKeyOf, WAITERS } from "../rules/keys.ts";
+import { FENCE, sideKeyOf } from "../rules/keys.ts";
 import { GRANT_TTL_MS } from "../rules/operation.ts";
 import { forceReleaseScript } from "../scripts/force-release.lua.ts";
 
@@ -15,7 +15,7 @@ export async function forceRelease(engine: Engine, resource: string): Promise<bo
   const { key, register } = engine.targets.fencingPlaceOf(target);
   const [lockKey = ""] = target.keys;
   const replies = await runEverywhere(engine, forceReleaseScript, {
-    keys: [key, lockKey, sideKeyOf(lockKey, WAITERS), sideKeyOf(lockKey, FENCE)],
+    keys: [key, lockKey, sideKeyOf(lockKey, FENCE), ...engine.targets.lineKeysOf(target)],
     args: [
       // Within this time the holder's next extension is refused, or its lease has ended.
       String(2 * options.maxTtl),

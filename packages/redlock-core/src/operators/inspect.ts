@@ -3,7 +3,6 @@
 import type { Engine } from "../lock/engine.ts";
 import { clientNames } from "../rounds/client-name.ts";
 import { listsEverywhere } from "../rounds/run.ts";
-import { sideKeyOf, WAITERS } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { quorumLargest } from "../rules/quorum.ts";
 import { readReply } from "../rules/script.ts";
@@ -69,7 +68,7 @@ export async function inspect(engine: Engine, resource: string): Promise<Inspect
   const fencing = engine.targets.fencingPlaceOf(target);
   const [lockKey = ""] = target.keys;
   const replies = await listsEverywhere(engine, inspectScript, {
-    keys: [fencing.key, lockKey, sideKeyOf(lockKey, WAITERS)],
+    keys: [fencing.key, lockKey, engine.targets.lineKeysOf(target)[0]],
     args: [fencing.register, quarantine ? "1" : "0"],
     timeoutMs: nodeTimeout,
   });

@@ -274,6 +274,12 @@ export class RedlockProtocol {
     return sideKeyOf(this.lockKey(resource), SIDE_KEY_NAME.of("name", name));
   }
 
+  /** Returns the node's key that contains the line of the lock, see scripts/hand-over.lua.ts. */
+  linesKey(resource: string): string {
+    const { targets } = this.#engine;
+    return targets.lineKeysOf(targets.of([resolveResource(resource)]))[0];
+  }
+
   /** Returns the name of a channel for messages about the lock. A channel and a key never collide. */
   channel(resource: string, name: string): string {
     return sideKeyOf(this.lockKey(resource), CHANNEL.of("name", name));

@@ -1,6 +1,6 @@
 /** Builds the keys and arguments of one request with many operations, as scripts/batch.lua.ts expects them. */
-import { nodeKeysOf, sideKeyOf, WAITERS } from "../rules/keys.ts";
-import { digits, MODE, sideKeyNamesOf, type Target } from "../rules/operation.ts";
+import { nodeKeysOf, sideKeyOf } from "../rules/keys.ts";
+import { digits, MODE, SIDE_KEYS, type Target } from "../rules/operation.ts";
 
 export const NO_NUMBER: string = digits(0);
 
@@ -59,8 +59,8 @@ export class BatchRequests {
 
   #make(operations: readonly BatchOperation[], greatestNumber: string): BatchRequest {
     const { isAlone, isCluster, quarantineMs } = this.sender;
-    const { waiting, hash, lastNumber } = nodeKeysOf(isCluster ? operations[0]?.target.slot : undefined);
-    const keys = [waiting];
+    const { lines, lineEnds, hash, lastNumber } = nodeKeysOf(isCluster ? operations[0]?.target.slot : undefined);
+    const keys = [lines, lineEnds];
     const args: string[] = [];
     if (operations.length > 0 && operations.every(({ kind }) => kind === "release")) {
       args.push(`${MODE.releases}${NO_NUMBER}${this.#settings}`);
@@ -76,15 +76,12 @@ export class BatchRequests {
     }
     for (const { target, text } of operations) {
       for (const key of target.keys) keys.push(key);
-      for (const name of sideKeyNamesOf(text)) for (const key of sideKeysOf(target, name)) keys.push(key);
+      const sideKey = SIDE_KEYS[text[0] ?? ""];
+      if (sideKey !== undefined) for (const key of target.keys) keys.push(sideKeyOf(key, sideKey));
       args.push(text);
     }
     return { keys, args };
   }
-}
-
-function sideKeysOf({ keys, lines }: Target, name: string): readonly string[] {
-  return name === WAITERS && lines !== undefined ? lines : keys.map((key) => sideKeyOf(key, name));
 }
 
 function areSame(some: readonly BatchOperation[], others: readonly BatchOperation[]): boolean {

@@ -2,16 +2,21 @@
 
 import { quote } from "../kit/schema/show.ts";
 
-/** Keys that belong to a node instead of a lock. Their content is described in scripts/batch.lua.ts. */
+/** Keys that belong to a node instead of a lock. scripts/batch.lua.ts and hand-over.lua.ts describe their content. */
 interface NodeKeys {
   readonly hash: string;
-  readonly waiting: string;
+  readonly lines: string;
+  readonly lineEnds: string;
   readonly lastNumber: string;
 }
 
+/** The end of the name of each set of lines. */
+export const NODE_LINES = "node:lines";
+
 const nodeKeysWithPrefix = (prefix: string): NodeKeys => ({
   hash: `${prefix}:node`,
-  waiting: `${prefix}:node:waiting`,
+  lines: `${prefix}:${NODE_LINES}`,
+  lineEnds: `${prefix}:node:line-ends`,
   lastNumber: `${prefix}:node:last`,
 });
 
@@ -53,10 +58,9 @@ export const PROBE_KEY = "{x}:probe:node";
  */
 export function probeKeysOf(keyPrefix: string): readonly string[] {
   const lockKey = lockKeyOf(keyPrefix, "x:probe");
-  return [lockKey, sideKeyOf(lockKey, WAITERS)];
+  return [lockKey, sideKeyOf(lockKey, FENCE)];
 }
 
-export const WAITERS = "waiters";
 export const NOTE = "note";
 export const FENCE = "fence";
 
@@ -65,7 +69,7 @@ export const FENCE = "fence";
  * key of a lock must not end in this way. A scheduler puts its own prefix before the name.
  */
 export const SIDE_KEY_NAMES: readonly string[] = [
-  ...[FENCE, WAITERS, NOTE, "claim", "node", "node:waiting", "node:last"],
+  ...[FENCE, NOTE, "claim", "node", NODE_LINES, "node:line-ends", "node:last"],
   ...["semaphore", "semaphore:holders", "semaphore:waiters", "semaphore:places"],
   ...["readwrite", "readwrite:holders", "readwrite:waiters", "readwrite:places"],
   ...["latch", "latch:before"],

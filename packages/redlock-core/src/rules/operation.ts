@@ -2,7 +2,7 @@
  * Pure: encodes the operations that a client sends to a node, as scripts/batch.lua.ts reads them. An operation is a
  * text of a letter followed by fields. A field with arbitrary text comes last.
  */
-import { FENCE, NOTE, WAITERS } from "./keys.ts";
+import { FENCE, NOTE } from "./keys.ts";
 import { TOKEN_LENGTH } from "./token.ts";
 
 /** Resources that are locked together, with their keys on each node. */
@@ -10,8 +10,6 @@ export interface Target {
   readonly resources: readonly string[];
   /** Lock key of each resource. */
   readonly keys: readonly string[];
-  /** Key of each resource's line. Computed for each request if left out. */
-  readonly lines?: readonly string[];
   /**
    * Fencing register of each resource in a node's hash. Undefined if there is a single node, which numbers its grants
    * itself.
@@ -38,26 +36,16 @@ export const LETTER = {
   wait: "W",
 } as const;
 
-const LINE = [WAITERS];
-const LINE_AND_NOTE = [WAITERS, NOTE];
-const FENCED = [FENCE];
-
 /**
- * Returns the names of an operation's side keys. A request declares the lock keys of all resources of the operation,
- * followed by their side keys with the first name, then by their side keys with the second name.
+ * Name of the side key of an operation, by its letter. A request declares the lock keys of all resources of the
+ * operation, followed by their side keys. Other operations need only the lock keys.
  */
-export function sideKeyNamesOf(text: string): readonly string[] {
-  switch (text[0]) {
-    case LETTER.extendOne:
-    case LETTER.extend:
-    case LETTER.repair:
-      return FENCED;
-    case LETTER.acquireNoted:
-      return LINE_AND_NOTE;
-    default:
-      return LINE;
-  }
-}
+export const SIDE_KEYS: Readonly<Record<string, string>> = {
+  [LETTER.acquireNoted]: NOTE,
+  [LETTER.extendOne]: FENCE,
+  [LETTER.extend]: FENCE,
+  [LETTER.repair]: FENCE,
+};
 
 /**
  * How long a freed lock is reserved for the waiter whose turn it is. A frozen waiter delays the others by this time.
@@ -97,14 +85,23 @@ export const FIELDS: Readonly<
   releasedToken: [2],
 };
 
-const LAST = Number.MAX_SAFE_INTEGER;
+/** The place behind all waiters. */
+export const LAST_PLACE: string = digits(Number.MAX_SAFE_INTEGER);
+
+/**
+ * Names a waiter in the lines of the nodes. `id` contains the channel by which its process is woken
+ * (scripts/hand-over.lua.ts).
+ */
+export function memberOf(place: number, id: string): string {
+  return `${digits(place)}:${id}`;
+}
 
 /**
  * Encodes the request to acquire a lock. `ballot` is 0 if the node numbers its grants itself.
  *
- * `place` is the place in the line; undefined puts the request behind all waiters. A refused attempt is added to the
- * line under the name `member`, unless `member` is undefined. `note` is a text that the nodes store next to the lock
- * when they grant it.
+ * `member` is the waiter that is added to its line if the attempt is refused. An attempt without a waiter may have a
+ * `place` in the line; undefined puts the request behind all waiters. `note` is a text that the nodes store next to the
+ * lock when they grant it.
  */
 export function acquireText(
   count: number,
@@ -117,11 +114,12 @@ export function acquireText(
     readonly note?: string | undefined;
   },
 ): string {
-  const { ttlMs, ballot, place, member = "", note = "" } = facts;
-  if (count === 1 && place === undefined && note === "" && token.length === TOKEN_LENGTH) {
+  const { ttlMs, ballot, place, note = "" } = facts;
+  const waiter = facts.member ?? (place === undefined ? undefined : digits(place));
+  if (count === 1 && waiter === undefined && note === "" && token.length === TOKEN_LENGTH) {
     return `${LETTER.acquireOne}${token}${digits(ballot)}${ttlMs}`;
   }
-  const fields = `${count} ${token} ${digits(ballot)} ${place ?? LAST} ${ttlMs} ${member}`;
+  const fields = `${count} ${token} ${digits(ballot)} ${waiter ?? LAST_PLACE} ${ttlMs}`;
   return note === "" ? `${LETTER.acquire}${fields}` : `${LETTER.acquireNoted}${fields} ${note}`;
 }
 
@@ -153,8 +151,8 @@ export function leaveText(count: number, member: string): string {
   return `${LETTER.leave}${count} ${member}`;
 }
 
-export function waitText(count: number, place: number, member: string): string {
-  return `${LETTER.wait}${count} ${place} ${member}`;
+export function waitText(count: number, member: string): string {
+  return `${LETTER.wait}${count} ${member}`;
 }
 
 function registersOf({ keys, registers }: Target): string {

@@ -1,17 +1,7 @@
 /** Pure: checks the names of resources, and computes their keys. */
 import { type Check, textLike } from "../kit/schema/check.ts";
 import { kindOf, quote } from "../kit/schema/show.ts";
-import {
-  checkLockKey,
-  hasStableSlot,
-  keysOf,
-  lockKeyOf,
-  nodeKeysOf,
-  SLOT_COUNT,
-  sideKeyOf,
-  slotOf,
-  WAITERS,
-} from "./keys.ts";
+import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, nodeKeysOf, SLOT_COUNT, slotOf } from "./keys.ts";
 import type { Target } from "./operation.ts";
 
 /** Maximum length of a resource's name, in bytes of UTF-8. Scripts search each name, and each node stores the name. */
@@ -59,19 +49,12 @@ function listed(given: unknown): readonly string[] | undefined {
   }
 }
 
-/**
- * Number of cached targets: at most about ten megabytes with the longest names. A forgotten target is computed again.
- */
-const MAX_TARGETS = 1_000;
-
 /** Computes the keys of resources on the nodes of one `Redlock`. */
 export class Targets {
   readonly keyPrefix: string;
   readonly #isCluster: boolean;
   /** Whether a single node has all votes and numbers the grants itself. */
   readonly #isAlone: boolean;
-  /** Targets of single resources, whose keys are checked and computed only once. */
-  readonly #known = new Map<string, Target>();
 
   constructor(nodes: { readonly keyPrefix: string; readonly isCluster: boolean; readonly isAlone: boolean }) {
     this.keyPrefix = nodes.keyPrefix;
@@ -84,23 +67,16 @@ export class Targets {
    * @throws RangeError if a key may not belong to a lock, or if slots differ in a Cluster.
    */
   of(resources: readonly string[]): Target {
-    const [only] = resources;
-    if (resources.length > 1 || only === undefined) return this.#newTarget(resources);
-    const known = this.#known.get(only);
-    if (known !== undefined) return known;
-    // Locks of several calls share the list, so it must not be changed.
-    const target = this.#newTarget(Object.freeze([only]));
-    if (this.#known.size >= MAX_TARGETS) this.#known.clear();
-    this.#known.set(only, target);
-    return target;
-  }
-
-  #newTarget(resources: readonly string[]): Target {
     const keys = keysOf(this.keyPrefix, resources);
     for (const key of keys) checkLockKey(key);
     const registers = this.#isAlone ? undefined : keys.map(registerOf);
-    const lines = keys.map(lineOf);
-    return { resources, keys, lines, registers, slot: this.#isCluster ? this.#slotOf(resources) : 0 };
+    return { resources, keys, registers, slot: this.#isCluster ? this.#slotOf(resources) : 0 };
+  }
+
+  /** Returns the node's keys that contain the lines of a target's waiters, and the ends of the lines. */
+  lineKeysOf({ slot }: Target): readonly [lines: string, lineEnds: string] {
+    const { lines, lineEnds } = nodeKeysOf(this.#isCluster ? slot : undefined);
+    return [lines, lineEnds];
   }
 
   /**
@@ -127,10 +103,6 @@ export class Targets {
     }
     return first;
   }
-}
-
-function lineOf(key: string): string {
-  return sideKeyOf(key, WAITERS);
 }
 
 const REGISTERS = Array.from({ length: SLOT_COUNT }, (_, slot) => String(slot));

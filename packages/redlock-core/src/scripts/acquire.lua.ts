@@ -1,11 +1,11 @@
 /**
- * The rule for a grant: `acquire(first, count, token, ballot, place, ttl, member, note)` votes on one attempt.
+ * The rule for a grant: `acquire(first, count, token, ballot, waiter, ttl, note)` votes on one attempt.
  * The vote grants all resources or none. A grant never shortens an expiry, because it only replaces a missing key or a
  * reservation.
  *
- * - `first`: index in KEYS of the first lock. The other locks follow, then their lines, then their notes.
+ * - `first`: index in KEYS of the first lock. The other locks follow, then their notes.
+ * - `waiter`: member of the lines (hand-over.lua.ts), or only its place if the attempt does not wait.
  * - `ttl`: lease in ms.
- * - `member`: name of the waiter; '' if the attempt does not wait.
  * - `note`: text for observers. Nil without a note; KEYS then contains no keys of notes.
  *
  * `{k}:note` contains the note of a grant as `<token> <fencing token> <node's time in µs> <note>`, for `ttl` ms. The
@@ -24,6 +24,7 @@
  */
 import { CLAMP_US } from "../rules/ballot.ts";
 import { CLIENT_IN_LUA, HAS_CLIENT, IS_OURS, isClient } from "../rules/token.ts";
+import { PLACE, placeOf, startOfLine } from "./hand-over.lua.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
 /** First element of a refusal. */
@@ -69,29 +70,27 @@ function aboutHolder(about: string): { readonly wrongType: string } | { readonly
 }
 
 export const acquire: string = /* lua */ `
--- Returns whether the attempt may take the lock, and whether the lock has a line or a reservation.
-local function mayTake(key, waiters, member, place)
-  if call('EXISTS', key, waiters) == 0 then return true, false end
+local function mayTake(key, waiter)
   local value = valueOf(key)
   if not value then
-    local head = call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-    if head[1] == member or place <= tonumber(head[2]) then return true, true end
-    if member ~= '' then enrol(waiters, place, member, tonumber(grantTtl)) end
-    handOver(key, waiters, member)
+    local head = isWaiting and headOf(key)
+    if not head or ${placeOf("waiter")} <= ${placeOf("head")} then return true end
+    if #waiter > ${PLACE} then enrol(key, waiter, tonumber(grantTtl)) end
+    handOver(key, waiter)
     value = valueOf(key)
-    if not value then return true, true end
+    if not value then return true end
   end
-  local reservedMember, reservedPlace = reservedFor(value)
-  return reservedMember and (reservedMember == member or place <= reservedPlace), true
+  local reserved = reservedFor(value)
+  return reserved and ${placeOf("waiter")} <= ${placeOf("reserved")}
 end
 
-local function deny(first, count, index, member, place)
+local function deny(first, count, index, waiter)
   local key = KEYS[first + index]
   local pttl = call('PTTL', key)
-  if member ~= '' then
+  if #waiter > ${PLACE} then
     for i = first, first + count - 1 do
-      if i == first + index then enrol(KEYS[i + count], place, member, pttl)
-      else withdraw(KEYS[i], KEYS[i + count], member) end
+      if i == first + index then enrol(KEYS[i], waiter, pttl)
+      else withdraw(KEYS[i], waiter) end
     end
   end
   local value = valueOf(key) or ''
@@ -111,12 +110,9 @@ local function refusedBallot(count, ballot)
   if largest >= ballot then return {${REFUSED.stale}, largest} end
 end
 
-local function acquire(first, count, token, ballot, placeText, ttl, member, note)
-  local place, hasLine = tonumber(placeText), false
+local function acquire(first, count, token, ballot, waiter, ttl, note)
   for i = 0, count - 1 do
-    local allowed, contended = mayTake(KEYS[first + i], KEYS[first + i + count], member, place)
-    if not allowed then return deny(first, count, i, member, place) end
-    hasLine = hasLine or contended
+    if not mayTake(KEYS[first + i], waiter) then return deny(first, count, i, waiter) end
   end
   local refused = several and refusedBallot(count, ballot)
   if refused then return refused end
@@ -125,9 +121,9 @@ local function acquire(first, count, token, ballot, placeText, ttl, member, note
     call('SET', KEYS[i], token, 'PX', ttl)
     if note then
       local term = several and ballot or string.format('%.0f', number)
-      call('SET', KEYS[i + 2 * count], token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
+      call('SET', KEYS[i + count], token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
     end
-    if hasLine and member ~= '' then call('ZREM', KEYS[i + count], member) end
+    if isWaiting and #waiter > ${PLACE} then call('ZREM', lines, ${startOfLine("KEYS[i]")} .. waiter) end
     if several then raise(ARGV[register + i - first], ballot) end
   end
   return number

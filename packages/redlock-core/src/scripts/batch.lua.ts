@@ -35,13 +35,13 @@
  * In mode N, the number of fencing registers follows, then the registers: one for each lock key of each acquisition.
  * The rest of ARGV is one text per operation (operation.ts).
  *
- * Every key that the script reads or writes is in KEYS. KEYS[1] exists while a waiter may be in line on this node. The
- * keys of the mode follow, then the keys of each operation. These are the lock keys of its resources, and as many side
- * keys of each kind that the operation needs (`sideKeyNamesOf`). So the line of KEYS[i] is KEYS[i + count], where
- * `count` is the number of resources. The modes (keys.ts names their keys):
- * - 1: the node alone votes and forgets nothing, so it numbers the grants. KEYS[2] is the last number.
- * - Q: the same with quarantine. KEYS[2] is the node's hash, KEYS[3] the last number.
- * - N: the node is one of several. KEYS[2] is the node's hash.
+ * Every key that the script reads or writes is in KEYS. KEYS[1] and KEYS[2] contain the lines of waiters
+ * (hand-over.lua.ts). The keys of the mode follow, then the keys of each operation. These are the lock keys of its
+ * resources, and for each of them a side key if the operation needs it (`SIDE_KEYS`). So the side key of
+ * KEYS[i] is KEYS[i + count], where `count` is the number of resources. The modes (keys.ts names their keys):
+ * - 1: the node alone votes and forgets nothing, so it numbers the grants. KEYS[3] is the last number.
+ * - Q: the same with quarantine. KEYS[3] is the node's hash, KEYS[4] the last number.
+ * - N: the node is one of several. KEYS[3] is the node's hash.
  * - R: the request contains only releases. The node may be of either kind.
  *
  * The node's hash contains `run_id`, `since` and `quarantine` (quarantine.lua.ts), and the fencing registers 0 to
@@ -56,11 +56,11 @@
  * text, and the grants before have the numbers before.
  */
 
-import { codeOf, FIELDS, LETTER, MODE } from "../rules/operation.ts";
+import { codeOf, FIELDS, LAST_PLACE, LETTER, MODE, SIDE_KEYS } from "../rules/operation.ts";
 import { defineScript, type NodeScript } from "../rules/script.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
-import { handOver, waiting } from "./hand-over.lua.ts";
+import { handOver, lengthOfLine, waiting } from "./hand-over.lua.ts";
 import { greatestBallot, isToken, noToken, readFloor, readTime } from "./number.lua.ts";
 import { quarantine } from "./quarantine.lua.ts";
 import { release } from "./release.lua.ts";
@@ -78,28 +78,32 @@ const ACQUIRE_TTL = field(FIELDS.acquireTtl);
 const EXTEND_REGISTER = field(FIELDS.extendRegister);
 const EXTEND_TTL = field(FIELDS.extendTtl);
 
+const isOneOf = (letters: readonly string[]): string => letters.map((each) => `kind == ${codeOf(each)}`).join(" or ");
+const acquires = isOneOf([LETTER.acquireOne, LETTER.acquire, LETTER.acquireNoted]);
+const hasSideKey = `(${isOneOf(Object.keys(SIDE_KEYS))})`;
+
 const start = /* lua */ `
 local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub
 local header, last = ARGV[1], #ARGV
-local mode, topKey = byte(header), KEYS[2]
+local mode, lines, lineEnds, topKey = byte(header), KEYS[1], KEYS[2], KEYS[3]
 local several = mode == ${codeOf(MODE.several)}
 local now, seen, limit, quarantineLeftMs = nil, nil, nil, 0
-local isWaiting = call('EXISTS', KEYS[1]) == 1
+local isWaiting = call('EXISTS', lines) == 1
 `;
 
 /** Reads the time, the registers of the request, and the quarantine. */
 const look = /* lua */ `
-local firstOperation, first, register = 2, 3, 3
-if mode == ${codeOf(MODE.releases)} then first = 2
+local firstOperation, first, register = 2, 4, 3
+if mode == ${codeOf(MODE.releases)} then first = 3
 else ${readTime}
   if several then
     local registers = tonumber(ARGV[2])
     local atOnce = math.min(registers, 1000)
-    seen = call('HMGET', KEYS[2], 'run_id', 'since', unpack(ARGV, 3, atOnce + 2))
-    for i = atOnce + 3, registers + 2 do seen[i] = call('HMGET', KEYS[2], ARGV[i])[1] end
+    seen = call('HMGET', KEYS[3], 'run_id', 'since', unpack(ARGV, 3, atOnce + 2))
+    for i = atOnce + 3, registers + 2 do seen[i] = call('HMGET', KEYS[3], ARGV[i])[1] end
     limit, firstOperation = ${greatestBallot}, registers + 3
   elseif mode == ${codeOf(MODE.aloneQuarantined)} then
-    seen, topKey, first = call('HMGET', KEYS[2], 'run_id', 'since'), KEYS[3], 4
+    seen, topKey, first = call('HMGET', KEYS[3], 'run_id', 'since'), KEYS[4], 5
   end
   ${quarantine}
 end
@@ -134,30 +138,30 @@ const longForm = /* lua */ `
   ${extend}
   ${release}
   local operations = {
-    ${LETTER.acquire} = {acquire, '^A(%d+) (%S+) (%d+) (%d+) (%d+) (%S*)$'},
-    ${LETTER.acquireNoted} = {acquire, '^N(%d+) (%S+) (%d+) (%d+) (%d+) (%S*) (.*)$'},
+    ${LETTER.acquire} = {acquire, '^A(%d+) (%S+) (%d+) (%S+) (%d+)$'},
+    ${LETTER.acquireNoted} = {acquire, '^N(%d+) (%S+) (%d+) (%S+) (%d+) (.*)$'},
     ${LETTER.extend} = {extend, '^E(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
     ${LETTER.repair} = {repair, '^P(%d+) (%d+) (%-?%d+) (%d+) (.*)$'},
     ${LETTER.release} = {release, '^R(%d+) (.*)$'},
     ${LETTER.leave} = {leave, '^L(%d+) (.*)$'},
-    ${LETTER.wait} = {wait, '^W(%d+) (%d+) (.*)$'},
+    ${LETTER.wait} = {wait, '^W(%d+) (.*)$'},
   }
   handOverAtEnd = handOverFreed
   long = function(text, kind)
-    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, now, ${ACQUIRE_TTL}, ''), 1 end
+    if kind == ${ACQUIRE} then return acquire(first, 1, ${TOKEN}, ${BALLOT}, '${LAST_PLACE}', ${ACQUIRE_TTL}), 1 end
     if kind == ${RELEASE} then return release(first, 1, ${field(FIELDS.releasedToken)}), 1 end
     if kind == ${EXTEND} then return extend(first, 1, ${EXTEND_TTL}, ${BALLOT}, ${EXTEND_REGISTER}, ${TOKEN}), 1 end
     local operation = operations[sub(text, 1, 1)]
-    local countText, a, b, c, d, e, f = match(text, operation[2])
+    local countText, a, b, c, d, e = match(text, operation[2])
     local count = tonumber(countText)
     if not count then error({err = 'ERR operation ' .. sub(text, 1, 1) .. ' cannot be read'}) end
-    return operation[1](first, count, a, b, c, d, e, f), count
+    return operation[1](first, count, a, b, c, d, e), count
   end`;
 
 /** The short form in the loop. Sets `reply` if it has performed the operation. */
 const shortForm = /* lua */ `
   if kind == ${ACQUIRE} then
-    if not (isWaiting and call('EXISTS', KEYS[first + 1]) == 1) then
+    if not (isWaiting and ${lengthOfLine("key")} > 0) then
       local name, ballot = ARGV[register], ${BALLOT}
       local stored = several and (raised[name] or seen[register])
       local mayGrant = not several or ballot <= limit and (not stored or stored < ballot)
@@ -180,7 +184,7 @@ const shortForm = /* lua */ `
       end
     end
   elseif kind == ${RELEASE} then
-    if try('GET', key) == ${field(FIELDS.releasedToken)} and not (isWaiting and call('EXISTS', KEYS[first + 1]) == 1) then
+    if try('GET', key) == ${field(FIELDS.releasedToken)} and not (isWaiting and ${lengthOfLine("key")} > 0) then
       if last == firstOperation then reply = call('DEL', key)
       elseif not dels then dels, reply = {key, [key] = true}, 1
       elseif not dels[key] then dels[#dels + 1], dels[key], reply = key, true, 1 end
@@ -229,9 +233,8 @@ while at <= last do
     end
   end
   if replies then replies[at - firstOperation + 3] = reply end
-  local isNoted = kind == ${codeOf(LETTER.acquireNoted)}
-  if several and (kind == ${ACQUIRE} or kind == ${codeOf(LETTER.acquire)} or isNoted) then register = register + count end
-  first, at = first + count * (isNoted and 3 or 2), at + 1
+  if several and (${acquires}) then register = register + count end
+  first, at = first + (${hasSideKey} and 2 or 1) * count, at + 1
 end
 
 if dels then call('DEL', unpack(dels)) end
@@ -241,7 +244,7 @@ if top then
   call('SET', topKey, top)
 end
 if writes then
-  for i = 1, #writes, 1000 do call('HSET', KEYS[2], unpack(writes, i, math.min(i + 999, #writes))) end
+  for i = 1, #writes, 1000 do call('HSET', KEYS[3], unpack(writes, i, math.min(i + 999, #writes))) end
 end
 if not replies and last >= firstOperation then return top or 1 end
 replies = replies or {0, 0}

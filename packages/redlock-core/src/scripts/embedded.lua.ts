@@ -13,14 +13,15 @@
  * a function that raises an error has not acquired a lock.
  *
  * The fencing token is the node's next number, as in batch.lua.ts. A script that needs a second number reserves several
- * numbers at once, and loses the numbers that it does not use. Side keys have the names of keys.ts. The script must
- * define `call` before. Each name, string and call here adds to the cost of every job of a queue.
+ * numbers at once, and loses the numbers that it does not use. The script must define `call` before. Each name, string
+ * and call here adds to the cost of every job of a queue.
  */
 import { CLIENT_KEYS, NODE_KEYS, RESERVED_ENDINGS } from "../rules/keys.ts";
+import { lengthOfLine } from "./hand-over.lua.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 import { besideLock } from "./side-keys.lua.ts";
 
-const { waiting, lastNumber } = NODE_KEYS;
+const { lines, lastNumber } = NODE_KEYS;
 /** Number of numbers that a script reserves when it needs a second one. */
 const AT_ONCE = 16;
 
@@ -31,13 +32,14 @@ local besideLock = ${besideLock}
 local somebodyWaits, last
 local function holderOfLock(key)
   if last ~= nil then return call('GET', key) end
-  local seen = call('MGET', key, '${waiting}', '${lastNumber}')
-  somebodyWaits, last = seen[2], seen[3]
+  local seen = call('MGET', key, '${lastNumber}')
+  somebodyWaits, last = call('EXISTS', '${lines}') == 1, seen[2]
   return seen[1]
 end
 
 local function isWaitedFor(key)
-  return somebodyWaits and call('EXISTS', besideLock(key) .. ':waiters') == 1
+  local lines = '${lines}'
+  return somebodyWaits and ${lengthOfLine("key")} > 0
 end
 
 local function writeNumber(number)

@@ -45,7 +45,7 @@ local function largestGrant(registers, i)
   local largest
   if several then
     local name = nameOf(registers, i)
-    largest = raised[name] or call('HMGET', KEYS[2], name)[1]
+    largest = raised[name] or call('HMGET', KEYS[3], name)[1]
   else
     largest = top or call('GET', topKey)
   end

@@ -9,8 +9,8 @@
  *
  * - KEYS[1] is the node's hash or its last number.
  * - KEYS[2] is the lock.
- * - KEYS[3] is the line of the lock.
- * - KEYS[4] is the fence of the lock.
+ * - KEYS[3] is the fence of the lock.
+ * - KEYS[4] and KEYS[5] are the lines of waiters and their ends.
  * - ARGV[1] is the life of the fence in ms.
  * - ARGV[2] is the life of a reservation in ms.
  * - ARGV[3] is '1' if PUBLISH counts every subscriber.
@@ -25,7 +25,7 @@ export const forceReleaseScript: NodeScript = defineScript(
   [
     /* lua */ `
 local call = redis.call
-local numbers, lock, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local numbers, lock, fence, lines, lineEnds = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local fenceTtl, grantTtl, countsReceivers, aheadUs, register = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5]
 `,
     handOver,
@@ -40,7 +40,7 @@ if register == '' then call('SET', numbers, raised) else call('HSET', numbers, r
 call('SET', fence, raised, 'PX', fenceTtl)
 if not value or reservedFor(value) then return 0 end
 call('DEL', lock)
-handOver(lock, waiters)
+handOver(lock)
 return 1
 `,
   ].join(""),

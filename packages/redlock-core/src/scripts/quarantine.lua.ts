@@ -37,6 +37,6 @@ export function quarantineIn(hash: string): string {
 export const quarantine: string = /* lua */ `
 if seen and byte(header, 18) ~= 48 then
   local quarantineMs, nowUs = string.match(sub(header, 18), '^%d+'), tonumber(now)
-  ${quarantineIn("KEYS[2]")}
+  ${quarantineIn("KEYS[3]")}
 end
 `;

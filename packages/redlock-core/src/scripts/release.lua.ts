@@ -1,8 +1,8 @@
 /**
- * Three operations. The locks are KEYS[first], KEYS[first + 1] and so on; their lines follow.
+ * Three operations. The locks are KEYS[first], KEYS[first + 1] and so on.
  *
  * - `release(first, count, token)` deletes the lock keys that hold the token. Replies how many it deleted.
- * - `wait(first, count, place, member)` enrols a waiter without an attempt. Replies after how many ms to ask again if
+ * - `wait(first, count, member)` enrols a waiter without an attempt. Replies after how many ms to ask again if
  *   no message arrives (-1: unknown).
  * - `leave(first, count, member)` removes a waiter from the lines, and ends its reservations. Replies 1.
  */
@@ -12,22 +12,22 @@ local function release(first, count, token)
   for i = first, first + count - 1 do
     if valueOf(KEYS[i]) == token then
       deleted = deleted + call('DEL', KEYS[i])
-      freed[#freed + 1] = {KEYS[i], KEYS[i + count]}
+      freed[#freed + 1] = KEYS[i]
     end
   end
   return deleted
 end
 
-local function wait(first, count, placeText, member)
+local function wait(first, count, member)
   for i = first, first + count - 1 do
-    enrol(KEYS[i + count], tonumber(placeText), member, call('PTTL', KEYS[i]))
-    freed[#freed + 1] = {KEYS[i], KEYS[i + count]}
+    enrol(KEYS[i], member, call('PTTL', KEYS[i]))
+    freed[#freed + 1] = KEYS[i]
   end
   return askAgainMs(KEYS[first], call('PTTL', KEYS[first]))
 end
 
 local function leave(first, count, member)
-  for i = first, first + count - 1 do withdraw(KEYS[i], KEYS[i + count], member) end
+  for i = first, first + count - 1 do withdraw(KEYS[i], member) end
   return 1
 end
 `;

@@ -12,11 +12,11 @@
  * form would not change.
  */
 import { codeOf, LETTER, MODE } from "../rules/operation.ts";
-import { enrol, reserve } from "./hand-over.lua.ts";
+import { enrol, placeOf, rangeOfLine, reserve, startOfLine } from "./hand-over.lua.ts";
 import { isTokenText, readFloor, readTime } from "./number.lua.ts";
 
-/** An acquisition of a waiter for one lock, without a note, as `acquireText` writes it. */
-const WAITER = "'^A1 (%S+) %d+ (%d+) (%d+) (%S+)$'";
+/** An acquisition of a member for one lock, without a note, as `acquireText` writes it. */
+const WAITER = "'^A1 (%S+) %d+ (%d+:%S+) (%d+)$'";
 
 /** Sets the variables that `enrol` and `reserve` need. */
 export const lineSettings: string = /* lua */ `
@@ -26,21 +26,22 @@ export const lineSettings: string = /* lua */ `
 
 export const waiters: string = /* lua */ `
 if isWaiting and (last == 2 or last == 3) then
-  local isAlone, first = mode == ${codeOf(MODE.alone)}, mode == ${codeOf(MODE.releases)} and 2 or 3
-  local key, waiters = KEYS[first], KEYS[first + 1]
+  local isAlone, first = mode == ${codeOf(MODE.alone)}, mode == ${codeOf(MODE.releases)} and 3 or 4
+  local key = KEYS[first]
   local isRelease = byte(ARGV[2]) == ${codeOf(LETTER.releaseOne)}
-  local token, place, ttl, member
-  if isAlone and (last == 2 or isRelease and KEYS[first + 2] == key) then
-    token, place, ttl, member = string.match(ARGV[last], ${WAITER})
+  local token, member, ttl
+  if isAlone and (last == 2 or isRelease and KEYS[first + 1] == key) then
+    token, member, ttl = string.match(ARGV[last], ${WAITER})
   end
-  local isTurn, head
+  local start, isTurn, head
   if token or (isRelease and last == 2 and mode == ${codeOf(MODE.releases)}) then
     local value = try('GET', key)
-    if not isRelease then isTurn = value == 'reserved:' .. place .. ':' .. member
+    start = ${startOfLine("key")}
+    if not isRelease then isTurn = value == 'reserved:' .. member
     elseif value == sub(ARGV[2], 2) then
-      -- ZCOUNT takes 10 µs less than ZRANGE.
-      isTurn = token and try('ZCOUNT', waiters, '-inf', place) == 0
-      head = not isTurn and try('ZRANGE', waiters, 0, 0, 'WITHSCORES')
+      local text = call('ZRANGEBYLEX', lines, ${rangeOfLine("start")}, 'LIMIT', 0, 1)[1]
+      head = text and sub(text, #start + 1)
+      isTurn = token and not (head and ${placeOf("head")} <= ${placeOf("member")})
     end
   end
   if isTurn then ${readTime}
@@ -49,20 +50,21 @@ if isWaiting and (last == 2 or last == 3) then
     if ${isTokenText("now")} then
       local set = try('SET', key, token, 'PX', ttl)
       if set and not set.err then
-        if not isRelease then call('ZREM', waiters, member) end
+        if not isRelease then call('ZREM', lines, start .. member) end
         call('SET', topKey, now)
         return now
       end
     end
-  elseif head and head[1] and (not token or tonumber(place) > tonumber(head[2])) then ${lineSettings}
+  elseif head and (not token or ${placeOf("member")} > ${placeOf("head")}) then ${lineSettings}
+    if token then ${readTime}
+    end
     ${enrol}
     ${reserve}
     local isDone, isReserved = true, false
-    if token then isDone = pcall(enrol, waiters, place, member, tonumber(grantTtl)) end
-    if isDone then isDone, isReserved = pcall(reserve, key, waiters, head, member) end
+    if token then isDone = pcall(enrol, key, member, tonumber(grantTtl)) end
+    if isDone then isDone, isReserved = pcall(reserve, key, head, member) end
     if isDone and isReserved then
       if not token then return 1 end
-      ${readTime}
       return {now, 0, 1, {0, 0, tonumber(grantTtl), tonumber(grantTtl)}}
     end
   end

@@ -9,7 +9,7 @@
 
 import type { RoundEngine } from "../rounds/round-engine.ts";
 import { lockKeyOf } from "../rules/keys.ts";
-import type { Target } from "../rules/operation.ts";
+import { memberOf, type Target } from "../rules/operation.ts";
 import { messageCheckMs } from "../rules/silence.ts";
 import { leaveLines } from "./leave.ts";
 import { Subscription } from "./subscription.ts";
@@ -65,10 +65,13 @@ export class Hints {
     if (!this.isOpen) await this.#subscription.opened;
   }
 
-  /** Returns a new name for a waiter. The name contains the channel, so that scripts on the nodes can publish to it. */
-  nextMember(): string {
+  /**
+   * Returns a new name for a waiter with this place. The name contains the channel, so that scripts on the nodes can
+   * publish to it.
+   */
+  nextMember(place: number): string {
     this.#count += 1;
-    return `${this.#channel}#${this.#count}`;
+    return memberOf(place, `${this.#channel}#${this.#count}`);
   }
 
   listen(member: string, { resources }: Target, listener: HintListener): () => void {
@@ -115,7 +118,7 @@ export class Hints {
     const listener = this.#listeners.get(member);
     if (what === "turn") {
       if (listener !== undefined) listener.onTurn(node);
-      else if (member.startsWith(`${this.#channel}#`)) this.#giveBackTurn(node, member, rest.join(" "));
+      else if (member.includes(`:${this.#channel}#`)) this.#giveBackTurn(node, member, rest.join(" "));
     } else if (/^next[1-9]$/.test(what)) listener?.onNext(Number(what.slice("next".length)));
   }
 

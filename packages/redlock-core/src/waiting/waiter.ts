@@ -32,7 +32,6 @@ const UNKNOWN_MS = 1_000;
 export class Waiter implements Enrolment {
   readonly member: string;
   enrolledOn = 0;
-  readonly place: number;
   readonly #engine: RoundEngine;
   readonly #target: Target;
   readonly #stopListening: () => void;
@@ -45,8 +44,7 @@ export class Waiter implements Enrolment {
   constructor(engine: RoundEngine, hints: Hints, target: Target, place: number) {
     this.#engine = engine;
     this.#target = target;
-    this.place = place;
-    this.member = hints.nextMember();
+    this.member = hints.nextMember(place);
     this.#stopListening = hints.listen(this.member, target, {
       onTurn: (node) => {
         this.#turns.add(node);
@@ -166,7 +164,7 @@ function enrol(engine: RoundEngine, waiter: Waiter, target: Target): Promise<rea
   let open = freeInMs.length;
   let replies = 0;
   return new Promise((resolve) => {
-    const text = waitText(target.keys.length, waiter.place, waiter.member);
+    const text = waitText(target.keys.length, waiter.member);
     const round = new Round(
       engine,
       {

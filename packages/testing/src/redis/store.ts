@@ -216,16 +216,34 @@ export class Store {
       .flatMap(([member, score]) => (option === undefined ? [member] : [member, String(score)]));
   }
 
+  /** Returns the members in a range of texts. All scores of the set must be equal, as for a real Redis. */
+  #lexRange(key: string, min: string, max: string): readonly string[] {
+    const members = this.#sorted(key).map(([member]) => member);
+    return members.filter((member) => isAfter(member, min) && isBefore(member, max));
+  }
+
   #reverseRangeByScore([key = "", max = "", min = "", limit, offset, count]: readonly string[]): Reply {
     if (limit !== undefined && limit.toUpperCase() !== "LIMIT") throw new TypeError(`ZREVRANGEBYSCORE ${limit}`);
     const members = this.#sorted(key)
       .toReversed()
       .filter(([, score]) => isBelow(score, max) && isAbove(score, min))
       .map(([member]) => member);
-    if (limit === undefined) return members;
-    const first = integer(offset);
-    const wanted = integer(count);
-    return members.slice(first, wanted < 0 ? undefined : first + wanted);
+    return limit === undefined ? members : limited(members, offset, count);
+  }
+
+  #rangeByScore([key = "", min = "", max = "", limit, offset, count]: readonly string[]): Reply {
+    if (limit?.toUpperCase() !== "LIMIT") throw new TypeError("ZRANGEBYSCORE: only with LIMIT");
+    const members = this.#sorted(key).filter(([, score]) => isAbove(score, min) && isBelow(score, max));
+    return limited(
+      members.map(([member]) => member),
+      offset,
+      count,
+    );
+  }
+
+  #rangeByLex([key = "", min = "", max = "", limit, offset, count]: readonly string[]): Reply {
+    if (limit?.toUpperCase() !== "LIMIT") throw new TypeError("ZRANGEBYLEX: only with LIMIT");
+    return limited(this.#lexRange(key, min, max), offset, count);
   }
 
   #defineCommands(): ReadonlyMap<string, Command> {
@@ -284,6 +302,10 @@ export class Store {
       },
       ZRANGE: (args) => this.#range(args),
       ZREVRANGEBYSCORE: (args) => this.#reverseRangeByScore(args),
+      ZRANGEBYSCORE: (args) => this.#rangeByScore(args),
+      ZRANGEBYLEX: (args) => this.#rangeByLex(args),
+      ZLEXCOUNT: ([key = "", min = "", max = ""]) => this.#lexRange(key, min, max).length,
+      ZREMRANGEBYLEX: ([key = "", min = "", max = ""]) => this.#removeMembers(key, this.#lexRange(key, min, max)),
       ZPOPMIN: ([key = ""]) => {
         const head = this.#sorted(key)[0];
         if (head === undefined) return [];
@@ -341,6 +363,22 @@ function integer(text: string | undefined): number {
 function rank(text: string, length: number): number {
   const index = integer(text);
   return index < 0 ? length + index : index;
+}
+
+function limited(members: readonly string[], offset: string | undefined, count: string | undefined): readonly string[] {
+  const first = integer(offset);
+  const wanted = integer(count);
+  return members.slice(first, wanted < 0 ? undefined : first + wanted);
+}
+
+/** Compares with the lower limit of a range of texts. */
+function isAfter(member: string, min: string): boolean {
+  return min.startsWith("(") ? member > min.slice(1) : member >= min.slice(1);
+}
+
+/** Compares with the upper limit of a range of texts. */
+function isBefore(member: string, max: string): boolean {
+  return max.startsWith("(") ? member < max.slice(1) : member <= max.slice(1);
 }
 
 function isBelow(score: number, limit: string): boolean {

@@ -13,6 +13,7 @@ interface SeenLock {
   readonly key: string;
   readonly holder: string;
   readonly pttlMs: number;
+  /** -1 if the node did not read the lock's line. */
   readonly waiters: number;
   readonly claim: string;
   /** Digits that may name the lock's client. Empty for a reservation. */
@@ -35,6 +36,8 @@ export interface Look {
   readonly elections: readonly string[];
   readonly schedulers: readonly FoundScheduler[];
   readonly semaphores: readonly SeenSemaphore[];
+  /** Number of waiters by lock key, from the lines that a master of a Cluster has found. */
+  readonly waited: ReadonlyMap<string, number>;
 }
 
 /** The circumstances of a query. */
@@ -107,7 +110,15 @@ export class LockTable {
     if (scan.runId !== look.runId) this.forget(node);
     this.#scans.set(node, scan);
     for (const key of asked) this.#remove(key, node);
-    for (const lock of look.locks) this.#put(node, { ...lock, round: scan.round, atMs: nowMs }, wallMs);
+    for (const lock of look.locks) {
+      const waiters = lock.waiters === -1 ? this.#rows.get(lock.key)?.copies.get(node)?.waiters : lock.waiters;
+      this.#put(node, { ...lock, waiters: waiters ?? 0, round: scan.round, atMs: nowMs }, wallMs);
+    }
+    for (const [key, waiters] of look.waited) {
+      const copies = this.#rows.get(key)?.copies;
+      const copy = copies?.get(node);
+      if (copy !== undefined) copies?.set(node, { ...copy, waiters });
+    }
     for (const key of asked) if (this.#rows.get(key)?.copies.size === 0) this.#rows.delete(key);
     scan.runId = look.runId;
     scan.cursor = look.cursor;
@@ -246,8 +257,9 @@ function isName(text: string): boolean {
 
 /** Parses the reply of a node. @throws TypeError for an unexpected reply */
 export function parseLook(reply: unknown): Look {
-  if (!Array.isArray(reply) || reply.length !== 8) throw new TypeError("unexpected reply to a look");
-  const [runId, seconds, micros, cursor, locks, elections, schedulers, semaphores] = reply as readonly unknown[];
+  if (!Array.isArray(reply) || reply.length !== 9) throw new TypeError("unexpected reply to a look");
+  const [runId, seconds, micros, cursor, locks, elections, schedulers, semaphores, waited] =
+    reply as readonly unknown[];
   return {
     runId: String(runId),
     nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000,
@@ -273,6 +285,9 @@ export function parseLook(reply: unknown): Look {
         endsInMs: numberOf(endsIn),
         waiters: Number(waiters),
       }),
+    ),
+    waited: new Map(
+      (waited as readonly (readonly unknown[])[]).map(([key, waiters]) => [String(key), Number(waiters)] as const),
     ),
   };
 }
