@@ -41,6 +41,8 @@ interface LockNodesParts {
   readonly viewers: () => readonly BrowserQuery[];
   /** Called with what a node has shown. */
   readonly onLook: (look: Look) => void;
+  /** Called when a node answers as another process than before. */
+  readonly onRestart: (node: string) => void;
 }
 
 export class LockNodes {
@@ -55,6 +57,8 @@ export class LockNodes {
   readonly #quarantine: Watched<readonly NodeInspection[]>;
   /** Since when each node has not answered, by its position. */
   readonly #downSince = new Map<number, number>();
+  /** The run_id of each node, by its position and name. */
+  readonly #runIds = new Map<string, string>();
   #masters: readonly Master[] = [];
 
   constructor(parts: LockNodesParts) {
@@ -144,7 +148,7 @@ export class LockNodes {
   }
 
   async #lookAtNodes(): Promise<NodesView> {
-    const { redlock, viewers, onLook } = this.#parts;
+    const { redlock, viewers, onLook, onRestart } = this.#parts;
     const { isCluster } = this.#protocol;
     const shown = this.#shownLocks();
     const { cursors } = this.#locks;
@@ -170,6 +174,9 @@ export class LockNodes {
         return { ...known, error: textOf(reply.error), clockMs: undefined };
       }
       const look = parseLook(reply.value);
+      const process = `${at} ${reply.node}`;
+      if ((this.#runIds.get(process) ?? look.runId) !== look.runId) onRestart(reply.node);
+      this.#runIds.set(process, look.runId);
       this.#locks.add(at, look, { asked: shown, wallMs, nowMs });
       this.#semaphores.add(at, look.semaphores, { asked, nowMs });
       onLook(look);

@@ -15,6 +15,7 @@ import { type AskedQueue, Queues } from "./queues.ts";
 import { processesOf } from "./rules/fleet.ts";
 import { problemsOf } from "./rules/problems.ts";
 import { SearchTurns } from "./rules/searches.ts";
+import { nameText } from "./rules/words.ts";
 import { Schedules } from "./schedules.ts";
 import {
   type BrowserQuery,
@@ -95,6 +96,10 @@ export class Watch {
       onLook: (look) => {
         this.elections.found(look.elections);
         this.#schedules.found(look.schedulers);
+      },
+      onRestart: (node) => {
+        const text = `Lock node ${nameText(node)} has restarted or was replaced`;
+        this.#timeLine.add({ at: this.#clock.wallMs(), kind: "page", text });
       },
     });
     this.#findings = new Watched(clock, () => redlock.check());
