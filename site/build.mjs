@@ -66,7 +66,7 @@ function wordsOf(text) {
   return text.trim().split(/\s+/).join(" ");
 }
 
-/** One page for each entry of a package, from its docstrings. */
+/** One page for each entry of a package, and one for each of its classes and functions, from the docstrings. */
 async function writeReference() {
   const folder = join(content, ".entries");
   mkdirSync(folder, { recursive: true });
@@ -86,7 +86,9 @@ async function writeReference() {
     basePath: folder,
     out: join(content, "reference"),
     name: "Reference",
-    router: "module",
+    router: "member",
+    membersWithOwnFile: ["Class", "Function"],
+    entryFileName: "index",
     readme: "none",
     skipErrorChecking: true,
     excludePrivate: true,
@@ -121,7 +123,8 @@ async function writeReference() {
     for (const group of groups) group.children.sort((one, other) => rank(one) - rank(other));
   await application.generateOutputs(project);
   if (application.logger.hasErrors()) throw new Error("the reference cannot be written");
-  for (const file of readdirSync(join(content, "reference"))) {
+  for (const file of readdirSync(join(content, "reference"), { recursive: true, encoding: "utf8" })) {
+    if (!file.endsWith(".md")) continue;
     write(`reference/${file}`, withoutNumbers(readFileSync(join(content, "reference", file), "utf8")));
   }
 }
@@ -142,7 +145,12 @@ function writeTexts() {
     }
     lines.push("");
   }
-  lines.push("## Reference", "", ...Object.keys(entries).map((name) => `- [${name}](/reference/${name}.html)`), "");
+  lines.push(
+    "## Reference",
+    "",
+    ...Object.keys(entries).map((name) => `- [${name}](/reference/${name}/index.html)`),
+    "",
+  );
   writeFileSync(join(content, "public", "llms.txt"), lines.join("\n"));
   writeFileSync(join(content, "public", "llms-full.txt"), whole.join("\n"));
 }

@@ -73,7 +73,8 @@ async function lookAtTexts(origin) {
 
 /** One page of each kind has its heading, and the side bar. */
 async function lookAtPages(page, origin) {
-  for (const path of ["/problems/cron-ran-twice.html", "/reference/redlock-core.html", "/packages/workers.html"]) {
+  const reference = ["/reference/redlock-core/", "/reference/redlock-core/classes/Redlock.html"];
+  for (const path of ["/problems/cron-ran-twice.html", "/packages/workers.html", ...reference]) {
     await page.goto(origin + path, { waitUntil: "networkidle0" });
     const heading = await page.$eval(".vp-doc h1", (node) => node.textContent);
     assert.ok(heading.length > 3, `${path} has the heading "${heading}"`);

@@ -1,10 +1,15 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { defineConfig } from "vitepress";
 import { slugOf } from "../links.mjs";
 import { entries } from "../reference.mjs";
 
 const sidebar = JSON.parse(readFileSync(new URL("../.content/sidebar.json", import.meta.url), "utf8"));
-const reference = Object.keys(entries).map((name) => ({ text: name, link: `/reference/${name}` }));
+const reference = Object.keys(entries).map((name) => ({
+  text: name,
+  link: `/reference/${name}/`,
+  collapsed: true,
+  items: ["classes", "functions"].flatMap((kind) => membersOf(`${name}/${kind}`)),
+}));
 
 export default defineConfig({
   title: "@x",
@@ -31,9 +36,19 @@ export default defineConfig({
     outline: [2, 3],
     nav: [
       { text: "Guides", link: "/README" },
-      { text: "Reference", link: "/reference/redlock-core" },
+      { text: "Reference", link: "/reference/redlock-core/" },
       { text: "Benchmarks", link: "/benchmarks/README" },
     ],
     sidebar: [...sidebar, { text: "Reference", collapsed: true, items: reference }],
   },
 });
+
+/** Returns the links to the pages of one folder of the reference. */
+function membersOf(folder) {
+  const pages = new URL(`../.content/reference/${folder}`, import.meta.url);
+  if (!existsSync(pages)) return [];
+  return readdirSync(pages).map((file) => {
+    const text = file.replace(/\.md$/, "");
+    return { text, link: `/reference/${folder}/${text}` };
+  });
+}
