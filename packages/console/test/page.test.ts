@@ -849,7 +849,8 @@ describe("problems", () => {
       .poll(() => problem(latest(), "NODE_QUARANTINED")?.title, { timeout: 20_000 })
       .toContain("is in quarantine");
     // Each of the two nodes has one mark on the time line, as its process is another one.
-    const restarted = (): unknown => latest()?.events.filter(({ text }) => /has restarted or was replaced$/.test(text));
+    const restarted = (): unknown =>
+      latest()?.events.filter(({ text }) => text.endsWith("has restarted or was replaced"));
     await expect.poll(restarted).toMatchObject([{ kind: "page" }, { kind: "page" }]);
   });
 
