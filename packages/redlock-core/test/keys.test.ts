@@ -1,6 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { checkLockKey, hasStableSlot, keysOf, lockKeyOf, sideKeyOf, slotOf } from "../src/rules/keys.ts";
+import {
+  checkLockKey,
+  hasStableSlot,
+  keysOf,
+  lockKeyOf,
+  nodeKeysOf,
+  SLOT_COUNT,
+  sideKeyOf,
+  slotOf,
+} from "../src/rules/keys.ts";
 
 describe("slotOf", () => {
   it("is the CRC16 of the key, as in the test vector of the cluster specification", () => {
@@ -40,6 +49,17 @@ describe("sideKeyOf", () => {
     expect(hasStableSlot("a}b")).toBe(false);
     expect(hasStableSlot("a{}b}")).toBe(false);
     expect(hasStableSlot("{a}b}")).toBe(true);
+  });
+});
+
+describe("nodeKeysOf", () => {
+  it("puts the node's keys into the slot, with the same names in each process", () => {
+    // A process may ask for the slots in any order.
+    for (let slot = SLOT_COUNT - 1; slot >= 0; slot -= 1) {
+      for (const key of Object.values(nodeKeysOf(slot))) expect(slotOf(key)).toBe(slot);
+    }
+    const slotOfTag = (tag: string): string => nodeKeysOf(slotOf(tag)).hash;
+    expect(["0", "a", "zz", "2bq"].map(slotOfTag)).toEqual(["{0}:x:node", "{a}:x:node", "{zz}:x:node", "{2bq}:x:node"]);
   });
 });
 

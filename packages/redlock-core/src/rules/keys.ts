@@ -27,18 +27,31 @@ const nodeKeysWithPrefix = (prefix: string): NodeKeys => ({
  */
 export const NODE_KEYS: NodeKeys = nodeKeysWithPrefix("{x}");
 const keysBySlot = new Map<number, NodeKeys>();
+/** The first hash tag of each slot that the search for tags has found so far. */
+const tagBySlot = new Map<number, string>();
+let triedTags = 0;
 
 /** Returns the node's keys. In a Cluster every hash slot has its own keys, next to the locks of the slot. */
 export function nodeKeysOf(slot: number | undefined): NodeKeys {
   if (slot === undefined) return NODE_KEYS;
   let keys = keysBySlot.get(slot);
   if (keys === undefined) {
-    let n = 0;
-    while (slotOf(n.toString(36)) !== slot) n += 1;
-    keys = nodeKeysWithPrefix(`{${n.toString(36)}}:x`);
+    keys = nodeKeysWithPrefix(`{${tagOf(slot)}}:x`);
     keysBySlot.set(slot, keys);
   }
   return keys;
+}
+
+/** Returns a hash tag of the slot: the smallest number, to the base 36, that has this slot. */
+function tagOf(slot: number): string {
+  for (;;) {
+    const known = tagBySlot.get(slot);
+    if (known !== undefined) return known;
+    const tag = triedTags.toString(36);
+    triedTags += 1;
+    const found = slotOf(tag);
+    if (!tagBySlot.has(found)) tagBySlot.set(found, tag);
+  }
 }
 
 /** Prefix of the keys that store the names of clients. */
