@@ -4,7 +4,7 @@
  */
 import type { Clock, NodeInspection, Redlock } from "@x/redlock-core";
 import { type NodeReply, protocolOf, type RedlockProtocol, slotOf } from "@x/redlock-core/protocol";
-import { HolderNames } from "./holder-names.ts";
+import { ClientNames } from "./client-names.ts";
 import { LOOK, MASTERS } from "./look.lua.ts";
 import { LockTable, type Look, parseLook } from "./rules/lock-table.ts";
 import { hasSlot, type Master, parseMasters } from "./rules/masters.ts";
@@ -52,7 +52,7 @@ export class LockNodes {
   readonly #prefix: string;
   readonly #locks: LockTable;
   readonly #semaphores: SemaphoreTable;
-  readonly #holders: HolderNames;
+  readonly #clientNames: ClientNames;
   readonly #nodes: Watched<NodesView>;
   readonly #quarantine: Watched<readonly NodeInspection[]>;
   /** Since when each node has not answered, by its position. */
@@ -74,7 +74,7 @@ export class LockNodes {
       isCluster: protocol.isCluster,
       nameOf: (key) => this.#semaphoreIn(key),
     });
-    this.#holders = new HolderNames((clients) => protocol.namesOf(clients));
+    this.#clientNames = new ClientNames((clients) => protocol.namesOf(clients));
     this.#nodes = new Watched(protocol.clock, () => this.#lookAtNodes());
     this.#quarantine = new Watched(protocol.clock, async () => (await redlock.inspect(PROBE)).nodes);
   }
@@ -114,7 +114,9 @@ export class LockNodes {
     const value = {
       locks: shown.flatMap((key) => {
         const view = this.#locks.viewOf(key, nowMs);
-        return view === undefined ? [] : { ...view, owner: view.owner ?? this.#holders.of(this.#locks.clientOf(key)) };
+        return view === undefined
+          ? []
+          : { ...view, owner: view.owner ?? this.#clientNames.of(this.#locks.clientOf(key)) };
       }),
       total: this.#locks.size,
       found: found?.length ?? 0,
@@ -183,7 +185,7 @@ export class LockNodes {
       return { ...known, error: undefined, clockMs: Math.round(look.nowMs - wallMs - reply.tookMs / 2) };
     });
     this.#locks.renew(new Set(viewers().map(({ findLock }) => findLock)));
-    await this.#holders.look(this.#shownLocks().map((key) => this.#locks.clientOf(key)));
+    await this.#clientNames.look(this.#shownLocks().map((key) => this.#locks.clientOf(key)));
     const answering = nodes.filter(({ error }) => error === undefined).length;
     return { nodes, isCluster, quorum: isCluster ? nodes.length : redlock.quorum, answering };
   }

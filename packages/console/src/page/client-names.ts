@@ -12,7 +12,7 @@ const AGAIN_LOOKS = 30;
 /** The most names that are kept. The name that was requested longest ago is dropped first. */
 const MOST = 5_000;
 
-export class HolderNames {
+export class ClientNames {
   readonly #ask: (clients: readonly string[]) => Promise<ReadonlyMap<string, string>>;
   readonly #known = new Map<string, { readonly name: string | undefined; readonly askedAt: number }>();
   #looks = 0;
