@@ -4,8 +4,10 @@
  */
 export { type Forcing, type Hold, INVARIANTS, type Interval, LockChecker, validityEnd } from "./checker.ts";
 export { type CompiledScript, compileLua } from "./lua/compile.ts";
+export { byName, type KeyFacts } from "./redis/keyspace.ts";
+export { type Reply, ReplyError, Status } from "./redis/reply.ts";
 export { type ClientReply, evaluate } from "./redis/scripts.ts";
-export { byName, type KeyFacts, type Reply, ReplyError, Status, Store, type Surroundings } from "./redis/store.ts";
+export { Store, type Surroundings } from "./redis/store.ts";
 export { Drift } from "./world/drift.ts";
 export { Link, type NetworkOptions } from "./world/link.ts";
 export { Machine, type MachineOptions } from "./world/machine.ts";

@@ -4,7 +4,8 @@
  */
 import { type CompiledScript, compileLua } from "../lua/compile.ts";
 import { LuaError, type LuaFunction, LuaTable, type LuaValue } from "../lua/runtime.ts";
-import { type Reply, ReplyError, Status, type Store } from "./store.ts";
+import { type Reply, ReplyError, Status } from "./reply.ts";
+import type { Store } from "./store.ts";
 
 /** A reply as received by a client. */
 export type ClientReply = null | number | string | ClientReply[];

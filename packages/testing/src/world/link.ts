@@ -6,8 +6,9 @@
  * adapter hold: nothing is queued while disconnected, and nothing is sent twice.
  */
 import type { LockNode, NodeScript, NodeState } from "@x/redlock-core";
+import { ReplyError } from "../redis/reply.ts";
 import type { ClientReply } from "../redis/scripts.ts";
-import { ReplyError } from "../redis/store.ts";
+import { LinkSubscriptions } from "./link-subscriptions.ts";
 import type { Machine } from "./machine.ts";
 import type { Server } from "./server.ts";
 import type { World } from "./world.ts";
@@ -45,14 +46,6 @@ interface Connection {
   lostFromMs: number;
 }
 
-interface LinkSubscription {
-  readonly channel: string;
-  readonly listener: (message: string) => void;
-  readonly onGap: (() => void) | undefined;
-  leave: () => void;
-  isStopped: boolean;
-}
-
 export class Link implements LockNode {
   readonly name: string;
   readonly machine: Machine;
@@ -60,9 +53,8 @@ export class Link implements LockNode {
   readonly #world: World;
   readonly #network: NetworkOptions;
   readonly #listeners = new Set<() => void>();
-  readonly #subscriptions = new Set<LinkSubscription>();
+  readonly #subscriptions: LinkSubscriptions;
   readonly #stopWatching: () => void;
-  #messages = new Direction();
   #state: NodeState = "connecting";
   #connection: Connection | undefined;
   #isClosed = false;
@@ -76,6 +68,12 @@ export class Link implements LockNode {
     this.#world = machine.world;
     this.#network = network;
     this.name = server.name;
+    this.#subscriptions = new LinkSubscriptions({
+      machine,
+      server,
+      isClosed: () => this.#isClosed,
+      arrival: (direction) => this.#arrival(direction),
+    });
     this.#stopWatching = server.onCrash(() => this.#onCrash());
     machine.onKill(() => this.abandon());
     this.#connectAfter(this.#delayMs());
@@ -111,17 +109,7 @@ export class Link implements LockNode {
   }
 
   subscribe(channel: string, listener: (message: string) => void, onGap?: () => void): Promise<() => void> {
-    const subscription: LinkSubscription = { channel, listener, onGap, leave: () => undefined, isStopped: false };
-    this.#subscriptions.add(subscription);
-    return new Promise((resolve) => {
-      this.#enrol(subscription, () =>
-        resolve(() => {
-          subscription.isStopped = true;
-          this.#subscriptions.delete(subscription);
-          this.#world.at(this.#arrival("up"), () => subscription.leave());
-        }),
-      );
-    });
+    return this.#subscriptions.subscribe(channel, listener, onGap);
   }
 
   onStateChange(listener: () => void): () => void {
@@ -133,8 +121,7 @@ export class Link implements LockNode {
     this.#isClosed = true;
     this.#stopWatching();
     this.#cut("connection closed", 0);
-    for (const subscription of this.#subscriptions) subscription.leave();
-    this.#subscriptions.clear();
+    this.#subscriptions.close();
     return Promise.resolve();
   }
 
@@ -144,9 +131,7 @@ export class Link implements LockNode {
     this.#stopWatching();
     const closesMs = this.#world.nowMs + this.#world.random.between(0, 50);
     if (this.#connection !== undefined) this.#connection.lostFromMs = closesMs;
-    this.#world.at(closesMs, () => {
-      for (const subscription of this.#subscriptions) subscription.leave();
-    });
+    this.#world.at(closesMs, () => this.#subscriptions.leave());
   }
 
   /** Delays all messages in these directions for `ms`. Messages sent in the meantime arrive afterwards. */
@@ -163,10 +148,7 @@ export class Link implements LockNode {
   /** Breaks the connection. Requests on their way to the server still arrive for up to `lateMs`. */
   reset(lateMs: number): void {
     this.#cut("read ECONNRESET", lateMs);
-    for (const subscription of this.#subscriptions) {
-      subscription.leave();
-      this.#world.at(this.#world.nowMs + this.#world.random.between(20, 200), () => this.#enrolAgain(subscription));
-    }
+    this.#subscriptions.reset();
   }
 
   #execute(
@@ -215,14 +197,14 @@ export class Link implements LockNode {
   }
 
   #onCrash(): void {
-    for (const subscription of this.#subscriptions) subscription.leave();
+    this.#subscriptions.leave();
     const { random } = this.#world;
     const noticedAfterMs = random.chance(0.7) ? this.#delayMs() : random.between(50, 1_500);
     const connection = this.#connection;
     this.#world.at(this.#world.nowMs + noticedAfterMs, () => {
       if (this.#isClosed) return;
       if (this.#connection === connection) this.#cut("connection closed by the server", 0);
-      for (const subscription of this.#subscriptions) this.#enrolAgain(subscription);
+      this.#subscriptions.enrolAgain();
     });
   }
 
@@ -297,34 +279,6 @@ export class Link implements LockNode {
           this.#become("ready");
         });
       });
-    });
-  }
-
-  #enrolAgain(subscription: LinkSubscription): void {
-    this.#enrol(subscription, () => {
-      if (!subscription.isStopped) subscription.onGap?.();
-    });
-  }
-
-  /** Subscribes as soon as the server can be reached, like an adapter after each reconnection. */
-  #enrol(subscription: LinkSubscription, confirmed: () => void = () => undefined): void {
-    this.#world.at(this.#arrival("up"), () => {
-      if (subscription.isStopped || this.#isClosed) return;
-      if (!this.server.isUp || this.server.isFrozen) {
-        this.#world.at(this.#world.nowMs + 100, () => this.#enrol(subscription, confirmed));
-        return;
-      }
-      subscription.leave();
-      subscription.leave = this.server.subscribe(subscription.channel, {
-        receive: (message) => {
-          this.#world.at(this.#messages.arrival(this.#arrival("down")), () => {
-            if (!this.#isClosed && !subscription.isStopped) {
-              this.machine.deliver("message", () => subscription.listener(message));
-            }
-          });
-        },
-      });
-      this.#world.at(this.#arrival("down"), () => this.machine.deliver("message", confirmed));
     });
   }
 }

@@ -1,7 +1,8 @@
 /** A simulated redis-server: a process with a `run_id`, its data, its clock and its faults. */
 import type { NodeScript } from "@x/redlock-core";
+import { ReplyError } from "../redis/reply.ts";
 import { type ClientReply, evaluate } from "../redis/scripts.ts";
-import { ReplyError, Store } from "../redis/store.ts";
+import { Store } from "../redis/store.ts";
 import type { Drift } from "./drift.ts";
 import type { World } from "./world.ts";
 
