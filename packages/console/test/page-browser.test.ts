@@ -246,6 +246,13 @@ describe.skipIf(isWithoutBrowser("the live page in a browser"))("the live page i
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("paused");
     expect((await queue.listKeys()).find(({ key }) => key === "42")?.paused?.reason).toBe("paused on the page");
 
+    // The jobs in line are removed, and the job that has the key continues.
+    await clickButton("Remove 3 jobs");
+    await clickButton("Remove 3 jobs", "dialog ");
+    await expect.poll(() => textOf("#outcome"), LONG).toBe("3 jobs in line for key 42 are removed");
+    expect(await queue.jobsOf("42")).toMatchObject({ holder, parked: [] });
+    await expect.poll(() => tab.$(".jobs"), LONG).toBeNull();
+
     // The address contains the key, so the key is open again after a reload.
     await tab.reload({ waitUntil: "domcontentloaded" });
     await expect.poll(() => textOf(".inspect .hd .tag"), LONG).toBe("paused");

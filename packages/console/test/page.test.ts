@@ -1045,7 +1045,7 @@ describe("actions", () => {
     expect((await stateAt(url)).events[0]?.text).toBe("schedule hourly was triggered");
   });
 
-  it("run a failed job again before the jobs that wait, and leave a job alone that has not failed", async () => {
+  it("run a failed job again before the jobs in line, and remove the jobs in line", async () => {
     const connection = { url: servers[0]?.url ?? "", maxRetriesPerRequest: null };
     const queue = new ExclusiveQueue("mended", { connection });
     onTestFinished(() => queue.close());
@@ -1070,6 +1070,17 @@ describe("actions", () => {
       message: "job 1 runs again, and key 42 goes on",
     });
     await expect.poll(() => ran).toEqual(["1", "2", "3"]);
+    isMended = false;
+    await queue.addBulk(["7", "7", "7"].map((account) => ({ name: "charge", data: { account } })));
+    await expect.poll(async () => (await queue.listKeys())[0]?.paused?.jobId).toBe("4");
+    const line = { do: "remove-jobs", queue: "mended", key: "7" };
+    expect(JSON.parse((await act(url, line)).text)).toEqual({
+      isDone: true,
+      message: "2 jobs in line for key 7 are removed",
+    });
+    expect(await queue.jobsOf("7")).toMatchObject({ parked: [] });
+    expect((await queue.listKeys())[0]?.paused?.jobId).toBe("4");
+    expect(JSON.parse((await act(url, line)).text)).toMatchObject({ isDone: false });
     const none = await act(url, { ...about, jobId: "77" });
     expect(JSON.parse(none.text)).toMatchObject({
       isDone: false,

@@ -177,7 +177,18 @@ export function actionsOf(
             parameters: { ...parameters, jobId: failed },
           },
         ];
-  return [...retry, pause, ...policies, ...cancel];
+  const remove =
+    parked < 2
+      ? []
+      : [
+          {
+            do: "remove-jobs",
+            label: `Remove ${count(parked)} jobs`,
+            effect: `All jobs in line for ${name} are deleted for good, with their children. A job that runs continues.`,
+            parameters,
+          },
+        ];
+  return [...retry, pause, ...policies, ...cancel, ...remove];
 }
 
 /** The holders of the key, and the first jobs in line. */

@@ -2,7 +2,7 @@
 import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { ExclusiveQueue, KeyPolicy } from "@x/workers";
 import type { AskedQueue } from "./queues.ts";
-import { cancelledText, policyText } from "./rules/words.ts";
+import { cancelledText, countedText, policyText } from "./rules/words.ts";
 import type { Watch } from "./watch.ts";
 
 /** The outcome of an action, in words. */
@@ -69,6 +69,15 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     if (found === "unknown" || !isRemoved) return { isDone: found !== "unknown", message: cancelledText(jobId, found) };
     return { isDone: true, message: `job ${jobId} was ${found}, and is removed` };
   },
+  async "remove-jobs"(watch, about) {
+    const key = about.text("key");
+    const count = await ownerOf(watch, about).removeJobs(key, { state: "parked" });
+    return outcome(
+      count > 0,
+      `${countedText(count, "job")} in line for key ${key} ${count === 1 ? "is" : "are"} removed`,
+      `no job waits for key ${key}`,
+    );
+  },
   async "retry-job"(watch, about) {
     const [jobId, key] = [about.text("jobId"), about.text("key")];
     const owner = ownerOf(watch, about);
@@ -120,8 +129,10 @@ export async function act(watch: Watch, name: string, given: URLSearchParams): P
   return await action(watch, { text, given: (name) => given.get(name) ?? undefined });
 }
 
+type OwnMethod = "cancel" | "getJob" | "removeJobs" | "resumeKey";
+
 /** Returns the queue, or the partition, of the key that an action is about. */
-function ownerOf({ queues }: Watch, { text }: About): Pick<ExclusiveQueue, "cancel" | "getJob" | "resumeKey"> {
+function ownerOf({ queues }: Watch, { text }: About): Pick<ExclusiveQueue, OwnMethod> {
   const queue: AskedQueue = queues.get(text("queue")) ?? missing("queue", text("queue"));
   return "queueOf" in queue ? queue.queueOf(text("key")) : queue;
 }

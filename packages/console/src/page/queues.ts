@@ -53,7 +53,7 @@ type AskedMethod = "name" | "overview" | "readKey" | "pauseKey" | "resumeKey" | 
 
 /** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
 export type AskedQueue =
-  | Pick<ExclusiveQueue, AskedMethod | "cancel" | "getJob">
+  | Pick<ExclusiveQueue, AskedMethod | "cancel" | "getJob" | "removeJobs">
   | Pick<PartitionedQueue, AskedMethod | "queueOf">;
 
 /** The reading of a key, and when a browser last wanted the key, by the monotonic clock. */
