@@ -9,7 +9,8 @@ import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { type GlideAddresses, type GlideClientClass, GlideNode } from "./glide.ts";
 import type { LockNode } from "./node.ts";
 
-export type { GlideAddresses, GlideClientClass, GlideConnection } from "./glide.ts";
+export type { GlideAddresses, GlideClientClass } from "./glide.ts";
+export type { GlideConnection } from "./glide-requests.ts";
 
 export interface GlideNodeOptions {
   /**

@@ -17,16 +17,9 @@ import { inTime } from "../kit/signals.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { deadConnectionMs } from "../rules/silence.ts";
 import { ClientNode, NO_ANSWER, NO_HANDSHAKE, type NodeSettings, reconnectDelayMs } from "./connection.ts";
+import { type GlideConnection, GlideRequests, serverError } from "./glide-requests.ts";
 import { type LockNode, notConnected, type OnGap } from "./node.ts";
 import { Subscriptions } from "./subscriptions.ts";
-
-/** The part of a GLIDE client in use. */
-export interface GlideConnection {
-  customCommand(args: string[]): Promise<unknown>;
-  subscribe(channels: Iterable<string>, timeoutMs: number): Promise<void>;
-  unsubscribeLazy(channels: Iterable<string>): Promise<void>;
-  close(): void;
-}
 
 /** The part of GLIDE's configuration that the adapter reads. */
 export interface GlideAddresses {
@@ -38,9 +31,6 @@ export interface GlideAddresses {
 export interface GlideClientClass<Configuration extends GlideAddresses> {
   createClient(options: Configuration): Promise<GlideConnection>;
 }
-
-/** GLIDE has a queue of 50 requests. Requests for which the queue has no room may overtake each other. */
-const MAX_IN_GLIDE = 32;
 
 /**
  * Pause in ms before GLIDE reconnects by itself after a failed attempt. It is long because GLIDE keeps trying forever,
@@ -67,27 +57,17 @@ const REFUSED_PAUSE = { delayMs: 1_000, maxDelayMs: 60_000 };
 
 const RECONNECTED = "its connection was lost and made again";
 
-interface PendingCommand {
-  readonly client: GlideConnection;
-  readonly command: string[];
-  readonly sinceMs: number;
-  readonly resolve: (reply: unknown) => void;
-  readonly reject: (error: Error) => void;
-}
-
 type Create = (overrides: object, connectionTimeout: number) => Promise<GlideConnection>;
 
 export class GlideNode extends ClientNode implements LockNode {
   readonly name: string;
   readonly #address: { readonly host: string; readonly port: number };
   readonly #create: Create;
+  readonly #requests: GlideRequests;
   readonly #subscriptions: Subscriptions<GlideConnection>;
   #client: GlideConnection | undefined;
   /** `CLIENT ID` of the client's connection. It changes if GLIDE reconnects. */
   #connectionId: unknown;
-  /** Requests that wait until GLIDE has room, in order. */
-  #waiting: PendingCommand[] = [];
-  #inGlide = 0;
   /** Cancels the replacement of a client that gives no sign of life. */
   #cancelDeadline: (() => void) | undefined;
   #cancelRetry: (() => void) | undefined;
@@ -101,6 +81,11 @@ export class GlideNode extends ClientNode implements LockNode {
     this.name = `${address.host}:${address.port}`;
     this.#address = address;
     this.#create = create;
+    this.#requests = new GlideRequests({
+      clock: settings.clock,
+      timeoutMs: settings.nodeTimeoutMs,
+      onFailure: (client, error) => this.#failed(client, error),
+    });
     this.#subscriptions = new Subscriptions({
       subscribe: (client, channel) => this.#subscribe(client, channel),
       unsubscribe: (client, channel) => client.unsubscribeLazy([channel]),
@@ -132,7 +117,7 @@ export class GlideNode extends ClientNode implements LockNode {
   async eval(script: NodeScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const client = this.#client;
     if (client === undefined || this.state !== "ready") throw notConnected(this);
-    return await this.scripts.run((command) => this.#send(client, command), script, keys, args);
+    return await this.scripts.run((command) => this.#requests.send(client, command), script, keys, args);
   }
 
   subscribe(channel: string, listener: (message: string) => void, onGap?: OnGap): Promise<() => void> {
@@ -141,7 +126,9 @@ export class GlideNode extends ClientNode implements LockNode {
 
   async config(name: string): Promise<string | undefined> {
     if (this.#client === undefined) return undefined;
-    const [setting] = (await this.#send(this.#client, ["CONFIG", "GET", name])) as { readonly value: unknown }[];
+    const [setting] = (await this.#requests.send(this.#client, ["CONFIG", "GET", name])) as {
+      readonly value: unknown;
+    }[];
     return typeof setting?.value === "string" ? setting.value : undefined;
   }
 
@@ -222,46 +209,6 @@ export class GlideNode extends ClientNode implements LockNode {
     }
   }
 
-  #send(client: GlideConnection, command: string[]): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ client, command, sinceMs: this.settings.clock.monotonicMs(), resolve, reject });
-      this.#sendWaiting();
-    });
-  }
-
-  /**
-   * Passes requests to GLIDE up to its limit. Requests that have waited too long are rejected instead of sent, because
-   * their callers have given up.
-   */
-  #sendWaiting(): void {
-    while (this.#inGlide < MAX_IN_GLIDE) {
-      const asked = this.#waiting.shift();
-      if (asked === undefined) return;
-      const { client, command, sinceMs, resolve, reject } = asked;
-      if (this.settings.clock.monotonicMs() - sinceMs > this.settings.nodeTimeoutMs) {
-        reject(new Error("not sent in time: the requests before it were not answered"));
-        continue;
-      }
-      this.#inGlide += 1;
-      client.customCommand(command).then(
-        (reply) => {
-          resolve(reply);
-          this.#answered();
-        },
-        (error: unknown) => {
-          reject(serverError(error));
-          this.#answered();
-          this.#failed(client, error);
-        },
-      );
-    }
-  }
-
-  #answered(): void {
-    this.#inGlide -= 1;
-    this.#sendWaiting();
-  }
-
   #failed(client: GlideConnection, error: unknown): void {
     const { name } = error as Error;
     if (name === "ConnectionError" || name === "ClosingError") this.#replace(client, error);
@@ -320,9 +267,7 @@ export class GlideNode extends ClientNode implements LockNode {
     this.#subscriptions.loseConnection();
     const client = this.#client;
     this.#client = undefined;
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const { reject } of waiting) reject(notConnected(this));
+    this.#requests.rejectWaiting(() => notConnected(this));
     client?.close();
   }
 
@@ -339,21 +284,4 @@ export class GlideNode extends ClientNode implements LockNode {
       throw serverError(error);
     }
   }
-}
-
-/** Codes that GLIDE replaces in a server's error. */
-const CODES: Readonly<Record<string, string>> = {
-  ResponseError: "ERR",
-  NoScriptError: "NOSCRIPT",
-  BusyLoadingError: "LOADING",
-  ReadOnly: "READONLY",
-};
-
-/** Returns an error with the server's original text: its code, a space and the message. */
-function serverError(error: unknown): Error {
-  const { name, message } = error as Error;
-  if (name !== "RequestError") return error as Error;
-  const [, code = "", rest = message] =
-    /^(?:An error was signalled by the server: - )?(\w+): (.*)$/s.exec(message) ?? [];
-  return new Error(code === "" ? message : `${CODES[code] ?? code} ${rest}`);
 }
