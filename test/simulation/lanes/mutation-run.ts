@@ -56,6 +56,10 @@ export async function runLaneMutation(
   const found = isKnown ? replayed : await searched(seed, focus);
   const drawn = focus === undefined ? found : quick ? undefined : await searched(seed);
   const first = drawn?.violation;
+  // Such a script breaks every schedule, and shows nothing.
+  if (found.violation?.violation?.message.includes("Error compiling script") === true) {
+    throw new Error(`without "${protection}", a script does not compile`);
+  }
   return {
     mutation,
     random:

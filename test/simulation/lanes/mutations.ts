@@ -908,7 +908,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "block: the key waits during a backoff",
     without: "the key moves on",
-    patches: [commands("elseif not refusal and (SKIP or ARGV[6] == '1') then", "else")],
+    patches: [commands("elseif not refusal and (SKIP or ARGV[6] == '1') then", "elseif not refusal then")],
   },
   {
     protection: "block: the key waits for a retry without backoff",
@@ -1012,7 +1012,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a pause ends by itself",
     without: "it lasts until an operator ends it",
-    patches: [limits("or '-inf', PAUSED)", "and '-inf', PAUSED)")],
+    patches: [limits("ends and string.format('%.0f', ends - PAUSE_BASE) or '-inf', PAUSED)", "'-inf', PAUSED)")],
     focus: timedPauses,
   },
   {
