@@ -3,8 +3,10 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { ATTACKS, isNeeded, play, timelineOf } from "./attacks.ts";
-import { exploreReadWrite, READ_WRITE_CASES, READ_WRITE_RULES } from "./read-write/cases.ts";
-import { CASES, exploreRegister, REMOVED_RULES } from "./register/cases.ts";
+import type { Explored } from "./explored.ts";
+import { LANE } from "./lane/cases.ts";
+import { READ_WRITE_LOCK } from "./read-write/cases.ts";
+import { REGISTER } from "./register/cases.ts";
 import { readRules } from "./rules.ts";
 import { Solver } from "./solver.ts";
 import { CHANGES, isProvedWith, theoremsOf } from "./theorems.ts";
@@ -13,8 +15,8 @@ import { NOTICED } from "./traced.ts";
 
 const HELP = `npm run prove -- [options]
 
-Proves the lock protocol with Z3, shows what breaks without each protection, and explores the scheduler's register
-and the read-write lock.
+Proves the lock protocol with Z3, shows what breaks without each protection, and explores the scheduler's register,
+the read-write lock and the lane of workers.
 
   --quick         leaves out the theorems that take longest
   --dump FOLDER   also writes each question there as NNNN.smt2, for another solver, and Z3's answer as NNNN.answer
@@ -79,28 +81,26 @@ async function run(): Promise<void> {
   for (const protection of Object.keys(NOTICED)) {
     judge(await isNoticed(protection), `the trace notices the mutation: ${protection}`);
   }
-  for (const each of CASES) {
-    const { states, isCut, violation } = await exploreRegister(each);
-    judge(!isCut && violation === undefined, `register, ${each.name}: all ${states} states`);
-    if (violation !== undefined) print(`        ${violation.broken}: ${violation.actions.join(", ")}`);
-  }
-  for (const each of REMOVED_RULES) {
-    const { violation } = await exploreRegister(each.in, { patches: [each.patch] });
-    judge(violation !== undefined, `register without "${each.rule}": ${violation?.broken ?? "nothing breaks"}`);
-    for (const action of violation?.actions ?? []) print(`        ${action}`);
-  }
-  for (const each of READ_WRITE_CASES) {
-    const { states, isCut, violation } = await exploreReadWrite(each);
-    judge(!isCut && violation === undefined, `read-write lock, ${each.name}: all ${states} states`);
-    if (violation !== undefined) print(`        ${violation.broken}: ${violation.actions.join(", ")}`);
-  }
-  for (const each of READ_WRITE_RULES) {
-    const { violation } = await exploreReadWrite(each.in, { patches: [each.patch] });
-    judge(violation !== undefined, `read-write lock without "${each.rule}": ${violation?.broken ?? "nothing breaks"}`);
-    for (const action of violation?.actions ?? []) print(`        ${action}`);
-  }
+  for (const each of [REGISTER, READ_WRITE_LOCK, LANE]) await explore(each, judge);
   print(failed === 0 ? "everything is as expected" : `${failed} FAILED`);
   process.exitCode = failed === 0 ? 0 : 1;
+}
+
+/** Visits the states of a protocol, then without each of its rules. */
+async function explore(
+  { name, cases, rules }: Explored,
+  judge: (isRight: boolean, text: string) => void,
+): Promise<void> {
+  for (const each of cases) {
+    const { states, isCut, violation } = await each.explore();
+    judge(!isCut && violation === undefined, `${name}, ${each.name}: all ${states} states`);
+    if (violation !== undefined) print(`        ${violation.broken}: ${violation.actions.join(", ")}`);
+  }
+  for (const each of rules) {
+    const { violation } = await each.explore();
+    judge(violation !== undefined, `${name} without "${each.rule}": ${violation?.broken ?? "nothing breaks"}`);
+    for (const action of violation?.actions ?? []) print(`        ${action}`);
+  }
 }
 
 function countsOf(steps: ReadonlyMap<string, number>): string {

@@ -1,9 +1,9 @@
 /** The explored cases of the scheduler's register, and the protections that the exploration needs. */
-import type { SourcePatch } from "../../simulation/sources.ts";
-import { type Exploration, explore } from "../explore.ts";
+import { explore } from "../explore.ts";
+import { type Explored, exploredOf, type RemovedRule } from "../explored.ts";
 import { type Bounds, loadRegister, RegisterWorld } from "./world.ts";
 
-export interface Case {
+interface Case {
   readonly name: string;
   readonly bounds: Bounds;
   /** Actions that have happened at the start. */
@@ -26,50 +26,50 @@ const confirmedByTwo: Case = {
   after: [...reach("read", ["a", "b", "c"]), ...reach("write", ["a", "b"]), ...reach("write", ["a", "b"])],
 };
 
-export const CASES: readonly Case[] = [fromTheStart, confirmedByTwo];
-
-export interface RemovedRule {
-  /** The rule of register.ts. */
-  readonly rule: string;
-  readonly patch: SourcePatch;
-  readonly in: Case;
-}
-
-export const REMOVED_RULES: readonly RemovedRule[] = [
+/** The rules of register.ts. */
+const RULES: readonly RemovedRule<Case>[] = [
   {
     rule: "a node keeps its promise",
-    patch: {
-      file: "leader/src/scheduler/scripts/write-register.lua.ts",
-      find: "if promised > term then return {'stale', seen[1]} end",
-      replace: "",
-    },
+    patches: [
+      {
+        file: "leader/src/scheduler/scripts/write-register.lua.ts",
+        find: "if promised > term then return {'stale', seen[1]} end",
+        replace: "",
+      },
+    ],
     in: fromTheStart,
   },
   {
     rule: "a node that is read promises",
-    patch: {
-      file: "leader/src/scheduler/scripts/read-register.lua.ts",
-      find: "if ARGV[2] == '1' then",
-      replace: "if ARGV[2] == 'never' then",
-    },
+    patches: [
+      {
+        file: "leader/src/scheduler/scripts/read-register.lua.ts",
+        find: "if ARGV[2] == '1' then",
+        replace: "if ARGV[2] == 'never' then",
+      },
+    ],
     in: fromTheStart,
   },
   {
     rule: "a leader adopts the newest version",
-    patch: {
-      file: "leader/src/scheduler/register-store.ts",
-      find: "isNewer(each.version, best.version) ? each : best",
-      replace: "isNewer(each.version, best.version) ? best : each",
-    },
+    patches: [
+      {
+        file: "leader/src/scheduler/register-store.ts",
+        find: "isNewer(each.version, best.version) ? each : best",
+        replace: "isNewer(each.version, best.version) ? best : each",
+      },
+    ],
     in: confirmedByTwo,
   },
   {
     rule: "only a quorum of whole nodes is enough to read",
-    patch: {
-      file: "leader/src/scheduler/register.ts",
-      find: "all.filter(({ isWhole }) => isWhole).length >= quorum;",
-      replace: "all.length >= quorum;",
-    },
+    patches: [
+      {
+        file: "leader/src/scheduler/register.ts",
+        find: "all.filter(({ isWhole }) => isWhole).length >= quorum;",
+        replace: "all.length >= quorum;",
+      },
+    ],
     in: confirmedByTwo,
   },
 ];
@@ -77,10 +77,12 @@ export const REMOVED_RULES: readonly RemovedRule[] = [
 /** More states than any case has. */
 const LIMIT = 50_000;
 
-export async function exploreRegister(
-  { bounds, after }: Case,
-  { patches = [], limit = LIMIT }: { readonly patches?: readonly SourcePatch[]; readonly limit?: number } = {},
-): Promise<Exploration> {
-  const code = await loadRegister(patches);
-  return await explore(() => new RegisterWorld(code, bounds), { after, limit });
-}
+export const REGISTER: Explored = exploredOf({
+  name: "register",
+  cases: [fromTheStart, confirmedByTwo],
+  rules: RULES,
+  explore: async ({ bounds, after }, { patches = [], limit = LIMIT }) => {
+    const code = await loadRegister(patches);
+    return await explore(() => new RegisterWorld(code, bounds), { after, limit });
+  },
+});

@@ -7,8 +7,9 @@ import type { Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import type { ComposedScript, LaneRules, LaneScripts } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { Lane } from "../../../packages/workers/src/lane/lane.ts";
+import type { LaneLocks } from "../../../packages/workers/src/lane/taken-job.ts";
 import type { LaneCode } from "./load.ts";
-import { LOCK_TTL_MS, type StepLocks } from "./locks.ts";
+import { LOCK_TTL_MS } from "./locks.ts";
 import { LOCK_PREFIX, PREFIX, QUEUE } from "./names.ts";
 import { type FetchingWorker, installed } from "./release.ts";
 import type { LaneData, LaneSetting } from "./setting.ts";
@@ -76,8 +77,8 @@ export class LaneWorld implements AsyncDisposable {
   /** Empties the queue, and attaches the lane of this code to the workers. */
   async reset(
     code: LaneCode,
-    setting: LaneSetting,
-    parts: { readonly time: VirtualTime; readonly locks: StepLocks; readonly onParked: (jobs: number) => void },
+    setting: Pick<LaneSetting, "rules" | "keyOf">,
+    parts: { readonly time: VirtualTime; readonly locks: LaneLocks; readonly onParked: (jobs: number) => void },
   ): Promise<Member[]> {
     await this.redis.flushdb();
     const { lane, bullmq } = code;
