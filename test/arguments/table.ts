@@ -235,6 +235,11 @@ const operators: Readonly<Record<string, TableEntry["parameters"]>> = {
   getKeyPolicy: { key },
   removeKeyPolicy: { key },
   listKeyPolicies: { options: limit },
+  setExclusion: {
+    mode: { legal: oneOf("on", "watch"), right: "on" },
+    options: { options: { force: optional(boolean) } },
+  },
+  exclusion: { options: { options: { limit: optional(integer(0, 100)) } } },
   setups: NONE,
   counts: NONE,
   exportPrometheusMetrics: { labels: { legal: isLabels, right: {} } },

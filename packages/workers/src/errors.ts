@@ -18,6 +18,7 @@ export type ExclusiveWorkerErrorCode =
   | "LANE"
   | "WORKER_MISMATCH"
   | "DIVISION_MISMATCH"
+  | "EXCLUSION_REFUSED"
   | "QUEUE_UNREACHABLE";
 
 /**
@@ -135,6 +136,8 @@ export type WorkerFindingCode =
   | "OTHER_ON_FAILURE"
   /** The subjects, other workers, have another `perKey`, `between` or `whenBusy`. */
   | "OTHER_PER_KEY"
+  /** The subject, a queue, is only watched: its jobs may overlap (`setExclusion`). */
+  | "WATCHED"
   /** The subject, a queue, is divided into other partitions than this process expects. */
   | "OTHER_PARTITIONS"
   /** The option `key` looks like a path that begins in the job. In fact every path begins in `job.data`. */
@@ -178,6 +181,21 @@ export class DivisionMismatchError extends ExclusiveWorkerError {
   constructor(queue: string, message: string) {
     super(`queue ${queue}: ${message}`);
     this.finding = { code: "OTHER_PARTITIONS", severity: "error", subjects: [queue], message };
+  }
+}
+
+/**
+ * `setExclusion` has changed nothing, because a worker of the queue would not follow the change. Repeat the call when
+ * the `obstacles` are gone, or pass `force`.
+ */
+export class ExclusionRefusedError extends ExclusiveWorkerError {
+  readonly code = "EXCLUSION_REFUSED" as const;
+  /** The reasons, one sentence each. */
+  readonly obstacles: readonly string[];
+
+  constructor(queue: string, mode: "on" | "watch", obstacles: readonly string[]) {
+    super(`queue ${queue}: its exclusion was not changed to "${mode}": ${obstacles.join("; ")}`);
+    this.obstacles = obstacles;
   }
 }
 

@@ -18,6 +18,8 @@ import { type ExclusiveQueueListener, eventEmitterOf } from "./events.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
 import { OperatorLane } from "./operators/operator-lane.ts";
+import { QueueExclusion } from "./operators/queue-exclusion.ts";
+import type { ExclusionMode, ExclusionReport } from "./operators/rules/exclusion.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
 import type {
   BusyKey,
@@ -66,6 +68,7 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
   readonly #lane: OperatorLane;
   readonly #operators: KeyOperators;
   readonly #policies: KeyPolicies;
+  readonly #exclusion: QueueExclusion;
 
   /**
    * Creates a queue as BullMQ's constructor does. `backendFactory`, which BullMQ 6 accepts, must create BullMQ's own
@@ -91,6 +94,8 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     };
     this.#lane = new OperatorLane(parts);
     this.#operators = new KeyOperators({ ...parts, lane: this.#lane, emitEvent: eventEmitterOf(this) });
+    const countWorkers = async (): Promise<number> => await this.getWorkersCount();
+    this.#exclusion = new QueueExclusion({ queue: name, lane: this.#lane, countWorkers });
     this.#policies = new KeyPolicies({ lane: this.#lane, onError: (error) => void this.emit("error", error) });
   }
 
@@ -258,6 +263,37 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
   }
 
   /**
+   * Changes whether jobs of a key exclude each other, for all workers of the queue and with one command. Default of a
+   * queue: `"on"`. Resolves with false if the queue was in this mode already.
+   *
+   * `"watch"`: no job waits because its key is busy. Workers can then run next to plain workers of BullMQ, and
+   * `exclusion()` reports what exclusion would have prevented. Each job still acquires its lock and fencing token, and
+   * pauses and rates still apply. Jobs that wait in line start immediately. Redis stores the mode: if the mode is lost,
+   * the queue is exclusive.
+   *
+   * `"on"`: a job whose key is busy waits. No script that runs after this call starts a job of a key that has as many
+   * jobs as the key allows. Jobs that overlap already run to their end: `overlappingKeys` of `exclusion()` counts their
+   * keys.
+   * @throws ExclusionRefusedError if a worker of the queue would not follow the change: a plain worker is connected or
+   * runs a job (`"on"`), or a worker has `whenBusy: "merge"` (`"watch"`) or an older version. With `force` (default
+   * false) the mode changes in any case. An idle plain worker is not found if Redis refuses `CLIENT LIST`.
+   * @throws TypeError, RangeError for invalid arguments.
+   */
+  async setExclusion(mode: ExclusionMode, options: { readonly force?: boolean | undefined } = {}): Promise<boolean> {
+    return await this.#exclusion.set(mode, options);
+  }
+
+  /**
+   * Reports whether the queue is exclusive, and what exclusion would have prevented since the queue was last watched.
+   * Lists at most `limit` keys (0 to 100, default 10). The figures count starts in `ExclusiveWorker`s, and stay until
+   * the queue is watched again. The cost is O(workers, clients of Redis, keys with a policy or overlapping jobs), in
+   * pages.
+   */
+  async exclusion(options: { readonly limit?: number | undefined } = {}): Promise<ExclusionReport> {
+    return await this.#exclusion.report(options);
+  }
+
+  /**
    * Counts the jobs that a free slot would take now (`runnable`), the running jobs (`active`), and the jobs that wait
    * for their key (`parked`). BullMQ includes parked jobs in `delayed`.
    *
@@ -274,8 +310,12 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
    */
   override async exportPrometheusMetrics(labels: Record<string, string> = {}): Promise<string> {
     LABELS.of("labels", labels);
-    const [bull, counts] = await Promise.all([super.exportPrometheusMetrics(labels), this.counts()]);
-    return [bull, prometheusText(this.name, counts, labels)].join("\n");
+    const [bull, counts, { exclusion }] = await Promise.all([
+      super.exportPrometheusMetrics(labels),
+      this.counts(),
+      this.overview(),
+    ]);
+    return [bull, prometheusText(this.name, { counts, exclusion }, labels)].join("\n");
   }
 
   /**
@@ -286,8 +326,8 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
    * finding once, as an `error` event with a `WorkerMismatchError`. Plain workers that are idle cannot be found.
    */
   async check(): Promise<readonly WorkerFinding[]> {
-    const { setups, jobs } = await readRegistry(this.#lane);
-    return findingsOf(setups, (await this.#lane.isKeyed()) ? jobs : []);
+    const { setups, jobs, isWatched } = await readRegistry(this.#lane);
+    return findingsOf(setups, (await this.#lane.isKeyed()) ? jobs : [], isWatched ? this.name : undefined);
   }
 
   /** Returns the options of this queue's running workers. A worker that was killed is listed for another 30 s. */

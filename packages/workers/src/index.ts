@@ -1,6 +1,7 @@
 export type { KeyRate, OnFailure } from "./bullmq/rules/compose.ts";
 export {
   DivisionMismatchError,
+  ExclusionRefusedError,
   ExclusiveWorkerError,
   type ExclusiveWorkerErrorCode,
   JobCancelledError,
@@ -27,6 +28,7 @@ export { ExclusiveQueue, type ExclusiveQueueOptions } from "./exclusive-queue.ts
 export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { Batch } from "./job-run/rules/batch.ts";
+export type { EarlyKey, ExclusionFigures, ExclusionMode, ExclusionReport } from "./operators/rules/exclusion.ts";
 export type { KeyPolicy } from "./operators/rules/key-policy.ts";
 export type {
   BusyKey,

@@ -233,6 +233,7 @@ describe("a running queue", () => {
       runnable: 2,
       active: 2,
       stalled: [],
+      exclusion: { mode: "on", ended: 0, overlaps: 0, outOfOrder: 0, keys: [] },
       ...none,
     });
     const whole = await queue.overview({ keys: 10, read: ["b0", "a"] });

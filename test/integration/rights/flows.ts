@@ -244,6 +244,9 @@ async function workOn(place: FlowPlace, name: string, options: Partial<Exclusive
   await queue.listKeyPolicies();
   await queue.getKeyPolicy("a");
   await queue.removeKeyPolicy("a");
+  await queue.setExclusion("watch", { force: true });
+  await queue.exclusion();
+  await queue.setExclusion("on", { force: true });
   for (const read of ["listKeys", "overview", "counts", "check", "setups"] as const) await queue[read]();
   await queue.readKey("a");
   await queue.jobsOf("a", { state: "all" });
@@ -303,6 +306,7 @@ const COMMANDS: readonly string[] = [
   "keys pause plain a",
   "keys policy plain a --max-waiting 5",
   "keys policies plain",
+  "keys exclusion plain",
   "keys policy plain a --remove",
   "problems",
   "serve --actions",

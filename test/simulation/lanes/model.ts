@@ -106,6 +106,9 @@ export interface ModelKey {
   isRegular: boolean;
 }
 
+/** No key has more slots in a schedule, even if the queue is watched. */
+const MOST_WATCHED = 130;
+
 export class LaneModel {
   /** Jobs that have neither completed, nor failed for good, nor been removed. */
   readonly open = new Map<string, ModelJob>();
@@ -121,6 +124,7 @@ export class LaneModel {
   /** Whether any line has had a limit so far. `dropsOldest`: whether a job could leave a line for a later job. */
   limitsLines: boolean;
   dropsOldest: boolean;
+  isWatched = false;
   #added = 0;
 
   constructor(
@@ -158,8 +162,26 @@ export class LaneModel {
     return key;
   }
 
+  /** Returns how many jobs of the key may run at a time. While the queue is watched, any number. */
   slotsOf(name: string): number {
+    return this.isWatched ? Number.POSITIVE_INFINITY : this.allowedOf(name);
+  }
+
+  /** Returns how many jobs of the key exclusion would allow at a time. */
+  allowedOf(name: string): number {
     return this.key(name).policy?.concurrency ?? this.slots;
+  }
+
+  /** Begins or ends to watch the queue. The order of the jobs that are in the queue now no longer counts. */
+  watch(isWatched: boolean): void {
+    // With merged calls, the lane is always exclusive.
+    if (this.#isMerging || isWatched === this.isWatched) return;
+    this.isWatched = isWatched;
+    for (const [name, key] of this.keys) {
+      key.mostSlots = MOST_WATCHED;
+      key.wasLowered = true;
+      this.#displace(name);
+    }
   }
 
   get mostSlots(): number {
@@ -190,10 +212,10 @@ export class LaneModel {
 
   setPolicy(name: string, policy: KeyPolicy | undefined): void {
     const key = this.key(name);
-    const before = this.slotsOf(name);
+    const before = this.allowedOf(name);
     key.formerLimitMs = Math.max(key.formerLimitMs, this.limitedUntilMs(name));
     key.policy = policy;
-    const slots = this.slotsOf(name);
+    const slots = this.allowedOf(name);
     key.wasLowered ||= slots < before;
     this.limitsLines ||= this.lineOf(name) !== undefined;
     this.dropsOldest ||= this.lineOf(name)?.drop === "oldest";
@@ -225,7 +247,6 @@ export class LaneModel {
       lockPlace: undefined,
       behind: [],
       passedBy: new Set<string>(),
-      displaced: new Set<string>(),
       isSuperseded: false,
       isCancelled: false,
       isLeaving: false,
@@ -233,7 +254,8 @@ export class LaneModel {
       isAnew: false,
       outcome: undefined,
     } as const;
-    this.open.set(facts.id, { ...facts, ...state, number: this.#added, newestBefore: this.#added });
+    const job = { ...facts, ...state, displaced: new Set(this.isWatched ? facts.keys : []) };
+    this.open.set(facts.id, { ...job, number: this.#added, newestBefore: this.#added });
     for (const name of facts.keys) {
       const key = this.key(name);
       if (facts.keys.length > 1) key.isRegular = key.isExact = false;
@@ -303,7 +325,7 @@ export class LaneModel {
   }
 
   failForGood(job: ModelJob): void {
-    for (const name of this.#onFailure === "halt" ? job.keys : []) {
+    for (const name of this.#onFailure === "halt" && !this.isWatched ? job.keys : []) {
       const key = this.key(name);
       if (key.owners.has(job.id)) key.stop = { failed: job.id, isVague: false, untilMs: Number.POSITIVE_INFINITY };
     }
@@ -479,6 +501,7 @@ export class LaneModel {
 
   /** The holders of all keys were deleted by hand, so running jobs have no claim any more. */
   loseHolders(nowMs: number): void {
+    this.watch(false);
     for (const [name, key] of this.keys) {
       this.loseLine(name, nowMs, new Map());
       key.owners.clear();

@@ -4,6 +4,7 @@
  */
 import type { SourcePatch } from "../sources.ts";
 import type { Focus } from "./setting.ts";
+import { WATCH_MUTATIONS } from "./watch-mutations.ts";
 
 export interface LaneMutation {
   readonly protection: string;
@@ -925,7 +926,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "only the holder halts a key",
     without: "a job that lost its key halts the key",
-    patches: [limits("if call('HGET', HOLDERS, key) == id then\n        call('ZADD'", "do\n        call('ZADD'")],
+    patches: [limits("if slotOf(id, key) then\n        call('ZADD'", "do\n        call('ZADD'")],
     focus: lostWhileFailing,
   },
   {
@@ -1097,7 +1098,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a superseded job that waits for its retry is taken next",
     without: "its key waits for the retry",
-    patches: [fullLine("\n      promoteToFront(holder)\n", "\n")],
+    patches: [fullLine("\n        promoteToFront(holder)\n", "\n")],
     focus: interrupting,
   },
   {
@@ -1143,7 +1144,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a key has no more jobs than slots",
     without: "one more job runs",
-    patches: [slots(">= slotCount(key) then", "> slotCount(key) then")],
+    patches: [slots(">= capacity(key) then", "> capacity(key) then")],
     focus: severalSlots,
   },
   {
@@ -1155,7 +1156,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
   {
     protection: "a further slot of a missing job is free",
     without: "the slot is taken forever",
-    patches: [slots("if holds(slots[i + 1], key) then taken", "if true then taken")],
+    patches: [slots("or holds(slots[i + 1], key) then taken", "or true then taken")],
     focus: severalSlots,
   },
   {
@@ -1168,10 +1169,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     protection: "the first slot stays taken while others are free",
     without: "the next job takes the first slot",
     patches: [
-      slots(
-        "      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end\n",
-        "",
-      ),
+      slots("      if isFirstTaken(key) then\n        local number", "      if false then\n        local number"),
     ],
     focus: severalSlots,
   },
@@ -1924,6 +1922,7 @@ export const LANE_MUTATIONS: readonly LaneMutation[] = [
     patches: [commands(" and ARGV[6] ~= 'unstarted'", "")],
     focus: cancellingHalt,
   },
+  ...WATCH_MUTATIONS,
 ];
 
 /** By the name of the focus. */

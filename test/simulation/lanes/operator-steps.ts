@@ -194,9 +194,10 @@ export async function loseLine(run: LaneRun): Promise<void> {
 export async function loseHolders(run: LaneRun): Promise<void> {
   run.note("lose the holders of all keys");
   await run.world.redis.del(`${PREFIX}lane:holders`, ...run.setting.keys.map((key) => `${PREFIX}lane:slots=${key}`));
-  // Loses the policies as well. With several slots per key `lane:chosen` is kept, because nobody would look for a job that
+  // Loses the policies as well, and the rule that the queue is watched. With several slots per key `lane:chosen` is kept, because nobody would look for a job that
   // was just given a further slot.
   if (run.model.slots === 1) await run.world.redis.del(`${PREFIX}lane:chosen`);
+  run.isToBeWatched = false;
   run.model.loseHolders(run.time.nowMs);
 }
 

@@ -63,6 +63,10 @@ export class LaneRun {
   /** The state of the queue before the step. */
   before: Snapshot;
   handedOut = 0;
+  /** Whether an operator has asked to watch the queue. */
+  isToBeWatched = false;
+  /** Bounds of the number of starts that exclusion would have delayed, since the queue is watched. */
+  early = { least: 0, most: 0 };
   #tokens = 0;
   #ids = 0;
 

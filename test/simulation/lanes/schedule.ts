@@ -19,6 +19,7 @@ import { LaneRun } from "./run.ts";
 import { drawSetting, drawStep, type Focus, type LaneSetting, NEAR_MS, type Step, WINDOW_MS } from "./setting.ts";
 import { laneKeys, takeSnapshot } from "./snapshot.ts";
 import { VirtualTime } from "./virtual-time.ts";
+import * as watchSteps from "./watch-steps.ts";
 import * as workers from "./worker-steps.ts";
 import { type LaneWorld } from "./world.ts";
 
@@ -89,6 +90,8 @@ const take: Readonly<Record<Step, (run: LaneRun) => Promise<unknown>>> = {
   "lose counter": operators.loseCounter,
   "set policy": policySteps.setPolicy,
   "remove policy": async (run) => await policySteps.removePolicy(run),
+  watch: watchSteps.watch,
+  exclude: watchSteps.exclude,
 };
 
 export async function runLaneSchedule(
@@ -138,6 +141,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   checkPlaces(run.model, after, run.time.nowMs);
   run.locks.check(after.locks);
   await checkLines(run);
+  await watchSteps.checkEarly(run);
   run.limits.check(after.counted);
   await run.locks.releaseOthers(
     (id, token) => run.taken.get(id)?.lockToken === token || run.random.chance(ZOMBIE_CHANCE),
@@ -156,6 +160,7 @@ async function settle(run: LaneRun): Promise<void> {
   await run.limits.lift();
   run.time.pass(LONGEST_DELAY_MS);
   await finishAll(run);
+  if (run.isToBeWatched) await checked(run, watchSteps.exclude);
   for (const key of run.setting.keys) await checked(run, async () => await policySteps.removePolicy(run, key));
   for (const key of run.setting.keys) await checked(run, async () => await addJob(run, { keys: [key] }));
   await finishAll(run);

@@ -53,7 +53,7 @@ const POLICIES = { "set policy": 1.5, "remove policy": 0.7 } as const;
 const MERGING = { gather: 4, settle: 2, "late call": 1 } as const;
 
 /** Steps that only a focus contains. */
-type Focused = "key fails" | "cancel";
+type Focused = "key fails" | "cancel" | "watch" | "exclude";
 
 type KeyOf<Group> = Group extends unknown ? keyof Group : never;
 export type Step =

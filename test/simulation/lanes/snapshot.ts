@@ -84,8 +84,11 @@ export async function takeSnapshot(
   return { places, doubles, dues, holders, locks: held, counted: Number(counted), ring };
 }
 
-/** Returns the lane's remaining keys, except its counter, and the starts of keys, which expire. */
+/**
+ * Returns the lane's remaining keys, except its counter, what it has counted while the queue was watched, and the starts
+ * of keys, which expire.
+ */
 export async function laneKeys(redis: Redis): Promise<string[]> {
   const keys = await redis.keys(`${PREFIX}lane:*`);
-  return keys.filter((key) => !/lane:(seq$|starts=)/.test(key)).toSorted();
+  return keys.filter((key) => !/lane:(seq$|watched$|early$|starts=)/.test(key)).toSorted();
 }

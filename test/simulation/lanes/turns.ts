@@ -58,7 +58,7 @@ export class Turns {
     const { rules, severalChance } = this.#setting;
     if (rules.rotate === undefined || severalChance > 0) return;
     for (const name of this.#setting.keys) {
-      if (this.#isClosed(name, nowMs)) this.#closed.add(name);
+      if (this.#isClosed(name, nowMs) || this.#model.isWatched) this.#closed.add(name);
       else if (snapshot.ring.includes(name)) this.#closed.delete(name);
       if (!this.#isOpen(name, nowMs) || this.#closed.has(name)) this.#waiting.delete(name);
       else if (!this.#waiting.has(name) && this.#wasSeen(name, snapshot)) this.#waiting.set(name, new Map());

@@ -10,6 +10,7 @@ import { fetchAsLoop, installed } from "./release.ts";
 import type { LaneRun, Slot, Taken } from "./run.ts";
 import { type LaneData, NEAR_MS } from "./setting.ts";
 import { takeSnapshot } from "./snapshot.ts";
+import { noteEarly } from "./watch-steps.ts";
 
 /** The first round marks the running jobs. The second round brings back the jobs without a lock. */
 const STALLED_ROUNDS = 2;
@@ -257,6 +258,7 @@ async function receive(run: LaneRun, job: Job<LaneData> | undefined, slot: Slot)
   if (isRun && !run.model.owns(run.model.job(id))) run.turns.began(run.model.job(id));
   // A job that BullMQ has failed uses up its turn, and does not run. A job that a call has settled has no turn.
   if (job.deferredFailure !== undefined) run.turns.dropped(run.model.job(id));
+  if (isRun) noteEarly(run, run.model.job(id));
   run.model.begin(run.model.job(id), isRun ? run.time.nowMs : undefined, slots);
   const lockToken = run.locks.checkGrant(handOut, arrival);
   run.taken.set(id, { ...slot, job, lockToken, outcome: arrival?.outcome });

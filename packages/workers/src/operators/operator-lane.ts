@@ -69,7 +69,7 @@ export class OperatorLane {
     for (let changes = 0; changes < MAX_CHANGES; changes += 1) {
       const script = command === "cancel" ? known.scripts.cancel : known.scripts.operate;
       const call = { script, nowMs: Math.floor(clock.wallMs()), rules: `=${known.text}` };
-      const reply = await this.#answered(operate(target, call, command, args));
+      const reply = await this.answered(operate(target, call, command, args));
       const changed = parseChangedRules(reply);
       if (changed === undefined) return reply;
       known = this.#learn(changed);
@@ -103,18 +103,18 @@ export class OperatorLane {
 
   /** Removes a job that is not running. Resolves with false if the job is running or cannot be removed. */
   async remove(jobId: string): Promise<boolean> {
-    return await this.#answered(rejectWithoutCommand(() => removeJob(this.#parts.target, jobId)));
+    return await this.answered(rejectWithoutCommand(() => removeJob(this.#parts.target, jobId)));
   }
 
   /** Reads the stored rules for the first command, because the scripts are composed for these rules. */
   async #knownRules(): Promise<Known> {
     if (this.#known !== undefined) return this.#known;
     const { queue } = this.#parts.target;
-    return this.#learn(await this.#answered(rejectWithoutCommand(async () => await readStoredRules(queue))));
+    return this.#learn(await this.answered(rejectWithoutCommand(async () => await readStoredRules(queue))));
   }
 
   /** Settles like `answer`. Rejects with `QueueUnreachableError` if there is no answer for 30 s. */
-  async #answered<Value>(answer: Promise<Value>): Promise<Value> {
+  async answered<Value>(answer: Promise<Value>): Promise<Value> {
     const { clock, queue } = this.#parts;
     const otherwise = (): Error => new QueueUnreachableError(queue, "so the effect of the call is not known");
     return await inTime(clock, answer, { timeoutMs: UNREACHABLE_MS, otherwise });

@@ -45,6 +45,8 @@ const LIFE_MS = 15 * 60_000;
 interface Registered {
   readonly setups: readonly WorkerSetup[];
   readonly jobs: readonly string[];
+  /** Whether the queue is watched, so that it may have plain workers. */
+  readonly isWatched: boolean;
 }
 
 /** Reads the registry without joining it. */
@@ -55,8 +57,8 @@ export async function readRegistry(lane: {
 }
 
 function registeredIn(reply: unknown): Registered {
-  const { reports, strays } = parseExchange(reply);
-  return { setups: setupsOf(reports), jobs: strays };
+  const { reports, strays, isWatched } = parseExchange(reply);
+  return { setups: setupsOf(reports), jobs: strays, isWatched };
 }
 
 export class WorkerRegistry {
@@ -93,8 +95,8 @@ export class WorkerRegistry {
   }
 
   async #compare(): Promise<readonly Difference[]> {
-    const { setups, jobs } = await this.#exchange();
-    return differencesOf(this.#setup, setups, jobs);
+    const { setups, jobs, isWatched } = await this.#exchange();
+    return differencesOf(this.#setup, setups, isWatched ? [] : jobs);
   }
 
   /** Stores this worker's report if it is a member, and reads the setups of the running workers. */

@@ -1,4 +1,5 @@
 /** Metrics of a divided queue as one queue, in the text format of Prometheus. */
+import { sumFigures } from "../operators/rules/exclusion.ts";
 import { bullText, prometheusText, sumCounts } from "../operators/rules/prometheus.ts";
 import type { PartitionQueues } from "./partition-queues.ts";
 
@@ -12,12 +13,17 @@ export async function readMetrics<Data, Result, Name extends string>(
     const counts = await partitions.askAll(async (each) => (await each.getMetrics(state)).meta.count);
     return counts.reduce((sum, count) => sum + count, 0);
   };
-  const [jobs, completed, failed, counts] = await Promise.all([
+  const [jobs, completed, failed, counts, overviews] = await Promise.all([
     partitions.askAll(async (each) => await each.getJobCounts()),
     ended("completed"),
     ended("failed"),
     partitions.askAll(async (each) => await each.counts()),
+    partitions.askAll(async (each) => await each.overview()),
   ]);
+  const exclusion = sumFigures(
+    overviews.map((overview) => overview.exclusion),
+    0,
+  );
   const bull = bullText(queue, { jobs: sumCounts(jobs), completed, failed }, labels);
-  return [bull, prometheusText(queue, sumCounts(counts), labels)].join("\n");
+  return [bull, prometheusText(queue, { counts: sumCounts(counts), exclusion }, labels)].join("\n");
 }

@@ -19,10 +19,12 @@ import type {
   Queue,
   RepeatOptions,
 } from "../bullmq/public.ts";
-import type { WorkerFinding } from "../errors.ts";
+import { ExclusionRefusedError, type WorkerFinding } from "../errors.ts";
 import type { ExclusiveQueueEvents, ExclusiveQueueListener } from "../events.ts";
 import type { ExclusiveQueue, ExclusiveQueueOptions } from "../exclusive-queue.ts";
 import { LIST, OVERVIEW, REASON } from "../operators/key-operators.ts";
+import { CHANGE, MODE, REPORT } from "../operators/queue-exclusion.ts";
+import { type ExclusionMode, type ExclusionReport, sumExclusions } from "../operators/rules/exclusion.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import type {
   BusyKey,
@@ -309,6 +311,31 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     const { limit } = LIST.resolve(options);
     const found = await this.#queues.askAll(async (queue) => await queue.listKeyPolicies({ limit }));
     return new Map(found.flatMap((each) => [...each]).slice(0, limit));
+  }
+
+  /**
+   * Changes whether jobs of a key exclude each other, partition by partition. Resolves with true if a partition has
+   * changed. If any partition refuses, none is changed. See `ExclusiveQueue.setExclusion`.
+   */
+  async setExclusion(mode: ExclusionMode, options: { readonly force?: boolean | undefined } = {}): Promise<boolean> {
+    MODE.of("mode", mode);
+    const { force } = CHANGE.resolve(options);
+    if (!force) {
+      const reports = await this.#queues.askAll(async (queue) => await queue.exclusion({ limit: 0 }));
+      const changing = reports.filter((report) => report.mode !== mode);
+      const obstacles = [...new Set(changing.flatMap((report) => report.obstacles))];
+      if (obstacles.length > 0) throw new ExclusionRefusedError(this.name, mode, obstacles);
+    }
+    return (await this.#queues.askAll(async (queue) => await queue.setExclusion(mode, { force: true }))).includes(true);
+  }
+
+  /**
+   * Reports over all partitions what exclusion would have prevented. The queue counts as watched if a partition is. See
+   * `ExclusiveQueue.exclusion`.
+   */
+  async exclusion(options: { readonly limit?: number | undefined } = {}): Promise<ExclusionReport> {
+    const { limit } = REPORT.resolve(options);
+    return sumExclusions(await this.#queues.askAll(async (queue) => await queue.exclusion({ limit })), limit);
   }
 
   /** Counts jobs and keys over all partitions. See `ExclusiveQueue.counts`. */

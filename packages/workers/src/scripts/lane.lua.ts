@@ -9,7 +9,8 @@
  *   that the key is paused. `!:next` means that the first slot is free, but not for every job. The reason is that jobs
  *   are in line, further slots are taken, or the key has a policy. The field of a key exists as long as the key has any
  *   of this data. A field that ends with the control character 31 contains the key's policy: JSON, set by operators
- *   (see setPolicy in operators.lua.ts).
+ *   (see setPolicy in operators.lua.ts). The field that is only this character exists while the queue is *watched* (see
+ *   watch.lua.ts), and contains the time in ms since when.
  * - `P lane:slots=<key>`: hash from slot number to job ID, for the slots after the first. Only if several jobs of a key
  *   may run.
  * - `P lane:chosen`: hash from each key that may have several slots to the job that has received a slot and has not
@@ -23,6 +24,7 @@
  *   number of starts that the rate allows, and expires when the latest start no longer counts. If the key may have
  *   several slots, each time is followed by the job ID.
  * - `P lane:seq`: counter of the arrivals in lines.
+ * - `P lane:watched`, `P lane:early`: what was counted while the queue was watched, see watch.lua.ts.
  * - `P lane:rules`: the options of the workers that operators must follow, without expiry (see exchange in
  *   operators.lua.ts).
  * - `P lane:notes`: not a key but a channel, which announces running jobs that were cancelled, or that a newer job has
@@ -53,7 +55,8 @@
  * Definitions that the library needs before it (see compose.ts):
  *
  * - `call`, and `try`, which returns an error as a reply.
- * - SKIP, HALT, LATEST, RATE, SLOTS, ROTATE: the options that all commands need.
+ * - SKIP, HALT, LATEST, RATE, SLOTS, TURNS: the options that all commands need. ROTATE is TURNS, but false while the
+ *   queue is watched. MAY_WATCH: whether the lane follows the rule that a queue is watched.
  * - BAD, hasKeys, isSingle and pinOfData (pin.lua.ts); lockOf and unlock (key-lock.lua.ts).
  *
  * Definitions in `slowly`, which only a contended key needs:
@@ -69,7 +72,7 @@
  * - bullPromote and bullMoveToActive.
  *
  * The code for contended keys is in lane/, one file for each subject. Each file uses the previous ones: limits, slots,
- * line, take, full-line, parking, judge.
+ * watch, line, take, full-line, parking, judge.
  *
  * Redis creates all functions of a script anew in each run. A function costs some hundred nanoseconds, and more for
  * each local of another function that it uses. Commands for a job whose key is free therefore create only a few
@@ -85,6 +88,7 @@ import { line } from "./lane/line.lua.ts";
 import { parking } from "./lane/parking.lua.ts";
 import { slots } from "./lane/slots.lua.ts";
 import { take } from "./lane/take.lua.ts";
+import { watch } from "./lane/watch.lua.ts";
 import { JOB } from "./rules/job-fields.ts";
 
 /**
@@ -92,7 +96,8 @@ import { JOB } from "./rules/job-fields.ts";
  * token is '' if the script must not acquire that lock.
  */
 export function at(prefix: string, now: string, token = "''"): string {
-  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, FETCHED, LIMITED, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, nil, nil, parkedHere`;
+  return `P, NOW, HOLDERS, CHOSEN, TOKEN, FAULT, FETCHED, LIMITED, parkedBefore = ${prefix}, ${now}, ${prefix} .. 'lane:holders', ${prefix} .. 'lane:chosen', ${token}, nil, nil, nil, parkedHere
+if TURNS then ROTATE = not isWatched() end`;
 }
 
 /** Returns the library. `slowly` has the definitions of compose.ts that only a contended key needs. */
@@ -106,6 +111,9 @@ local FETCHED
 -- Limited keys of waiting jobs, each with the end of its limit.
 local LIMITED
 local PAUSED, NEXT = '!:paused', '!:next'
+-- The field of HOLDERS with the rule that the queue is watched. Its content once it has been read: false if the queue
+-- is not watched, nil if it has not been read.
+local WATCH, watchedSince = '\\31', nil
 -- Greater than any time, so that a time minus this number is less than any place in line. The difference is exact.
 local PAUSE_BASE = 9000000000000000
 -- The number of jobs that this script has parked, and the number before the present command.
@@ -136,9 +144,16 @@ local POLICIES = {}
 
 -- Returns what is in the first slot of the key: a job, a mark, or false.
 local function firstSlot(key)
-  local both = call('HMGET', HOLDERS, key, key .. '\\31')
-  POLICIES[key] = both[2] and quietly(cjson.decode, both[2])
-  return both[1]
+  local found = call('HMGET', HOLDERS, key, key .. '\\31', WATCH)
+  POLICIES[key] = found[2] and quietly(cjson.decode, found[2])
+  watchedSince = found[3]
+  return found[1]
+end
+
+-- Reports whether the queue is watched: no job waits because its key is busy.
+local function isWatched()
+  if watchedSince == nil then watchedSince = call('HGET', HOLDERS, WATCH) end
+  return MAY_WATCH and watchedSince ~= false
 end
 
 local function line(key) return P .. 'lane:line=' .. string.gsub(key, ':', '\\31') end
@@ -218,6 +233,7 @@ ${slowly}
 
 ${limits}
 ${slots}
+${watch}
 ${line(rotation.ring)}
 ${take}
 ${fullLine}
@@ -226,10 +242,10 @@ ${judge(rotation.turns)}
   slow = {
     keysOf = keysOf, holds = holds, disown = disown, promoteToFront = promoteToFront, release = release,
     uncount = uncount, fetch = fetch, halt = halt, haltedBy = haltedBy, frontPlace = frontPlace, pinned = pinned,
-    heal = heal, sift = parkAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
+    heal = heal, sift = ROTATE and parkAhead or sift, othersGoFirst = othersGoFirst, putNext = putNext, takeBack = takeBack, claimNext = claimNext, holderOf = holderOf,
     pause = pause, pausedFor = pausedFor, await = await, backOff = backOff, limitedFor = limitedFor,
     uncountStart = uncountStart, redisMs = redisMs, slotOf = slotOf, holdersOf = holdersOf, startsOf = startsOf,
-    leave = leave, leaveLines = leaveLines, leaveFull = leaveFull, isShared = isShared, slotCount = slotCount, rateOf = rateOf, jobAt = jobAt, unknownJob = unknownJob
+    leave = leave, leaveLines = leaveLines, leaveFull = leaveFull, isShared = isShared, slotCount = slotCount, capacity = capacity, rateOf = rateOf, jobAt = jobAt, unknownJob = unknownJob
   }
   return slow
 end

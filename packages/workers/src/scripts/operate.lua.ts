@@ -132,6 +132,13 @@ local function keyFacts(key)
   }
 end
 
+local function watchedFacts(most)
+  local reply = call('HMGET', P .. 'lane:watched', 'since', 'until', 'ended', 'overlaps', 'outOfOrder')
+  table.insert(reply, 1, call('HEXISTS', HOLDERS, WATCH))
+  reply[7] = call('ZREVRANGE', P .. 'lane:early', 0, most - 1, 'WITHSCORES')
+  return reply
+end
+
 local function keyReply(facts) return ${KEY_FACTS.arrayOf("facts")} end
 
 -- Returns the facts of a job, followed by an array for each of its keys: whether the holder was removed, the job's rank

@@ -1,5 +1,6 @@
 /** The replies of the functions in operators.lua.ts, parsed into objects. */
 import { withoutParkingFields } from "../bullmq/rules/parked-hash.ts";
+import type { ExclusionFigures } from "../operators/rules/exclusion.ts";
 import { type Cancellation, parsePin } from "../rules/entity-key.ts";
 import { parseUnknownJobs, TAGS, type UnknownKeyJob } from "./command-replies.ts";
 import { ReplyShape } from "./rules/reply-shape.ts";
@@ -201,18 +202,21 @@ export function parseOverview(raw: unknown): {
   readonly runnable: number;
   readonly active: number;
   readonly stalled: readonly string[];
+  readonly exclusion: ExclusionFigures;
   readonly reports: readonly StoredReport[];
   /** The first page of the list of keys. */
   readonly page: ReturnType<typeof parseList>;
   readonly readings: readonly ReadingFacts[];
 } {
-  const [seconds, micros, isPaused, runnable, active, stalled, reports, page, ...readings] = raw as readonly unknown[];
+  const [seconds, micros, isPaused, runnable, active, stalled, reports, watched, page, ...readings] =
+    raw as readonly unknown[];
   return {
     atMs: msOf(seconds, micros),
     isPaused: isPaused === 1,
     runnable: Number(runnable),
     active: Number(active),
     stalled: stalled as readonly string[],
+    exclusion: parseWatched(watched),
     reports: parseReports(reports),
     page: parseList(page),
     readings: readings.map(parseReading),
@@ -313,6 +317,31 @@ export function parsePolicies(raw: unknown): {
   return { cursor, policies: policies.map(([key, policy]) => ({ key, policy })) };
 }
 
+/** A number as text; null if it was never set. */
+type Count = string | null;
+
+export function parseWatched(raw: unknown): ExclusionFigures {
+  type Reply = readonly [number, ...(readonly [Count, Count, Count, Count, Count]), readonly string[]];
+  const [isWatched, since, until, ended, overlaps, outOfOrder, flat] = raw as Reply;
+  return {
+    mode: isWatched === 1 ? "watch" : "on",
+    watchedSinceMs: since === null ? undefined : Number(since),
+    watchedUntilMs: until === null ? undefined : Number(until),
+    ended: Number(ended),
+    overlaps: Number(overlaps),
+    outOfOrder: Number(outOfOrder),
+    keys: Array.from({ length: flat.length / 2 }, (_, index) => ({
+      key: String(flat[2 * index]),
+      starts: Number(flat[2 * index + 1]),
+    })),
+  };
+}
+
+export function parseOverlapping(raw: unknown): { readonly cursor: string; readonly count: number } {
+  const [cursor, count] = raw as readonly [string, number];
+  return { cursor, count };
+}
+
 export function parseLengths(raw: unknown): { readonly runnable: number; readonly active: number } {
   const [runnable, active] = raw as readonly [number, number];
   return { runnable, active };
@@ -360,9 +389,10 @@ export function parseRunnable(raw: unknown): RunnablePage {
 export function parseExchange(raw: unknown): {
   readonly reports: readonly StoredReport[];
   readonly strays: readonly string[];
+  readonly isWatched: boolean;
 } {
-  const [reports, strays] = raw as readonly [unknown, readonly string[]];
-  return { reports: parseReports(reports), strays };
+  const [reports, strays, isWatched] = raw as readonly [unknown, readonly string[], number];
+  return { reports: parseReports(reports), strays, isWatched: isWatched === 1 };
 }
 
 export function parseGather(raw: unknown): readonly InLine[] {

@@ -90,8 +90,10 @@ end`;
  */
 export const setPolicy: string = /* lua */ `function(key, given)
   local holder, lane = firstSlot(key), contended()
-  local before = POLICIES[key]
-  local hadPolicy = before and next(before) ~= nil and 1 or 0
+  local before, hadPolicy = POLICIES[key], 0
+  -- Not a part of the policy: the note of \`markOverlaps\` in slots.lua.ts.
+  local overlaps = before and before.overlaps
+  for name in pairs(before or {}) do hadPolicy = name == 'overlaps' and hadPolicy or 1 end
   if given == '' and hadPolicy == 0 then return 0 end
   if given ~= '' or call('EXISTS', furtherSlots(key)) == 1 then
     -- Only one of several slots at a time is given to a job that has not been taken yet. The first slot may be this
@@ -104,7 +106,8 @@ export const setPolicy: string = /* lua */ `function(key, given)
     call('HSETNX', HOLDERS, key, NEXT)
     -- While further slots are taken, every job that takes the key must look at these slots.
     POLICIES[key] = cjson.decode(given ~= '' and given or '{}')
-    call('HSET', HOLDERS, key .. '\\31', given ~= '' and given or '{}')
+    POLICIES[key].overlaps = overlaps or nil
+    call('HSET', HOLDERS, key .. '\\31', cjson.encode(POLICIES[key]))
   else
     POLICIES[key] = false
     call('HDEL', HOLDERS, key .. '\\31')
@@ -125,8 +128,59 @@ end`;
 export const policies: string = /* lua */ `function(cursor, count)
   local page = call('HSCAN', HOLDERS, cursor, 'MATCH', '*\\31', 'COUNT', count)
   local reply = {page[1]}
-  for i = 1, #page[2], 2 do reply[#reply + 1] = {string.sub(page[2][i], 1, -2), page[2][i + 1]} end
+  for i = 1, #page[2], 2 do
+    local key = string.sub(page[2][i], 1, -2)
+    if key ~= '' then reply[#reply + 1] = {key, page[2][i + 1]} end
+  end
   return reply
+end`;
+
+/**
+ * Begins to watch the queue if `isToBeWatched` is '1', or ends it, see watch.lua.ts. The figures of the last time are
+ * dropped when the queue is watched again. Replies 1 if this changed the rule, else 0.
+ */
+export const watch: string = /* lua */ `function(isToBeWatched)
+  local was = call('HEXISTS', HOLDERS, WATCH) == 1
+  if was == (isToBeWatched == '1') then return 0 end
+  local now = string.format('%.0f', contended().redisMs())
+  if was then
+    call('HDEL', HOLDERS, WATCH)
+    call('HSET', P .. 'lane:watched', 'until', now)
+  else
+    call('DEL', P .. 'lane:watched', P .. 'lane:early')
+    call('HSET', P .. 'lane:watched', 'since', now)
+    call('HSET', HOLDERS, WATCH, now)
+  end
+  return 1
+end`;
+
+/**
+ * Replies what was counted while the queue was watched: {1 if the queue is watched now, since, until, ended, overlaps,
+ * outOfOrder, {key, number of early starts, …}}. A fact that does not apply is false. At most `most` keys, the most
+ * frequent first.
+ */
+export const watched: string = /* lua */ `function(most)
+  return watchedFacts(most)
+end`;
+
+/**
+ * Counts the keys of a page that more jobs have than the key allows. Replies {next cursor, count}. Forgets that jobs of
+ * a key have overlapped if they no longer do.
+ */
+export const overlapping: string = /* lua */ `function(cursor, count)
+  local lane = contended()
+  local page, found = call('HSCAN', HOLDERS, cursor, 'MATCH', '*\\31', 'COUNT', count), 0
+  for i = 1, #page[2], 2 do
+    local key, holders = string.sub(page[2][i], 1, -2), 0
+    if key ~= '' then
+      quietly(lane.heal, key)
+      for _, id in ipairs(lane.holdersOf(key)) do
+        if id ~= '' and lane.holds(id, key) then holders = holders + 1 end
+      end
+      if holders > lane.slotCount(key) then found = found + 1 end
+    end
+  end
+  return {page[1], found}
 end`;
 
 /**
@@ -184,9 +238,9 @@ end`;
 
 /**
  * Reads the queue as a whole. Replies {seconds, microseconds, whether the queue is paused, number of jobs that a free
- * slot would take, number of active jobs, {IDs of active jobs whose workers are gone}, the workers' reports, the first
- * page of `list` with `count` keys, the `reading` of each further argument, with `limit` jobs in line}. With a `count`
- * of 0 the page is empty. Only the 100 oldest active jobs are looked at.
+ * slot would take, number of active jobs, {IDs of active jobs whose workers are gone}, the workers' reports, what
+ * `watched` replies, the first page of `list` with `count` keys, the `reading` of each further argument, with `limit`
+ * jobs in line}. With a `count` of 0 the page is empty. Only the 100 oldest active jobs are looked at.
  */
 export const overview: string = /* lua */ `function(count, limit)
   local time, stalled = call('TIME'), {}
@@ -195,7 +249,8 @@ export const overview: string = /* lua */ `function(count, limit)
   end
   local isPaused = call('HEXISTS', P .. 'meta', 'paused')
   local keys = count == '0' and {'0'} or functions.list('0', count)
-  local reply = {time[1], time[2], isPaused, runnable(), call('LLEN', P .. 'active'), stalled, reports(), keys}
+  local active = call('LLEN', P .. 'active')
+  local reply = {time[1], time[2], isPaused, runnable(), active, stalled, reports(), watchedFacts(0), keys}
   for _, key in ipairs(argumentsAfter(2)) do reply[#reply + 1] = functions.reading(key, limit) end
   return reply
 end`;
@@ -428,7 +483,7 @@ export const runnable: string = /* lua */ `function(part, from, count)
       for _, id in ipairs(lane.holdersOf(key)) do
         if id ~= '' and lane.holds(id, key) then taken = taken + 1 end
       end
-      free = math.max(0, lane.slotCount(key) - taken)
+      free = math.max(0, lane.capacity(key) - taken)
       local counted, max = string.match(rateOf(key), '^(%d+),(%d+)')
       if counted then free = math.min(free, max - counted) end
       local waiting = call('ZCARD', line(key))
@@ -510,7 +565,8 @@ end`;
  * lane:workers contains each report with the second in which it was stored. If `setup` is '', the worker is removed, or
  * only reads.
  *
- * Replies {reports, {IDs of stray jobs}}; see `reports` in operate.lua.ts. A stray job runs in a worker that is not
+ * Replies {reports, {IDs of stray jobs}, whether the queue is watched}; see `reports` in operate.lua.ts. A stray job
+ * runs in a worker that is not
  * registered, and does not have its keys. At most 100 jobs of unregistered workers are checked, among the first 1000
  * active jobs.
  *
@@ -564,5 +620,5 @@ export const exchange: string = /* lua */ `function(worker, setup, lifeMs, rules
       if isStray(id) then strays[#strays + 1] = id end
     end
   end
-  return {reports(), strays}
+  return {reports(), strays, call('HEXISTS', HOLDERS, WATCH)}
 end`;

@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { inspect } from "node:util";
 import { type Clock, systemClock } from "@x/redlock-core";
 import { until } from "@x/test-support";
-import { DivisionMismatchError, type ExclusiveWorker, JobKeyError } from "@x/workers";
+import { DivisionMismatchError, ExclusionRefusedError, type ExclusiveWorker, JobKeyError } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, type PartitionedWorkerOptions, partitionOf } from "@x/workers/partitions";
 import { Worker } from "bullmq";
 import { describe, expect, it, vi } from "vitest";
@@ -435,6 +435,40 @@ describe("a queue in partitions", () => {
       (await queue.getJobs(["active", "delayed"], 0, 9, true)).map((job) => job.data.i).toSorted((a, b) => a - b),
     ).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
     expect((await queue.getJob(String(added[2]?.id), { key: "c" }))?.data.i).toBe(2);
+  });
+
+  it("is watched and made exclusive in all partitions, or in none", async () => {
+    await using lab = await Lab.start();
+    const queue = queueOf(lab);
+    const end = gate();
+    expect(await queue.setExclusion("watch")).toBe(true);
+    workerOf(lab, { concurrency: 20 }, async () => await end.passed);
+    lab.defer(async () => end.open());
+    const keys = ["a", "b", "c", "d"];
+    await queue.addBulk(jobs(12, (i) => keys[i % 4]));
+    await until(() => lab.ran.length === 12);
+    const { exclusion } = await queue.overview();
+    expect(exclusion).toMatchObject({ mode: "watch", overlaps: 8, outOfOrder: 0 });
+    const report = await queue.exclusion({ limit: 3 });
+    expect(report).toMatchObject({ mode: "watch", overlaps: 8, overlappingKeys: 4, obstacles: [] });
+    expect(report.keys.map(({ starts }) => starts)).toEqual([2, 2, 2]);
+    const [one] = queue.queues;
+    const plain = new Worker(String(one?.name), async () => {}, {
+      connection: lab.connection,
+      prefix: String(one?.opts.prefix),
+    });
+    plain.on("error", () => {});
+    lab.defer(async () => await plain.close());
+    await until(async () => (await queue.exclusion()).obstacles.length === 1);
+    await expect(queue.setExclusion("on")).rejects.toThrow(ExclusionRefusedError);
+    const modes = await Promise.all(queue.queues.map(async (each) => (await each.exclusion()).mode));
+    expect(new Set(modes)).toEqual(new Set(["watch"]));
+    await plain.close();
+    await until(async () => (await queue.exclusion()).obstacles.length === 0);
+    expect(await queue.setExclusion("on")).toBe(true);
+    const after = await queue.exclusion();
+    expect(after).toMatchObject({ mode: "on", overlappingKeys: 4 });
+    expect(after.watchedUntilMs).toBeGreaterThanOrEqual(after.watchedSinceMs ?? Number.POSITIVE_INFINITY);
   });
 
   it("puts a flow and a job scheduler into the partition of their key", async () => {

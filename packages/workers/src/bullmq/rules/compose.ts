@@ -50,6 +50,13 @@ export interface LaneRules {
   readonly farMs: number;
 }
 
+/** No key has more jobs while a queue is watched. */
+const MOST_WATCHED = 1_000_000;
+/** Number of jobs of a watched key that a script checks, in addition to the number of slots. */
+const MOST_CHECKED = 20;
+/** Number of keys whose early starts are counted while a queue is watched. */
+const MOST_COUNTED = 100;
+
 /** BullMQ's commands that fetch a job, end it or move it. */
 export const decorated = [
   "moveToActive",
@@ -105,7 +112,8 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
     commands.unpackable,
     `local SKIP, HALT = ${rules.onFailure === "skip"}, ${rules.onFailure === "halt"}`,
     `local LATEST = ${rules.line?.as === "superseded"}`,
-    `local RATE, SLOTS, ROTATE = ${rules.rate !== undefined}, ${rules.slots ?? 1}, ${rules.rotate !== undefined}`,
+    `local RATE, SLOTS, TURNS = ${rules.rate !== undefined}, ${rules.slots ?? 1}, ${rules.rotate !== undefined}`,
+    `local MAY_WATCH, ROTATE = ${rules.merge === undefined}, TURNS`,
     pinLibrary(rules.path),
   ];
   const keyLocks = locks === undefined ? noKeyLock : keyLock(locks);
@@ -121,10 +129,11 @@ export function composeScripts(bull: BullScripts, rules: LaneRules, locks?: Lock
   const limits = line === undefined || line.as === "backlog";
   const may = `local MAY_SHARE, MAY_LIMIT, MAY_DROP_OLDEST = ${shares}, ${limits}, ${rules.merge === undefined}`;
   const facts = `local MOVES_PAUSED, COUNTS_FAILED = ${movesPaused(bull)}, ${countsFailed(bull)}`;
+  const watching = `local MOST_WATCHED, MOST_CHECKED, MOST_COUNTED = ${MOST_WATCHED}, ${MOST_CHECKED}, ${MOST_COUNTED}`;
   const { rotate } = rules;
   const weight = rotate === undefined ? [] : [weightsTable(rotate.weights)];
   const rotation = rotate === undefined ? { ring: noRing, turns: "" } : { ring, turns };
-  const slowly = [numbers, drops, may, facts, ...weight, asFunction("bullPromote", bull.promote.lua)];
+  const slowly = [numbers, drops, may, facts, watching, ...weight, asFunction("bullPromote", bull.promote.lua)];
   const library = laneLibrary([...slowly, takes].join("\n"), rotation);
   const compose = (
     name: string,

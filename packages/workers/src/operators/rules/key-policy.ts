@@ -78,7 +78,7 @@ export function rulesOf({ at, onFailure, perKey }: WorkerSetup): Rules & Owned {
 
 /**
  * Returns the stored policy of a key. Undefined if there is none, or if the stored policy is empty and only kept until
- * further slots are free.
+ * further slots are free. The note that jobs of the key overlap is not a part of the policy.
  * @throws TypeError if the text is not a policy, because the entry was damaged or written by hand.
  */
 export function parsePolicy(text: string): KeyPolicy | undefined {
@@ -87,7 +87,8 @@ export function parsePolicy(text: string): KeyPolicy | undefined {
     const shown = JSON.stringify(text.slice(0, MAX_SHOWN));
     throw new TypeError(`the stored policy is damaged, set or remove it: ${shown}`);
   }
-  return Object.keys(policy).length === 0 ? undefined : policy;
+  const { overlaps: _overlaps, ...members } = policy as KeyPolicy & { readonly overlaps?: boolean };
+  return Object.keys(members).length === 0 ? undefined : members;
 }
 
 /** Parses a JSON text. Returns undefined if it is not the text of an object. */

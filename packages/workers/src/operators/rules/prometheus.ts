@@ -1,5 +1,6 @@
 /** Pure: gauges of a queue's keys in the text format of Prometheus, like BullMQ's own `exportPrometheusMetrics`. */
 import { Check } from "@x/redlock-core/kit";
+import type { ExclusionFigures } from "./exclusion.ts";
 import type { JobCounts } from "./key-report.ts";
 
 /** Labels for every sample, like BullMQ's `globalVariables`. */
@@ -15,7 +16,17 @@ export const LABELS: Check<Readonly<Record<string, string>>> = new Check<Readonl
 
 const RESERVED: ReadonlySet<string> = new Set(["queue", "state"]);
 
-export function prometheusText(queue: string, counts: JobCounts, labels: Readonly<Record<string, string>>): string {
+/** The figures of a queue that the text contains. */
+export interface ExportedFigures {
+  readonly counts: JobCounts;
+  readonly exclusion: Pick<ExclusionFigures, "mode" | "overlaps" | "outOfOrder">;
+}
+
+export function prometheusText(
+  queue: string,
+  { counts, exclusion }: ExportedFigures,
+  labels: Readonly<Record<string, string>>,
+): string {
   const { runnable, active, parked, runnableKeys, busyKeys, pausedKeys, waitingKeys, limitedKeys } = counts;
   const { oldestWaitingMs, longestLine, longestHeldMs } = counts;
   const common = { queue, ...labels };
@@ -45,6 +56,13 @@ export function prometheusText(queue: string, counts: JobCounts, labels: Readonl
       "Time since the job was started that has had its key for the longest time",
       [[common, longestHeldMs / 1_000]],
     ),
+    ...gauge("x_workers_watched", "1 while the queue is only watched, so that jobs of a key may overlap", [
+      [common, exclusion.mode === "watch" ? 1 : 0],
+    ]),
+    ...gauge("x_workers_early_starts", "Starts that exclusion would have delayed since the queue was last watched", [
+      [{ ...common, state: "overlap" }, exclusion.overlaps],
+      [{ ...common, state: "out_of_order" }, exclusion.outOfOrder],
+    ]),
   ].join("\n");
 }
 

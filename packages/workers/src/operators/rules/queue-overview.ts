@@ -1,4 +1,5 @@
 /** Pure: what operators see of a queue as a whole. */
+import { type ExclusionFigures, sumFigures } from "./exclusion.ts";
 import type { BusyKey, KeyReading } from "./key-report.ts";
 import { sumReports, type WorkerReport } from "./worker-report.ts";
 
@@ -13,6 +14,8 @@ export interface QueueOverview {
   readonly active: number;
   /** IDs of the jobs that have started, and whose workers are gone: at most the 100 oldest active jobs. */
   readonly stalled: readonly string[];
+  /** Whether the queue is exclusive or only watched, and the figures of `ExclusiveQueue.exclusion`, without `keys`. */
+  readonly exclusion: ExclusionFigures;
   /** The last report of each worker with keys, including the workers that have been gone for up to 15 min. */
   readonly workers: readonly WorkerReport[];
   /** The keys, as `listKeys` lists them. Empty unless asked for. */
@@ -42,6 +45,10 @@ export function sumOverviews(
     runnable: sumOf(({ runnable }) => runnable),
     active: sumOf(({ active }) => active),
     stalled: parts.flatMap(({ stalled }) => stalled),
+    exclusion: sumFigures(
+      parts.map(({ exclusion }) => exclusion),
+      0,
+    ),
     workers: [...workers.values()],
     keys: parts.flatMap(({ keys }) => keys).slice(0, asked.keys),
     readings: parts

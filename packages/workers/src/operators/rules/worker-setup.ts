@@ -18,6 +18,11 @@ export interface WorkerSetup {
   readonly onFailure: OnFailure;
   /** Limits for each key, as JSON. Undefined if the worker has none, or has an older version. */
   readonly perKey?: string | undefined;
+  /**
+   * Whether the worker runs jobs of busy keys while the queue is watched (see `ExclusiveQueue.setExclusion`). False
+   * with `whenBusy: "merge"`. Undefined if the worker has an older version.
+   */
+  readonly watches?: boolean | undefined;
   /** Prefix of the locks' keys on the nodes. */
   readonly locks: string | null;
   /** The number of lock nodes. */
@@ -35,6 +40,7 @@ export function describeSetup(
     key: rules.path?.join(".") ?? null,
     onFailure: rules.onFailure,
     perKey: perKeyText(rules),
+    watches: rules.merge === undefined,
     // With a placeholder, because a resource must not be empty but the prefix may be.
     locks: resourcePrefix === undefined ? null : lockKeyOf(`${resourcePrefix}*`).slice(0, -1),
     nodes,
@@ -116,15 +122,25 @@ export function differencesOf(
 
 /**
  * Returns everything that weakens a promise, for a caller that is not a worker: differences from the setup that most
- * workers have, jobs that run without their key, and the workers' own warnings.
+ * workers have, jobs that run without their key, and the workers' own warnings. `watched` is the name of the queue if
+ * it is watched: then it may have plain workers.
  */
-export function findingsOf(all: readonly WorkerSetup[], jobs: readonly string[]): WorkerFinding[] {
+export function findingsOf(all: readonly WorkerSetup[], jobs: readonly string[], watched?: string): WorkerFinding[] {
+  if (watched !== undefined) {
+    const found = findingsOf(all, jobs).map((each) =>
+      each.code === "PLAIN_WORKER" ? { ...each, severity: "warning" as const } : each,
+    );
+    return [{ code: "WATCHED", severity: "warning", subjects: [watched], message: WATCHED }, ...found];
+  }
   const most = largest(groupBy(all, (setup) => JSON.stringify({ ...setup, at: "", warnings: undefined })));
   const [own] = most;
   const differences =
     own === undefined ? strayJobs(jobs) : differencesOf(own, all, jobs, `of ${placesOf(most).join(", ")}`);
   return [...differences.map(({ finding }) => finding), ...warningsOf(all)];
 }
+
+const WATCHED =
+  'the queue is only watched, so jobs of one key may run at the same time: setExclusion("on") makes it exclusive';
 
 /** Returns each warning once, with the workers that have it. */
 function warningsOf(all: readonly WorkerSetup[]): WorkerFinding[] {
@@ -150,7 +166,7 @@ function largest<Item>(groups: readonly (readonly Item[])[]): readonly Item[] {
 }
 
 /** Returns where the workers run, in order and without repetition. */
-function placesOf(setups: readonly Pick<WorkerSetup, "at">[]): string[] {
+export function placesOf(setups: readonly Pick<WorkerSetup, "at">[]): string[] {
   return [...new Set(setups.map(({ at }) => at))].sort();
 }
 

@@ -86,17 +86,21 @@ export const fullLine: string = /* lua */ `
   -- Called when a job has joined its line: interrupts the job that has exactly the same keys and does not run again. If
   -- the interrupted job runs, its worker is notified. If the job waits, the next fetch takes the job.
   local function interrupt(id, pin, keys)
-    local holder = INTERRUPTS and call('HGET', HOLDERS, keys[1])
-    -- A job that was dropped for the new job may have passed the key on, even to the new job.
-    if not holder or holder == id or holder == PAUSED or holder == NEXT or not holds(holder, keys[1]) then return end
-    local stored, isNoted = unpack(call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}'))
-    if stored ~= pin then return end
-    local why = dropped(keys[1], id)
-    if not isNoted then call('HSET', P .. holder, '${JOB.refusal}', why) end
-    if call('EXISTS', P .. holder .. ':lock') == 1 then
-      if not isNoted then try('PUBLISH', P .. 'lane:notes', holder .. '\\31' .. BAD .. why) end
-    elseif call('ZSCORE', P .. 'delayed', holder) then
-      promoteToFront(holder)
+    if not INTERRUPTS then return end
+    local function interruptHolder(holder)
+      -- A job that was dropped for the new job may have passed the key on, even to the new job.
+      if holder == id or holder == '' or not holds(holder, keys[1]) then return end
+      local stored, isNoted = unpack(call('HMGET', P .. holder, '${JOB.keys}', '${JOB.refusal}'))
+      if stored ~= pin then return end
+      local why = dropped(keys[1], id)
+      if not isNoted then call('HSET', P .. holder, '${JOB.refusal}', why) end
+      if call('EXISTS', P .. holder .. ':lock') == 1 then
+        if not isNoted then try('PUBLISH', P .. 'lane:notes', holder .. '\\31' .. BAD .. why) end
+      elseif call('ZSCORE', P .. 'delayed', holder) then
+        promoteToFront(holder)
+      end
     end
+    -- Several jobs have the key if the queue was watched a moment ago.
+    for _, holder in ipairs(holdersOf(keys[1])) do interruptHolder(holder) end
   end
 `;

@@ -168,7 +168,7 @@ ${turns}
         end
         if judged then return judged end
         -- A job that cannot be judged ahead is judged again when a fetch takes the job.
-        local isMore = quietly(parkAhead or sift)
+        local isMore = quietly(ROTATE and parkAhead or sift)
         local isNext = ROTATE and quietly(isTurnOpen)
         if (isMore or parkedHere >= BATCH) and not isNext then return {'${TAGS.again}', parkedHere - parkedBefore} end
       elseif not ROTATE or not quietly(turn) then

@@ -42,10 +42,12 @@ export const limits: string = /* lua */ `
     return not left, ends
   end
 
+  local slotOf, countEarly
+
   -- Stops the keys that a failed job has. If an operator has paused a key, the reason of the operator stays.
   local function halt(id, pin)
     for _, key in ipairs(keysOf(pin)) do
-      if call('HGET', HOLDERS, key) == id then
+      if slotOf(id, key) then
         call('ZADD', line(key), '-inf', PAUSED)
         local facts = pauseOf(key)
         if not facts or facts['until'] then facts = {reason = 'failed', since = tonumber(NOW)} end
@@ -74,9 +76,16 @@ export const limits: string = /* lua */ `
   end
 
   -- Reports whether jobs may have further slots of the key. With a policy, even a key with one slot counts, because its
-  -- number of slots may have been higher.
+  -- number of slots may have been higher. A key whose jobs overlap, because the queue is or was watched, also counts.
   local function isShared(key)
-    return SLOTS > 1 or (MAY_SHARE and policyOf(key) ~= false)
+    if SLOTS > 1 then return true end
+    local policy = policyOf(key)
+    return (policy and (MAY_SHARE or policy.overlaps)) or isWatched()
+  end
+
+  -- Returns the number of jobs of the key that may run before the next job has to wait.
+  local function capacity(key)
+    return isWatched() and MOST_WATCHED or slotCount(key)
   end
 
   -- Returns the number of jobs of the key that may start, and the window in ms. Nil if any number may start.
@@ -113,6 +122,7 @@ export const limits: string = /* lua */ `
   end
 
   local function countStart(id, pin)
+    if isWatched() then quietly(countEarly, id, keysOf(pin)) end
     for _, key in ipairs(keysOf(pin)) do
       local max, ms = rateOf(key)
       if max then

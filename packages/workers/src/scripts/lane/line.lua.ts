@@ -132,6 +132,7 @@ ${ring}
     end
     claim(id, pin, keys)
     for i = 1, #keys do
+      if isWatched() then markOverlaps(keys[i]) end
       if isShared(keys[i]) then call('HSET', CHOSEN, keys[i], id) end
     end
     promoteToFront(id)
@@ -142,6 +143,7 @@ ${ring}
   -- continues.
   local function heal(key, id, turnText)
     local holder = holderOf(key)
+    unmarkOverlaps(key)
     if not holder or isBusy(key, holder) then return end
     return advance(key, ROTATE and id and placeAfter(id, key, turnText) or nil)
   end

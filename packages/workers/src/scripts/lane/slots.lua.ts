@@ -14,7 +14,7 @@ export const slots: string = /* lua */ `
   end
 
   -- Returns the number of the slot in which the job has the key, or nil. The first slot is 0.
-  local function slotOf(id, key)
+  function slotOf(id, key)
     if firstSlot(key) == id then return 0 end
     local slots = isShared(key) and call('HGETALL', furtherSlots(key)) or {}
     for i = 1, #slots, 2 do
@@ -23,11 +23,13 @@ export const slots: string = /* lua */ `
   end
 
   -- Frees further slots whose jobs are gone. Returns the jobs in the other slots by slot number, and the number of
-  -- these jobs.
+  -- these jobs. While the queue is watched, only the first slots are checked.
   local function takenSlots(key)
     local slots, taken, count = call('HGETALL', furtherSlots(key)), {}, 0
+    -- A watched key may have a hundred jobs or more.
+    local mostChecked = isWatched() and slotCount(key) + MOST_CHECKED or #slots
     for i = 1, #slots, 2 do
-      if holds(slots[i + 1], key) then taken[tonumber(slots[i])], count = slots[i + 1], count + 1
+      if i > 2 * mostChecked or holds(slots[i + 1], key) then taken[tonumber(slots[i])], count = slots[i + 1], count + 1
       else call('HDEL', furtherSlots(key), slots[i]) end
     end
     return taken, count
@@ -43,7 +45,7 @@ export const slots: string = /* lua */ `
     if not isShared(key) then return not isFirstTaken and 0 or nil end
     if allTaken[key] then return end
     local taken, count = takenSlots(key)
-    if count + (isFirstTaken and 1 or 0) >= slotCount(key) then
+    if count + (isFirstTaken and 1 or 0) >= capacity(key) then
       allTaken[key] = true
       return
     end
@@ -87,10 +89,39 @@ export const slots: string = /* lua */ `
     return holder == id or (isShared(key) and slotOf(id, key) ~= nil)
   end
 
+  -- Notes in the key's policy that jobs overlap, or that the next job was chosen while they could. From then on every
+  -- job of the key looks at the further slots, even when the queue is no longer watched.
+  local function markOverlaps(key)
+    local policy = policyOf(key) or {}
+    if policy.overlaps then return end
+    policy.overlaps = true
+    POLICIES[key] = policy
+    call('HSET', HOLDERS, key .. '\\31', cjson.encode(policy))
+  end
+
+  -- Removes this note when no further slot is taken, unless the queue is watched.
+  local function unmarkOverlaps(key)
+    local policy = policyOf(key)
+    if not policy or not policy.overlaps or isWatched() then return end
+    local taken = takenSlots(key)
+    if next(taken) ~= nil then return end
+    policy.overlaps = nil
+    if next(policy) ~= nil then call('HSET', HOLDERS, key .. '\\31', cjson.encode(policy))
+    else
+      POLICIES[key] = false
+      call('HDEL', HOLDERS, key .. '\\31')
+    end
+    if not isShared(key) then call('HDEL', CHOSEN, key) end
+  end
+
   local function takeSlot(id, key)
     if isShared(key) then
       if slotOf(id, key) then return end
-      if isFirstTaken(key) then return call('HSET', furtherSlots(key), freeSlot(key, true), id) end
+      if isFirstTaken(key) then
+        local number = freeSlot(key, true)
+        if isWatched() then markOverlaps(key) end
+        return call('HSET', furtherSlots(key), number, id)
+      end
     end
     call('HSET', HOLDERS, key, id)
   end
@@ -120,10 +151,10 @@ export const slots: string = /* lua */ `
     if not policyOf(key) or not isShared(key) then return false end
     local _, count = takenSlots(key)
     if isFirstTaken(key) then count = count + 1 end
-    if count <= slotCount(key) then return false end
+    if count <= capacity(key) then return false end
     local chosen = call('HGET', CHOSEN, key)
     if chosen and chosen ~= id and isAwaited(key) then count = count - 1 end
-    return count > slotCount(key)
+    return count > capacity(key)
   end
 
   -- Marks a key that has a free slot and is not free for every job.
@@ -133,6 +164,7 @@ export const slots: string = /* lua */ `
 
   -- Forgets a key without jobs in line, unless a job or a policy still needs its mark.
   local function forget(key)
+    unmarkOverlaps(key)
     if isShared(key) and isFirstTaken(key) then return end
     local taken, policy = takenSlots(key), policyOf(key)
     local isTaken = next(taken) ~= nil

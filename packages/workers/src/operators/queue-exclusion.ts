@@ -1,0 +1,82 @@
+/** The operators' change between an exclusive and a watched queue. The methods are described at `ExclusiveQueue`. */
+import { boolean, type Check, choice, integer, type Option, Schema } from "@x/redlock-core/kit";
+import { ExclusionRefusedError } from "../errors.ts";
+import { parseOverlapping, parseWatched } from "../scripts/operator-replies.ts";
+import type { OperatorLane } from "./operator-lane.ts";
+import type { ExclusionFigures, ExclusionMode, ExclusionReport } from "./rules/exclusion.ts";
+import { obstaclesTo } from "./rules/obstacles.ts";
+import { readRegistry } from "./worker-registry.ts";
+
+const PAGE = 500;
+export const MODE: Check<ExclusionMode> = choice(["on", "watch"]);
+export const CHANGE: Schema<{ readonly force: Option<boolean> }> = new Schema({ force: boolean.default(false) });
+export const REPORT: Schema<{ readonly limit: Option<number> }> = new Schema({
+  limit: integer({ min: 0, max: 100, unit: "" }).default(10),
+});
+
+interface QueueExclusionParts {
+  readonly queue: string;
+  readonly lane: OperatorLane;
+  /** Counts the connected workers of any kind. */
+  readonly countWorkers: () => Promise<number>;
+}
+
+export class QueueExclusion {
+  readonly #parts: QueueExclusionParts;
+
+  constructor(parts: QueueExclusionParts) {
+    this.#parts = parts;
+  }
+
+  async set(given: ExclusionMode, options: { readonly force?: boolean | undefined }): Promise<boolean> {
+    const mode = MODE.of("mode", given);
+    const { force } = CHANGE.resolve(options);
+    const { queue, lane } = this.#parts;
+    const mayBeRefused = !force && (await this.figures(0)).mode !== mode;
+    const obstacles = mayBeRefused ? await this.#obstaclesTo(mode) : [];
+    if (obstacles.length > 0) throw new ExclusionRefusedError(queue, mode, obstacles);
+    const isChanged = (await lane.operate("watch", mode === "watch" ? 1 : "")) === 1;
+    if (mode === "watch") await this.#letGo();
+    return isChanged;
+  }
+
+  async report(options: { readonly limit?: number | undefined }): Promise<ExclusionReport> {
+    const { limit } = REPORT.resolve(options);
+    const figures = await this.figures(limit);
+    const obstacles = await this.#obstaclesTo(figures.mode === "on" ? "watch" : "on");
+    return { ...figures, overlappingKeys: await this.#countOverlapping(), obstacles };
+  }
+
+  async figures(limit: number): Promise<ExclusionFigures> {
+    return parseWatched(await this.#parts.lane.operate("watched", limit));
+  }
+
+  async #obstaclesTo(mode: ExclusionMode): Promise<readonly string[]> {
+    const { lane, countWorkers } = this.#parts;
+    const { setups, jobs } = await readRegistry(lane);
+    // Where Redis refuses to list its clients, only the running jobs of plain workers are found.
+    const connected = await lane.answered(countWorkers().catch(() => 0));
+    return obstaclesTo(mode, { setups, strays: (await lane.isKeyed()) ? jobs : [], connected });
+  }
+
+  /**
+   * Gives the jobs in line their keys, page by page. The jobs of a key follow one another. If the call is interrupted,
+   * workers continue with their next sweep.
+   */
+  async #letGo(): Promise<void> {
+    let cursor = "0";
+    do {
+      [cursor] = (await this.#parts.lane.operate("list", cursor, PAGE)) as [string];
+    } while (cursor !== "0");
+  }
+
+  async #countOverlapping(): Promise<number> {
+    let [cursor, count] = ["0", 0];
+    do {
+      const page = parseOverlapping(await this.#parts.lane.operate("overlapping", cursor, PAGE));
+      count += page.count;
+      cursor = page.cursor;
+    } while (cursor !== "0");
+    return count;
+  }
+}
