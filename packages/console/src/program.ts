@@ -5,6 +5,7 @@ import { Command as Commander, CommanderError, InvalidArgumentError } from "comm
 import type { Command, IsGood } from "./command.ts";
 import { checkBullMQ } from "./commands/bullmq.ts";
 import { checkNodes } from "./commands/check.ts";
+import { setExclusion, showExclusion } from "./commands/exclusion.ts";
 import {
   cancelJobs,
   dropKey,
@@ -169,7 +170,7 @@ function addSchedules(program: Commander, running: Running): void {
       .description(description)
       .option("--scheduler <prefix>", "the keyPrefix of the services' LeaderScheduler");
   one("list <election>", "the next time of each schedule and the outcome of its last tick; 1: nobody leads")
-    .option("--history <count>", "show the outcomes of this many last ticks, up to 100", tickCount)
+    .option("--history <count>", "show the outcomes of this many last ticks, up to 100", listedCount)
     .action((election: string, options: { scheduler?: string; history?: number }) =>
       running((command) => listSchedules(command, { election, ...options })),
     );
@@ -260,6 +261,17 @@ function addKeys(program: Commander, running: Running): void {
     .option("--limit <count>", "how many", wholeNumber, 1_000)
     .action((queue: string, options: { prefix: string; limit: number }) =>
       running((command) => listPolicies(command, { queue, ...options })),
+    );
+  one("exclusion <queue> [mode]", "what exclusion would prevent; with on or watch, change it; 1: not exclusive")
+    .option("--limit <count>", "how many keys to show, up to 100", listedCount, 10)
+    .option("--force", "change even if plain workers are connected", false)
+    .action((queue: string, mode: string | undefined, options: { prefix: string; limit: number; force: boolean }) =>
+      running(async (command) => {
+        const { limit, force, ...shared } = options;
+        if (mode === undefined) return await showExclusion(command, { queue, limit, ...shared });
+        if (mode === "on" || mode === "watch") return await setExclusion(command, { queue, mode, force, ...shared });
+        throw new ConsoleFailure(`The mode must be on or watch, got ${mode}.`);
+      }),
     );
   one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: the key was not paused").action(
     (queue: string, key: string, options: { prefix: string }) =>
@@ -354,7 +366,7 @@ function wholeNumber(text: string): number {
   return Number(text);
 }
 
-function tickCount(text: string): number {
+function listedCount(text: string): number {
   const count = wholeNumber(text);
   if (count > 100) throw new InvalidArgumentError("It must be at most 100.");
   return count;

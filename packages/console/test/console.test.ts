@@ -7,7 +7,7 @@ import { Redlock } from "@x/redlock-core";
 import { type RedisServer, startRedis, startRedisNodes } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker, partitionOf } from "@x/workers/partitions";
-import { Queue, UnrecoverableError } from "bullmq";
+import { Queue, UnrecoverableError, Worker } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 
 interface Ran {
@@ -367,6 +367,71 @@ describe("keys", () => {
     await expect.poll(async () => (await queue.counts()).active).toBe(1);
     expect(await run(["keys", "resume", "console", "42", "--yes"])).toMatchObject({ code: 1 });
     expect(await queue.check()).toEqual([]);
+  });
+
+  it("watches a queue, shows what exclusion would prevent, and makes the queue exclusive", async () => {
+    const [url = ""] = urls();
+    const connection = { url, maxRetriesPerRequest: null };
+    const queue = new ExclusiveQueue("watched", { connection });
+    await queue.waitUntilReady();
+    const mode = ["keys", "exclusion", "watched"];
+    expect(await run(mode)).toEqual({ code: 0, text: "watched: exclusive\n", errors: "" });
+    expect(await run([...mode, "off", "--yes"])).toMatchObject({
+      code: 2,
+      errors: expect.stringContaining("on or watch"),
+    });
+    expect(await run([...mode, "watch"])).toMatchObject({ code: 2, errors: expect.stringContaining("--yes") });
+    expect(await run([...mode, "watch"], { answer: false })).toMatchObject({ code: 1 });
+    expect((await run([...mode, "watch", "--yes"])).text).toMatch(/^watched is watched\. The change took \d/);
+    const ends: (() => void)[] = [];
+    const worker = new ExclusiveWorker("watched", () => new Promise<void>((resolve) => ends.push(resolve)), {
+      connection,
+      key: "account",
+      concurrency: 5,
+    });
+    const plain = new Worker("watched", null, { connection });
+    plain.on("error", () => undefined);
+    onTestFinished(async () => {
+      for (const end of ends) end();
+      await worker.close();
+      await plain.close();
+      await queue.close();
+    });
+    await queue.addBulk([1, 2, 3].map(() => ({ name: "charge", data: { account: "42" } })));
+    await expect.poll(() => ends.length).toBe(3);
+    const shown = await run(mode);
+    expect(shown.code).toBe(1);
+    expect(shown.text).toContain(
+      "watched: watched, so jobs of a key may run at the same time\n1 key with jobs that overlap now\n",
+    );
+    expect(shown.text).toContain(
+      "of 0 jobs that ended, 2 started while another job of the key was running, and 0 before",
+    );
+    expect(shown.text).toMatch(/42 +│ 2 /);
+    expect((await run(["keys", "top", "watched"])).text).toContain("The queue is only watched: of 0 jobs");
+    const problems = await run(["problems", "--queue", "watched", "--json"]);
+    expect(JSON.parse(problems.text)).toContainEqual(
+      expect.objectContaining({ code: "QUEUE_WATCHED", severity: "notice" }),
+    );
+    void plain.run().catch(() => undefined);
+    await expect.poll(async () => (await run(mode)).text).toContain("- 1 connected worker is not an ExclusiveWorker");
+    const refused = await run([...mode, "on", "--yes"]);
+    expect(refused).toMatchObject({ code: 2, errors: expect.stringContaining("or pass --force") });
+    await plain.close();
+    await expect.poll(async () => (await run(mode)).text).toContain("Nothing prevents the change to exclusive.");
+    const changing = run([...mode, "on", "--yes"]);
+    await expect.poll(async () => (await queue.exclusion()).mode).toBe("on");
+    expect(await run(mode)).toMatchObject({
+      code: 0,
+      text: expect.stringContaining("1 key with jobs that overlap now"),
+    });
+    for (const end of ends.splice(0)) end();
+    const { code, text } = await changing;
+    expect(code).toBe(0);
+    expect(text).toContain(": 1 key with jobs that started before and still overlap\n");
+    expect(text).toContain("watched is exclusive. The change took ");
+    const again = await run([...mode, "on", "--yes", "--json"]);
+    expect(JSON.parse(again.text)).toMatchObject({ queue: "watched", mode: "on", changed: false, overlapping: false });
   });
 
   it("shows the options of workers, drops the line of a key, and runs a failed job again", async () => {

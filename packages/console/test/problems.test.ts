@@ -37,6 +37,7 @@ const queue = (facts: Partial<QueueView> = {}): QueueView => ({
   slots: 5,
   busySlots: 0,
   reportedAt: NOW - 1_000,
+  watched: undefined,
   differences: [],
   series: undefined,
   error: undefined,
@@ -337,6 +338,17 @@ describe("the checks", () => {
         "WORKERS_DIFFER",
         "warning",
         "The workers of queue payments differ: key is account in vm:1, and customer in vm:2",
+      ],
+    ]);
+  });
+
+  it("find a queue that is only watched, with what exclusion would prevent", () => {
+    const watched = { ended: 4_310, overlaps: 312, outOfOrder: 5, watchedSinceMs: NOW - MINUTE };
+    expect(found({ queues: [queue({ watched })] })).toEqual([
+      [
+        "QUEUE_WATCHED",
+        "notice",
+        "Queue payments is only watched: of 4,310 jobs that ended, 312 started while another job of the key was running, and 5 before an earlier job of the key",
       ],
     ]);
   });

@@ -4,7 +4,7 @@ import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText, type Tone } from "../output.ts";
-import { cancelledText, countedText, countText, policyText } from "../page/rules/words.ts";
+import { cancelledText, countedText, countText, earlyText, policyText } from "../page/rules/words.ts";
 import { readKeys } from "../reading.ts";
 
 function why({ paused, isStalled }: BusyKey): string {
@@ -62,6 +62,8 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
         `${options.queue}: ${countText(active - stalled.length)} run${gone}, ${countText(runnable)} can run, ` +
           `${countText(parked)} wait for their key; busy keys: ${countText(busyKeys)}, paused: ${countText(pausedKeys)}`,
       );
+      const { exclusion } = overview;
+      if (exclusion.mode === "watch") output.line(`The queue is only watched: ${earlyText(exclusion)}.`, "warn");
       const workers = workersText(overview);
       output.line(workers.text, workers.tone);
       if (top.length === 0) return;

@@ -147,6 +147,7 @@ export class Queues {
         slots: sumOf(reporting.map(({ status }) => status?.slots)),
         busySlots: sumOf(reporting.map(({ status }) => status?.busy)),
         reportedAt: workers.length === 0 ? undefined : Math.max(...workers.map(({ reportedMs }) => reportedMs)),
+        watched: value?.exclusion.mode === "watch" ? value.exclusion : undefined,
         differences: differencesOf(workers),
         series: series.view,
         error,

@@ -17,7 +17,7 @@
 import type { LeaderInfo } from "@x/leader";
 import type { TickOutcome } from "@x/leader/scheduler";
 import type { Finding } from "@x/redlock-core";
-import type { BusyKey, KeyReading } from "@x/workers";
+import type { BusyKey, ExclusionFigures, KeyReading } from "@x/workers";
 import type { KeyGroups } from "./rules/key-groups.ts";
 
 /** The data of a section, and its quality. */
@@ -71,6 +71,8 @@ export type ProblemCode =
   | "WORKERS_DIFFER"
   /** A queue or an outbox cannot be read. */
   | "NOT_READ"
+  /** A queue is only watched, so that jobs of a key may overlap. */
+  | "QUEUE_WATCHED"
   /** An operator has paused a key. */
   | "KEY_PAUSED"
   /** The oldest job of an outbox waits for longer than 1 min. */
@@ -378,6 +380,8 @@ export interface QueueView {
   readonly busySlots: number | undefined;
   /** When a worker of this queue last reported, also one that is gone. Undefined: never, or forgotten. */
   readonly reportedAt: number | undefined;
+  /** What was counted while the queue was watched, if it is watched now. Undefined: the queue is exclusive. */
+  readonly watched: Pick<ExclusionFigures, "ended" | "overlaps" | "outOfOrder" | "watchedSinceMs"> | undefined;
   /** What differs between the options of the workers, as sentences. */
   readonly differences: readonly string[];
   readonly series: SeriesView | undefined;

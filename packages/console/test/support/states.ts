@@ -68,6 +68,7 @@ function queueOf(name: string, more: Partial<QueueView> = {}): QueueView {
     slots: 30,
     busySlots: 0,
     reportedAt: NOW - 2_000,
+    watched: undefined,
     differences: [],
     series: undefined,
     at: NOW - 400,

@@ -4,7 +4,7 @@
  * - Critical: a queue has work and no worker; a key is halted; no quorum; no leader; a lock was lost.
  * - Warning: stalled jobs; a long wait for a key; a failing schedule; a missed tick; a node is down or in quarantine; a
  *   late renewal; workers differ; something cannot be read.
- * - Notice: a key is paused; an outbox has a backlog.
+ * - Notice: a key is paused; a queue is only watched; an outbox has a backlog.
  *
  * A queue without a job and without a worker is not a problem.
  */
@@ -22,7 +22,7 @@ import type {
   ScheduleView,
   Severity,
 } from "../state.ts";
-import { countedText, countText, durationText, nameText, shellWord } from "./words.ts";
+import { countedText, countText, durationText, earlyText, nameText, shellWord } from "./words.ts";
 
 /** The parts of a state that the checks read. A part that was not read is empty. */
 export interface Checked {
@@ -67,6 +67,7 @@ const SEVERITY: Readonly<Record<ProblemCode, Severity>> = {
   WORKERS_DIFFER: "warning",
   NOT_READ: "warning",
   KEY_PAUSED: "notice",
+  QUEUE_WATCHED: "notice",
   OUTBOX_BACKLOG: "notice",
 };
 const ORDER: readonly Severity[] = ["critical", "warning", "notice"];
@@ -296,6 +297,16 @@ function problemsOfQueue(queue: QueueView, now: number): readonly Found[] {
     });
   }
   found.push(...haltedKeysOf(queue), ...pausedKeysOf(queue));
+  if (queue.watched !== undefined) {
+    found.push({
+      code: "QUEUE_WATCHED",
+      title: `Queue ${shown} is only watched: ${earlyText(queue.watched)}`,
+      step: "Make the queue exclusive when all its workers are ExclusiveWorkers.",
+      command: `npx @x/console keys exclusion ${shellWord(name)} on`,
+      place,
+      since: queue.watched.watchedSinceMs,
+    });
+  }
   if (oldest !== undefined && now - oldest.since > LONG_WAIT_MS) {
     found.push({
       code: "PARKED_LONG",

@@ -1,5 +1,5 @@
 /** Pure: numbers, durations and names as the page, the command line and the problems write them. */
-import type { CancelledState, KeyPolicy } from "@x/workers";
+import type { CancelledState, ExclusionReport, KeyPolicy } from "@x/workers";
 
 const COUNT = new Intl.NumberFormat("en-US");
 /** The longest name in a sentence. */
@@ -40,6 +40,16 @@ export function nameText(name: string): string {
   const text = shown.replaceAll(CONTROL, "·");
   return !hasSlot ? text : `${text}, slot ${Number(slot) + 1}`;
 }
+
+/** Says what exclusion would have prevented while a queue was watched. */
+export function earlyText({ ended, overlaps, outOfOrder }: EarlyCounts): string {
+  return (
+    `of ${countedText(ended, "job")} that ended, ${countText(overlaps)} started while another job of the key was running, ` +
+    `and ${countText(outOfOrder)} before an earlier job of the key`
+  );
+}
+
+type EarlyCounts = Pick<ExclusionReport, "ended" | "overlaps" | "outOfOrder">;
 
 /** Says what a cancellation has found. */
 export function cancelledText(jobId: string, found: CancelledState): string {
