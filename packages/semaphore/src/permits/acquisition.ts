@@ -5,7 +5,7 @@
  * The loop is that of locks (`untilGranted` of the core). Behind other callers of this process the acquisition asks
  * nothing: line.ts says when.
  */
-import { type Lock, LockHeldError, RedlockClosedError, type RedlockEvents, type Vote } from "@x/redlock-core";
+import { type Lock, LockHeldError, RedlockClosedError } from "@x/redlock-core";
 import { backOffMs, type Instant, readClock, Traced } from "@x/redlock-core/kit";
 import {
   type Acquirer,
@@ -18,6 +18,7 @@ import {
   untilGranted,
   validityMs,
 } from "@x/redlock-core/protocol";
+import { AcquisitionReport } from "./acquisition-report.ts";
 import { type Caller, type RefusedPermits, UNANSWERED } from "./line.ts";
 import { ASK_AGAIN_MS, TURN_MS } from "./permits.lua.ts";
 import type { PermitRequest, Pool } from "./pool.ts";
@@ -87,13 +88,13 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
   readonly #pool: Pool;
   readonly #request: PermitRequest;
   readonly #started: Instant;
+  readonly #report: AcquisitionReport;
   /** This call in the line of its process. Undefined for a call that does not wait. */
   readonly #caller: Caller | undefined;
   /** Each request that was not answered is followed by a new holder, so that a late grant is not mistaken for it. */
   #holder: string;
   /** Undefined before the first refusal, and once the permits are held. */
   #place: PermitPlace | undefined;
-  #attempts = 0;
   /** The number of attempts in a row that no quorum answered. */
   #failures = 0;
   /** Whether a request is under way, which a node may grant. */
@@ -108,6 +109,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
     this.#pool = pool;
     this.#request = request;
     this.#started = started;
+    this.#report = new AcquisitionReport(pool, started);
     this.#holder = this.#newHolder();
     this.#caller = request.timeout > 0 ? pool.line.enter(request.permits) : undefined;
   }
@@ -121,14 +123,14 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
   /** A call that does not wait does not overtake callers of this process that do. */
   #giveWay(): void {
     const { waiting, noted } = this.#pool.line;
-    if (this.#attempts === 0 && waiting > 0 && noted?.refusal === "held") throw this.#timedOut(noted);
+    if (this.#report.attempts === 0 && waiting > 0 && noted?.refusal === "held") throw this.#timedOut(noted);
   }
 
   /** Waits until nobody in this process is before this call. By then the call has its place in the nodes' lines. */
   async #untilFirst(caller: Caller, deadline: CallDeadline): Promise<void> {
     const { turns } = this.#pool;
     void turns.open().catch(() => undefined);
-    if (this.#attempts === 0) this.#tellWait([]);
+    if (this.#report.attempts === 0) this.#report.refused([]);
     await deadline.until(caller.untilFirst());
     if (caller.isFirst && turns.isOpen && this.#place === undefined) this.#place = this.#newPlace();
   }
@@ -141,7 +143,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
     const pool = this.#pool;
     const { waiter, ticket } = this.#place ?? { waiter: "", ticket: "" };
     this.#calledBy.clear();
-    this.#attempts += 1;
+    this.#report.attempts += 1;
     this.#isAsking = true;
     const ballot = pool.ballot(asked);
     const call = pool.callOf("acquire", [this.#holder, String(this.#request.ttl), waiter, ticket, ballot]);
@@ -203,7 +205,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
     if (pool.protocol.closed.aborted) {
       return lock.release().then(() => Promise.reject(new RedlockClosedError([pool.name])));
     }
-    this.#pool.protocol.events.tell("acquired", () => ({ ...this.#facts(), fencingToken }));
+    this.#report.acquired(fencingToken);
     return lock;
   }
 
@@ -229,7 +231,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
 
   async untilNext(refused: RefusedPermitAttempt, deadline: CallDeadline): Promise<void> {
     this.#caller?.wait();
-    this.#tellWait(refused.votes);
+    this.#report.refused(refused.votes);
     if (this.#caller?.isFirst === false) return;
     if (this.#place === undefined && refused.refusal === "held") await this.#standInLine(deadline);
     else await this.#pause(this.#askAgainMs(refused), deadline);
@@ -285,7 +287,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
       const own = this.#caller?.isFirst === false ? undefined : this.#refused;
       return this.#timedOut(own ?? this.#pool.line.noted ?? UNANSWERED);
     }
-    this.#tellFailed("cancelled", this.#refused?.votes ?? []);
+    this.#report.failed("cancelled", this.#refused?.votes ?? []);
     return end === "signal" ? this.#request.signal?.reason : new RedlockClosedError([this.#pool.name]);
   }
 
@@ -309,34 +311,19 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
 
   #timedOut({ refusal, votes, figures: { used, waiting } }: RefusedPermits): Error {
     const { nodeCount, redlock, name, line } = this.#pool;
-    const facts = { attempts: this.#attempts, elapsedMs: this.#elapsedMs() };
-    this.#tellFailed(refusal === "unreachable" ? "unreachable" : "held", votes);
-    if (refusal === "unreachable") return this.#pool.unreachable(votes, facts);
+    const { attempts, waitMs: elapsedMs } = this.#report.facts();
+    this.#report.failed(refusal === "unreachable" ? "unreachable" : "held", votes);
+    if (refusal === "unreachable") return this.#pool.unreachable(votes, { attempts, elapsedMs });
     const figures = { used, waiting: Math.max(waiting, line.waiting) };
     return new LockHeldError({
       resources: [name],
       votes,
       nodeCount,
       quorum: redlock.quorum,
-      ...facts,
-      refused: `${this.#request.refusal(figures)} (waited ${Math.round(facts.elapsedMs)} ms)`,
+      attempts,
+      elapsedMs,
+      refused: `${this.#request.refusal(figures)} (waited ${Math.round(elapsedMs)} ms)`,
     });
-  }
-
-  #tellFailed(reason: RedlockEvents["acquireFailed"]["reason"], votes: readonly Vote[]): void {
-    this.#pool.protocol.events.tell("acquireFailed", () => ({ ...this.#facts(), reason, votes }));
-  }
-
-  #tellWait(votes: readonly Vote[]): void {
-    this.#pool.protocol.events.tell("refused", () => ({ ...this.#facts(), votes }));
-  }
-
-  #facts(): { readonly resources: readonly string[]; readonly attempts: number; readonly waitMs: number } {
-    return { resources: [this.#pool.name], attempts: this.#attempts, waitMs: this.#elapsedMs() };
-  }
-
-  #elapsedMs(): number {
-    return this.#pool.protocol.clock.monotonicMs() - this.#started.monotonicMs;
   }
 
   #newHolder(): string {
