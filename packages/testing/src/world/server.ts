@@ -4,6 +4,7 @@ import { ReplyError } from "../redis/reply.ts";
 import { type ClientReply, evaluate } from "../redis/scripts.ts";
 import { Store } from "../redis/store.ts";
 import type { Drift } from "./drift.ts";
+import { Freezes } from "./freezes.ts";
 import type { World } from "./world.ts";
 
 export interface Subscriber {
@@ -46,9 +47,7 @@ export class Server {
   /** When the process last ran. Only valid while the process is frozen or down. */
   #ranUntilMs = 0;
   #isUp = true;
-  #frozenCount = 0;
-  #thawedCount = 0;
-  #waiting: (() => void)[] = [];
+  readonly #freezes: Freezes;
   readonly #scripts = new Set<string>();
   #crashListeners = new Set<() => void>();
   /** Counts processes. A connection ends together with the process that it was opened to. */
@@ -60,6 +59,7 @@ export class Server {
     this.world = world;
     this.name = options.name;
     this.#options = options;
+    this.#freezes = new Freezes(world);
     this.#runId = world.random.hex(40);
     this.store = new Store({
       nowUs: () => this.nowUs(),
@@ -74,7 +74,7 @@ export class Server {
   }
 
   get isFrozen(): boolean {
-    return this.#frozenCount > 0;
+    return this.#freezes.isFrozen;
   }
 
   nowUs(): number {
@@ -85,9 +85,7 @@ export class Server {
 
   /** Runs `request` now, or once the process runs again. */
   receive(request: () => void): void {
-    if (!this.#isUp) return;
-    if (this.#frozenCount > 0) this.#waiting.push(request);
-    else request();
+    if (this.#isUp) this.#freezes.receive(request);
   }
 
   load(script: NodeScript): void {
@@ -131,23 +129,13 @@ export class Server {
   }
 
   freeze(ms: number): void {
-    if (this.#isUp && this.#frozenCount === 0) this.#ranUntilMs = this.world.nowMs;
-    this.#frozenCount += 1;
-    const thawedBefore = this.#thawedCount;
-    this.world.at(this.world.nowMs + ms, () => {
-      if (this.#thawedCount > thawedBefore) return;
-      this.#frozenCount -= 1;
-      if (this.#frozenCount > 0 || !this.#isUp) return;
-      const waiting = this.#waiting;
-      this.#waiting = [];
-      for (const request of waiting) request();
-    });
+    if (this.#isUp && !this.isFrozen) this.#ranUntilMs = this.world.nowMs;
+    this.#freezes.freeze(ms, () => this.#isUp);
   }
 
   /** Ends all freezes, because the frozen process is gone. */
   thaw(): void {
-    this.#thawedCount += 1;
-    this.#frozenCount = 0;
+    this.#freezes.thaw();
   }
 
   /**
@@ -166,8 +154,8 @@ export class Server {
   stop(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
-    if (this.#frozenCount === 0) this.#ranUntilMs = this.world.nowMs;
-    this.#waiting = [];
+    if (!this.isFrozen) this.#ranUntilMs = this.world.nowMs;
+    this.#freezes.dropRequests();
     this.#subscribers.clear();
     for (const listener of [...this.#crashListeners]) listener();
   }
@@ -186,7 +174,7 @@ export class Server {
   failOver(): void {
     if (!this.#isUp) return;
     this.#subscribers.clear();
-    this.#waiting = [];
+    this.#freezes.dropRequests();
     for (const listener of [...this.#crashListeners]) listener();
     this.#begin(this.#snapshot);
   }
