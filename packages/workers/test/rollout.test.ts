@@ -264,6 +264,17 @@ describe.concurrent("a watched queue", () => {
     expect(await queue.getFailedCount()).toBe(1);
   });
 
+  it("parks no job for a turn", async () => {
+    await using lab = await Lab.start();
+    const queue = lab.queue();
+    await queue.setExclusion("watch");
+    const worker = lab.worker(undefined, { ...rules, between: "rotate", autorun: false, lockDuration: LONG_MS });
+    await queue.addBulk(jobs(6, (i) => (i < 5 ? "a" : "b")));
+    expect((await worker.getNextJob("one", { block: false }))?.id).toBe("1");
+    expect(await queue.counts()).toMatchObject({ parked: 0, runnable: 5 });
+    expect((await worker.getNextJob("two", { block: false }))?.id).toBe("2");
+  });
+
   it("is refused for whenBusy merge and for workers that do not know it", async () => {
     await using lab = await Lab.start();
     const queue = lab.queue();
