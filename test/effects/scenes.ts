@@ -233,6 +233,8 @@ const redisLosesItsData: Scene = async (stage) => {
   const term = sole();
   const led = relay.lead(term);
   await until(async () => (await queue.getWaitingCount()) === numbers.length);
+  // The relay records the rows after it has added their jobs.
+  await until(async () => (await effects.backlog()).rows === 0);
   let left = 8;
   const consumer = new Worker<{ n: number }>(
     queue.name,

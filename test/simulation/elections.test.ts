@@ -8,7 +8,7 @@ import { search } from "./search.ts";
 const SEED = process.env["SIMULATION_SEED"] ?? TEST_SEED;
 
 /** A schedule as data takes a tenth of a second. */
-const DATA_RUNS = 40;
+const DATA_RUNS = 30;
 
 describe("simulation of elections and schedulers", () => {
   it("keeps every invariant in random schedules full of faults", { timeout: 600_000 }, async () => {

@@ -9,7 +9,7 @@ import { readFileSync, writeFileSync } from "node:fs";
  * How many schedules of each kind the tests play with every protection in place: `ci/1`, `ci/2`, … The nightly run
  * plays many more.
  */
-export const PLAYED = { locks: 200, elections: 40, permits: 40, latches: 20, lanes: 40, focus: 3 } as const;
+export const PLAYED = { locks: 150, elections: 30, permits: 40, latches: 20, lanes: 30, focus: 2 } as const;
 
 /** The seed of the tests and of the recorded schedules. */
 export const TEST_SEED = "ci";

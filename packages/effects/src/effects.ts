@@ -190,6 +190,9 @@ export class Effects<Client = unknown> {
    * Returns relayed rows to the outbox, so that the relay adds their jobs again after Redis has lost its data. Needs
    * rows that the relay has kept (`keepFor`). Resolves with the number of rows.
    *
+   * Wait a few seconds after the loss: the relay records rows just after it has added their jobs, and rows that are not
+   * recorded yet are left out.
+   *
    * Jobs that still exist in Redis are not added twice. A consumer without `once` repeats the effects of all other
    * jobs.
    */
