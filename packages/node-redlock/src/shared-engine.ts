@@ -7,13 +7,22 @@
 
 import { type LockNode, Redlock } from "@x/redlock-core";
 import { onAbort } from "@x/redlock-core/kit";
-import { CallDeadline, databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
+import { CallDeadline, Deadlines, databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
 /** How long the first call waits for new connections. A Cluster needs some hundred milliseconds. */
 const CONNECT_MS = 2_000;
+
+/**
+ * How long a decided call waits for the missing votes, in ms. The keys are written over other connections than the
+ * client's. Without this wait, code that reads the keys over the client right after the call could read from nodes that
+ * have not voted yet.
+ *
+ * If a client is slower, later calls do not wait for it until it has answered.
+ */
+const GRACE_MS = 50;
 
 const known = new WeakMap<Client, Set<SharedEngine>>();
 
@@ -47,8 +56,10 @@ export class SharedEngine {
   readonly redlock: Redlock;
   readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
-  /** Clients that are too slow to wait for (see `VoteCount`). */
-  readonly slow: Set<Client> = new Set();
+  /** Clients that are too slow to wait for, as bits by position (see `VoteCount`). */
+  slow = 0;
+  /** The waits of decided calls for missing votes. */
+  readonly graces: Deadlines;
   readonly #settings: SharedSettings;
   readonly #ended = new Set<Client>();
   readonly #databases: readonly number[];
@@ -61,6 +72,7 @@ export class SharedEngine {
     const trust = maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: maxTtl };
     this.redlock = new Redlock(clients, { driftFactor, nodeTimeout, ...trust });
     this.protocol = protocolOf(this.redlock);
+    this.graces = new Deadlines(this.protocol.clock, GRACE_MS);
     this.clients = clients;
     this.#databases = clients.map(databaseOf);
     this.#settings = settings;

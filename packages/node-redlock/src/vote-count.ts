@@ -1,28 +1,20 @@
 /** Counts the votes of one attempt in the form in which node-redlock reports them. */
 
 import { type Deferred, deferred } from "@x/redlock-core/kit";
-import { CallDeadline, type NodeAnswer, type OnAnswer } from "@x/redlock-core/protocol";
+import { Deadline, type NodeAnswer, type OnAnswer, type Timed } from "@x/redlock-core/protocol";
 import type { SharedEngine } from "./shared-engine.ts";
 import { type Client, type ExecutionStats, ResourceLockedError } from "./types.ts";
 
-/**
- * How long a decided call waits for the missing votes, in ms. The keys are written over other connections than the
- * client's. Without this wait, code that reads the keys over the client right after the call could read from nodes that
- * have not voted yet.
- *
- * If a client is slower, later calls do not wait for it until it has answered.
- */
-const GRACE_MS = 50;
-
-export class VoteCount {
+export class VoteCount implements Timed {
   readonly onAnswer: OnAnswer = (node, answer) => this.#count(node, answer);
   readonly #shared: SharedEngine;
   readonly #resourceCount: number;
   readonly #onError: (error: Error) => void;
   readonly #votesFor = new Set<Client>();
   readonly #votesAgainst = new Map<Client, Error>();
-  /** Clients that have not voted. */
-  readonly #open: Set<Client>;
+  readonly #grace = new Deadline(this);
+  /** Clients that have not voted, as bits by position. */
+  #open: number;
   readonly #complete: Deferred<ExecutionStats> = deferred();
   /** Settles when `isSettled` becomes true. Undefined while nobody waits. */
   #waiting: Deferred<void> | undefined;
@@ -32,7 +24,7 @@ export class VoteCount {
     this.#shared = shared;
     this.#resourceCount = resourceCount;
     this.#onError = onError;
-    this.#open = new Set(shared.clients);
+    this.#open = (1 << shared.clients.length) - 1;
   }
 
   /** Resolves when every client has voted. Never rejects. */
@@ -47,29 +39,33 @@ export class VoteCount {
 
   /** Whether every client that is not slow has voted. */
   get isSettled(): boolean {
-    const { slow } = this.#shared;
-    for (const client of this.#open) if (!slow.has(client)) return false;
-    return true;
+    return (this.#open & ~this.#shared.slow) === 0;
   }
 
   /** Resolves when the votes are settled, at the latest after `GRACE_MS`. */
-  async untilSettled(): Promise<void> {
-    const { clock, closed } = this.#shared.protocol;
-    const grace = new CallDeadline(clock, { timeoutMs: GRACE_MS, closed });
+  untilSettled(): Promise<void> {
     this.#waiting = deferred();
-    await grace.until(this.#waiting.promise);
-    grace.dispose();
-    for (const client of this.#open) this.#shared.slow.add(client);
+    this.#shared.graces.start(this.#grace);
+    return this.#waiting.promise;
+  }
+
+  onDeadline(): void {
+    this.#shared.slow |= this.#open;
+    this.#waiting?.resolve();
   }
 
   #count(node: number, answer: NodeAnswer): void {
-    const { clients, slow, redlock } = this.#shared;
-    const client = clients[node];
-    if (client === undefined || !this.#open.delete(client)) return;
-    if (answer.kind === "answered") slow.delete(client);
+    const { clients, redlock } = this.#shared;
+    const [client, bit] = [clients[node], 1 << node];
+    if (client === undefined || (this.#open & bit) === 0) return;
+    this.#open &= ~bit;
+    if (answer.kind === "answered") this.#shared.slow &= ~bit;
     if (answer.kind !== "not asked") this.#record(client, this.#errorOf(node, answer));
-    if (this.#waiting !== undefined && this.isSettled) this.#waiting.resolve();
-    if (this.#open.size > 0) return;
+    if (this.#waiting !== undefined && this.isSettled) {
+      this.#shared.graces.stop(this.#grace);
+      this.#waiting.resolve();
+    }
+    if (this.#open !== 0) return;
     const [votesFor, votesAgainst] = [this.#votesFor, this.#votesAgainst];
     this.#complete.resolve({ membershipSize: clients.length, quorumSize: redlock.quorum, votesFor, votesAgainst });
   }

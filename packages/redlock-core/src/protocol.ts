@@ -9,7 +9,7 @@ import type { Redlock } from "./redlock/redlock.ts";
 import type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 
 export type { PlacedOptions } from "./api/options.ts";
-export { CallDeadline, type CallEnd } from "./kit/deadlines.ts";
+export { CallDeadline, type CallEnd, Deadline, Deadlines, type Timed } from "./kit/deadlines.ts";
 export { type AttemptResult, isCorrectable, type RefusedAttempt } from "./lock/attempt.ts";
 export { AutoExtension } from "./lock/auto-extension.ts";
 export type { EmbeddedLocks } from "./lock/embedded.ts";
