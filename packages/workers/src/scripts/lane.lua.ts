@@ -150,9 +150,14 @@ local function firstSlot(key)
   return found[1]
 end
 
--- Reports whether the queue is watched: no job waits because its key is busy.
+-- Reports whether the queue is watched: no job waits because its key is busy. Never raises an error, because a command
+-- may already have handed out a job. Without an answer the queue is exclusive.
 local function isWatched()
-  if watchedSince == nil then watchedSince = call('HGET', HOLDERS, WATCH) end
+  if watchedSince == nil then
+    local found = try('HGET', HOLDERS, WATCH)
+    if type(found) == 'table' then return false end
+    watchedSince = found
+  end
   return MAY_WATCH and watchedSince ~= false
 end
 
