@@ -267,7 +267,7 @@ export interface ElectionView {
         readonly since: number;
       })
     | undefined;
-  /** Since when there has been no leader. Undefined if there is one, or if there has been none. */
+  /** Since when there has been no leader. Undefined if there is a leader, or never was one. */
   readonly leaderlessSince: number | undefined;
   /** The length of the lease: the longest that the page has seen. */
   readonly leaseMs: number | undefined;
@@ -380,7 +380,7 @@ export interface QueueView {
   readonly busySlots: number | undefined;
   /** When a worker of this queue last reported, also one that is gone. Undefined: never, or forgotten. */
   readonly reportedAt: number | undefined;
-  /** What was counted while the queue was watched, if it is watched now. Undefined: the queue is exclusive. */
+  /** The figures of a watched queue. Undefined: the queue is exclusive. */
   readonly watched: Pick<ExclusionFigures, "ended" | "overlaps" | "outOfOrder" | "watchedSinceMs"> | undefined;
   /** What differs between the options of the workers, as sentences. */
   readonly differences: readonly string[];

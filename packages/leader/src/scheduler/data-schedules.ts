@@ -33,7 +33,7 @@ export interface DefinitionChange {
   /** Added schedules, and schedules with other values. */
   readonly entries: readonly DataEntry[];
   readonly removed: readonly string[];
-  /** Schedules whose times change or that are removed, and the time of that. Their ticks up to it are due. */
+  /** Removed schedules, schedules with other times, and the time of the change. Ticks up to this time are due. */
   readonly untilMs: ReadonlyMap<string, number>;
   /** Lines of the register. The line "" removes its field. */
   readonly lines: ReadonlyMap<string, string>;

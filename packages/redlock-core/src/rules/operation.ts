@@ -64,7 +64,7 @@ export function codeOf(letter: string): number {
 }
 
 /** Microseconds since the epoch have this number of digits until 2286. */
-const DIGITS = 16;
+export const DIGITS = 16;
 const REGISTER_DIGITS = 5;
 
 /**

@@ -24,7 +24,7 @@
  */
 import { CLAMP_US } from "../rules/ballot.ts";
 import { CLIENT_IN_LUA, HAS_CLIENT, IS_OURS, isClient } from "../rules/token.ts";
-import { PLACE, placeOf, startOfLine } from "./hand-over.lua.ts";
+import { isMember, placeOf, startOfLine } from "./hand-over.lua.ts";
 import { isTokenText, noToken } from "./number.lua.ts";
 
 /** First element of a refusal. */
@@ -75,7 +75,7 @@ local function mayTake(key, waiter)
   if not value then
     local head = isWaiting and headOf(key)
     if not head or ${placeOf("waiter")} <= ${placeOf("head")} then return true end
-    if #waiter > ${PLACE} then enrol(key, waiter, tonumber(grantTtl)) end
+    if ${isMember("waiter")} then enrol(key, waiter, tonumber(grantTtl)) end
     handOver(key, waiter)
     value = valueOf(key)
     if not value then return true end
@@ -87,7 +87,7 @@ end
 local function deny(first, count, index, waiter)
   local key = KEYS[first + index]
   local pttl = call('PTTL', key)
-  if #waiter > ${PLACE} then
+  if ${isMember("waiter")} then
     for i = first, first + count - 1 do
       if i == first + index then enrol(KEYS[i], waiter, pttl)
       else withdraw(KEYS[i], waiter) end
@@ -123,7 +123,7 @@ local function acquire(first, count, token, ballot, waiter, ttl, note)
       local term = several and ballot or string.format('%.0f', number)
       call('SET', KEYS[i + count], token .. ' ' .. term .. ' ' .. now .. ' ' .. note, 'PX', ttl)
     end
-    if isWaiting and #waiter > ${PLACE} then call('ZREM', lines, ${startOfLine("KEYS[i]")} .. waiter) end
+    if isWaiting and ${isMember("waiter")} then call('ZREM', lines, ${startOfLine("KEYS[i]")} .. waiter) end
     if several then raise(ARGV[register + i - first], ballot) end
   end
   return number

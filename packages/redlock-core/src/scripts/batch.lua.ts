@@ -36,8 +36,8 @@
  * The rest of ARGV is one text per operation (operation.ts).
  *
  * Every key that the script reads or writes is in KEYS. KEYS[1] and KEYS[2] contain the lines of waiters
- * (hand-over.lua.ts). The keys of the mode follow, then the keys of each operation. These are the lock keys of its
- * resources, and for each of them a side key if the operation needs it (`SIDE_KEYS`). So the side key of
+ * (hand-over.lua.ts). The keys of the mode follow, then the keys of each operation: one lock key for each resource,
+ * then one side key for each resource if the operation needs side keys (`SIDE_KEYS`). So the side key of
  * KEYS[i] is KEYS[i + count], where `count` is the number of resources. The modes (keys.ts names their keys):
  * - 1: the node alone votes and forgets nothing, so it numbers the grants. KEYS[3] is the last number.
  * - Q: the same with quarantine. KEYS[3] is the node's hash, KEYS[4] the last number.

@@ -20,10 +20,8 @@
  * An operation that frees a lock does not hand over the lock until the end of the whole request, because a later
  * operation of the same request may have a better claim.
  */
+import { DIGITS } from "../rules/operation.ts";
 import { IS_OURS } from "../rules/token.ts";
-
-/** Number of digits of a place. */
-export const PLACE = 16;
 
 /** Returns a Lua expression: the start of all texts of a lock's line in `lines`. */
 export const startOfLine = (key: string): string => `#${key} .. ':' .. ${key} .. ':'`;
@@ -35,7 +33,10 @@ export const rangeOfLine = (start: string): string => `'[' .. ${start}, '(' .. $
 export const lengthOfLine = (key: string): string => `call('ZLEXCOUNT', lines, ${rangeOfLine(startOfLine(key))})`;
 
 /** Returns a Lua expression: the place of a member. Places compare as texts. */
-export const placeOf = (member: string): string => `string.sub(${member}, 1, ${PLACE})`;
+export const placeOf = (member: string): string => `string.sub(${member}, 1, ${DIGITS})`;
+
+/** Returns a Lua expression: whether the text names a waiter, and not only a place. */
+export const isMember = (text: string): string => `#${text} > ${DIGITS}`;
 
 /**
  * `enrol(key, member, pttl)` adds a waiter to the line. `pttl` is the remaining life of the lock in ms. The script must

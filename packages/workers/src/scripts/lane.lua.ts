@@ -111,8 +111,8 @@ local FETCHED
 -- Limited keys of waiting jobs, each with the end of its limit.
 local LIMITED
 local PAUSED, NEXT = '!:paused', '!:next'
--- The field of HOLDERS with the rule that the queue is watched. Its content once it has been read: false if the queue
--- is not watched, nil if it has not been read.
+-- The field of HOLDERS with the rule that the queue is watched, and the content of the field: false if the queue is not
+-- watched, nil while the script has not read the field.
 local WATCH, watchedSince = '\\31', nil
 -- Greater than any time, so that a time minus this number is less than any place in line. The difference is exact.
 local PAUSE_BASE = 9000000000000000
