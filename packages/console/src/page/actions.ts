@@ -3,7 +3,7 @@ import type { LeaderScheduler } from "@x/leader/scheduler";
 import type { ExclusiveQueue, KeyPolicy } from "@x/workers";
 import type { AskedQueue } from "./queues.ts";
 import { cancelledText, countedText, policyText } from "./rules/words.ts";
-import type { Watch } from "./watch.ts";
+import type { Sections } from "./sections.ts";
 
 /** The outcome of an action, in words. */
 export interface ActionOutcome {
@@ -11,7 +11,7 @@ export interface ActionOutcome {
   readonly message: string;
 }
 
-type Action = (watch: Watch, about: About) => Promise<ActionOutcome>;
+type Action = (sections: Sections, about: About) => Promise<ActionOutcome>;
 
 /** The parameters of an action. */
 interface About {
@@ -56,31 +56,31 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
     return outcome(await queue.resumeKey(key), `key ${key} goes on`, `key ${key} was not paused`);
   },
-  async "cancel-job"(watch, about) {
+  async "cancel-job"(sections, about) {
     const jobId = about.text("jobId");
-    const found = await ownerOf(watch, about).cancel(jobId, "cancelled on the page");
+    const found = await ownerOf(sections, about).cancel(jobId, "cancelled on the page");
     return { isDone: found !== "unknown", message: cancelledText(jobId, found) };
   },
-  async "remove-job"(watch, about) {
+  async "remove-job"(sections, about) {
     const jobId = about.text("jobId");
-    const owner = ownerOf(watch, about);
+    const owner = ownerOf(sections, about);
     const found = await owner.cancel(jobId, "removed on the page", { remove: true });
     const isRemoved = found !== "running" && (await owner.getJob(jobId)) === undefined;
     if (found === "unknown" || !isRemoved) return { isDone: found !== "unknown", message: cancelledText(jobId, found) };
     return { isDone: true, message: `job ${jobId} was ${found}, and is removed` };
   },
-  async "remove-jobs"(watch, about) {
+  async "remove-jobs"(sections, about) {
     const key = about.text("key");
-    const count = await ownerOf(watch, about).removeJobs(key, { state: "parked" });
+    const count = await ownerOf(sections, about).removeJobs(key, { state: "parked" });
     return outcome(
       count > 0,
       `${countedText(count, "job")} in line for key ${key} ${count === 1 ? "is" : "are"} removed`,
       `no job waits for key ${key}`,
     );
   },
-  async "retry-job"(watch, about) {
+  async "retry-job"(sections, about) {
     const [jobId, key] = [about.text("jobId"), about.text("key")];
-    const owner = ownerOf(watch, about);
+    const owner = ownerOf(sections, about);
     const job = await owner.getJob(jobId);
     const state = await job?.getState();
     if (job === undefined || state !== "failed") {
@@ -103,22 +103,22 @@ const ACTIONS: Readonly<Record<string, Action>> = {
     const queue = queues.get(text("queue")) ?? missing("queue", text("queue"));
     return outcome(await queue.removeKeyPolicy(key), `key ${key} has no policy any more`, `key ${key} had no policy`);
   },
-  async "pause-schedule"(watch, about) {
-    await schedulerOf(watch, about).pause(about.text("name"));
+  async "pause-schedule"(sections, about) {
+    await schedulerOf(sections, about).pause(about.text("name"));
     return { isDone: true, message: `schedule ${about.text("name")} is paused` };
   },
-  async "resume-schedule"(watch, about) {
-    await schedulerOf(watch, about).resume(about.text("name"));
+  async "resume-schedule"(sections, about) {
+    await schedulerOf(sections, about).resume(about.text("name"));
     return { isDone: true, message: `schedule ${about.text("name")} goes on` };
   },
-  async "trigger-schedule"(watch, about) {
-    await schedulerOf(watch, about).trigger(about.text("name"));
+  async "trigger-schedule"(sections, about) {
+    await schedulerOf(sections, about).trigger(about.text("name"));
     return { isDone: true, message: `schedule ${about.text("name")} was triggered` };
   },
 };
 
 /** Runs the action `name`. @throws UnknownTargetError, RangeError, and the errors of the packages */
-export async function act(watch: Watch, name: string, given: URLSearchParams): Promise<ActionOutcome> {
+export async function act(sections: Sections, name: string, given: URLSearchParams): Promise<ActionOutcome> {
   const action = Object.hasOwn(ACTIONS, name) ? ACTIONS[name] : undefined;
   if (action === undefined) throw new UnknownTargetError(`there is no action ${JSON.stringify(name)}`);
   const text = (name: string): string => {
@@ -126,13 +126,13 @@ export async function act(watch: Watch, name: string, given: URLSearchParams): P
     if (value === null || value === "") throw new UnknownTargetError(`${name} is missing`);
     return value;
   };
-  return await action(watch, { text, given: (name) => given.get(name) ?? undefined });
+  return await action(sections, { text, given: (name) => given.get(name) ?? undefined });
 }
 
 type OwnMethod = "cancel" | "getJob" | "removeJobs" | "resumeKey";
 
 /** Returns the queue, or the partition, of the key that an action is about. */
-function ownerOf({ queues }: Watch, { text }: About): Pick<ExclusiveQueue, OwnMethod> {
+function ownerOf({ queues }: Sections, { text }: About): Pick<ExclusiveQueue, OwnMethod> {
   const queue: AskedQueue = queues.get(text("queue")) ?? missing("queue", text("queue"));
   return "queueOf" in queue ? queue.queueOf(text("key")) : queue;
 }
@@ -156,7 +156,7 @@ function policyIn(given: About["given"]): KeyPolicy {
   };
 }
 
-function schedulerOf({ schedulers }: Watch, { text }: About): LeaderScheduler {
+function schedulerOf({ schedulers }: Sections, { text }: About): LeaderScheduler {
   return schedulers.get(text("scheduler")) ?? missing("scheduler", text("scheduler"));
 }
 

@@ -206,8 +206,8 @@ class Served {
         const wanted = wantedOf(searchParams);
         if (wanted.findLock + wanted.findKey + wanted.key !== "" && this.#isTooMuch(searchParams)) return tooOften();
         await this.watch.fresh();
-        await this.watch.queues.readKey(wanted);
-        if (!this.watch.canShow(wanted)) return tooOften();
+        await this.watch.sections.queues.readKey(wanted);
+        if (!this.watch.sections.canShow(wanted)) return tooOften();
         return answer(200, JSON_TYPE, this.watch.stateFor(wanted).text());
       }
       case "events":
@@ -257,7 +257,7 @@ class Served {
           const leave = this.watch.join({
             wanted,
             // A slow browser skips this state and receives the next.
-            tell: ({ state, text }) => {
+            send: ({ state, text }) => {
               if ((controller.desiredSize ?? 0) <= 0) return;
               const event =
                 sent === undefined ? eventOf("state", text()) : eventOf("changes", jsonOf(changesOf(sent, state)));
@@ -286,7 +286,7 @@ class Served {
   async #history(given: URLSearchParams): Promise<Response> {
     if (this.#isTooMuch(given)) return tooOften();
     await this.watch.fresh();
-    const scheduler = this.watch.schedulers.get(given.get("scheduler") ?? "");
+    const scheduler = this.watch.sections.schedulers.get(given.get("scheduler") ?? "");
     const name = given.get("name") ?? "";
     if (scheduler === undefined || name === "") return refusal(404, "This schedule does not exist.");
     try {
@@ -308,7 +308,7 @@ class Served {
     const away = this.#refusalOfQueue(given.get("queue") ?? "");
     if (away !== undefined) return away;
     try {
-      const outcome = await withPatience(this.#clock, act(this.watch, given.get("do") ?? "", given), NOT_YET);
+      const outcome = await withPatience(this.#clock, act(this.watch.sections, given.get("do") ?? "", given), NOT_YET);
       this.watch.note(outcome.message);
       return json(200, outcome);
     } catch (error) {
@@ -318,7 +318,7 @@ class Served {
 
   /** Refuses requests for a queue whose Redis is away: the client would keep a request and run it later. */
   #refusalOfQueue(name: string): Response | undefined {
-    const error = this.watch.queues.errorOf(name);
+    const error = this.watch.sections.queues.errorOf(name);
     return error === undefined ? undefined : refusal(503, `Not done. Queue ${name}: ${error}`);
   }
 
