@@ -1,6 +1,7 @@
 /**
  * Wrong arguments of every function: each is refused by name, before anything is sent, and no error contains a secret.
  */
+import { EventEmitter } from "node:events";
 import { type Database, Effects, OutboxRelay } from "@x/effects";
 import { LeaderElection } from "@x/leader";
 import { coordinator } from "@x/leader/node-cron";
@@ -13,6 +14,7 @@ import { CountDownLatch, ReadWriteLock, Semaphore } from "@x/semaphore";
 import { placesOf, type RedisServer, startRedis } from "@x/test-support";
 import { ExclusiveQueue, ExclusiveWorker } from "@x/workers";
 import { PartitionedQueue, PartitionedWorker } from "@x/workers/partitions";
+import { Queue, Worker } from "bullmq";
 import fc from "fast-check";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -232,7 +234,16 @@ function namesOf(prefix: string, name: string, value: unknown): readonly string[
   if (prototype === undefined || !String(value).startsWith("class ")) return [prefix + name];
   // Errors are created by their package.
   if (prototype instanceof Error) return [];
-  return [`${prefix}new ${name}`, ...methodsOf(prototype).map((method) => `${prefix}${name}.${method}`)];
+  return [`${prefix}new ${name}`, ...ownMethodsOf(prototype).map((method) => `${prefix}${name}.${method}`)];
+}
+
+/** Classes of Node.js and BullMQ that classes of the packages extend. */
+const FOREIGN: ReadonlySet<object> = new Set([Object, EventEmitter, Queue, Worker].map(({ prototype }) => prototype));
+
+/** Returns the methods of a class, including those that the class inherits from another class of the packages. */
+function ownMethodsOf(prototype: object): readonly string[] {
+  if (FOREIGN.has(prototype)) return [];
+  return [...methodsOf(prototype), ...ownMethodsOf(Object.getPrototypeOf(prototype) as object)];
 }
 
 function methodsOf(object: object): readonly string[] {

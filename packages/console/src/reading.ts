@@ -4,8 +4,7 @@
  */
 import type { LeaderInfo } from "@x/leader";
 import type { LeaderScheduler, ScheduleInfo } from "@x/leader/scheduler";
-import type { BusyKey, JobCounts, QueueOverview } from "@x/workers";
-import type { PartitionedQueue } from "@x/workers/partitions";
+import type { BusyKey, JobCounts, QueueOperators, QueueOverview } from "@x/workers";
 
 /** The schedules of an election, as stored on its lock nodes. */
 interface SchedulesReading {
@@ -41,7 +40,7 @@ export async function readSchedules(scheduler: LeaderScheduler, history: number)
 
 /** Reads the `limit` keys with the longest lines. Costs O(busy keys). */
 export async function readKeys(
-  queue: Pick<PartitionedQueue, "counts" | "listKeys" | "overview">,
+  queue: Pick<QueueOperators, "counts" | "listKeys" | "overview">,
   limit: number,
 ): Promise<KeysReading> {
   const [counts, overview, keys] = await Promise.all([

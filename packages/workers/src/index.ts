@@ -28,6 +28,7 @@ export { ExclusiveQueue, type ExclusiveQueueOptions } from "./exclusive-queue.ts
 export { ExclusiveWorker } from "./exclusive-worker.ts";
 export type { JobLock } from "./job-run/job-lock.ts";
 export type { Batch } from "./job-run/rules/batch.ts";
+export type { QueueOperators } from "./operators/queue-operators.ts";
 export type { EarlyKey, ExclusionFigures, ExclusionMode, ExclusionReport } from "./operators/rules/exclusion.ts";
 export type { KeyPolicy } from "./operators/rules/key-policy.ts";
 export type {

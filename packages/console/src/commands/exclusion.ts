@@ -1,7 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@x/redlock-core";
-import { type ExclusionMode, ExclusionRefusedError, type ExclusionReport } from "@x/workers";
-import type { PartitionedQueue } from "@x/workers/partitions";
+import { type ExclusionMode, ExclusionRefusedError, type ExclusionReport, type QueueOperators } from "@x/workers";
 import { type Command, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, type QueueOptions } from "../operator.ts";
@@ -10,8 +9,6 @@ import { countedText, countText, earlyText } from "../page/rules/words.ts";
 
 /** Time between two looks at the keys whose jobs still overlap, in ms. */
 const LOOK_MS = 500;
-
-type Operator = Pick<PartitionedQueue, "exclusion" | "setExclusion">;
 
 /**
  * Shows whether a queue is exclusive, and what exclusion would have prevented. The answer is good if the queue is
@@ -81,7 +78,7 @@ export async function setExclusion(
   return isDone;
 }
 
-async function change(operator: Operator, mode: ExclusionMode, force: boolean): Promise<boolean> {
+async function change(operator: QueueOperators, mode: ExclusionMode, force: boolean): Promise<boolean> {
   try {
     return await operator.setExclusion(mode, { force });
   } catch (error) {
@@ -91,7 +88,11 @@ async function change(operator: Operator, mode: ExclusionMode, force: boolean): 
 }
 
 /** Waits until no key has more jobs than it allows. Resolves with false if the terminal's signal aborts before. */
-async function untilSeparate({ output, terminal }: Command, operator: Operator, beganMs: number): Promise<boolean> {
+async function untilSeparate(
+  { output, terminal }: Command,
+  operator: QueueOperators,
+  beganMs: number,
+): Promise<boolean> {
   let shown = 0;
   for (;;) {
     const { overlappingKeys } = await operator.exclusion({ limit: 0 });

@@ -1,18 +1,7 @@
 /** The operators' commands for the keys of a queue, which the lane runs. */
 import { hostname } from "node:os";
 import type { Clock } from "@x/redlock-core";
-import {
-  boolean,
-  type Check,
-  choice,
-  DAY_MS,
-  integer,
-  type Option,
-  quote,
-  Schema,
-  shaped,
-  text,
-} from "@x/redlock-core/kit";
+import { quote } from "@x/redlock-core/kit";
 import { STATE_KEYS } from "../bullmq/bullmq.ts";
 import { JobCancelledError } from "../errors.ts";
 import type { EmitEvent } from "../events.ts";
@@ -44,6 +33,19 @@ import {
   keyJobsOf,
   keyReadingOf,
 } from "./rules/key-report.ts";
+import {
+  CANCEL,
+  CANCEL_REASON,
+  JOB_ID,
+  JOBS,
+  LINE_LIMIT,
+  LIST,
+  OVERVIEW,
+  PAUSE,
+  PAUSE_REASON,
+  READ,
+  REMOVE,
+} from "./rules/operator-arguments.ts";
 import type { QueueOverview } from "./rules/queue-overview.ts";
 import { RunnableKeys } from "./rules/runnable-keys.ts";
 import { reportsOf } from "./rules/worker-report.ts";
@@ -51,28 +53,6 @@ import { reportsOf } from "./rules/worker-report.ts";
 const LIST_PAGE = 500;
 /** Bounds of the search for keys that could start: a page takes Redis a few ms. */
 const [RUNNABLE_PAGE, MOST_LOOKED, MOST_RUNNABLE] = [500, 10_000, 1_000];
-const JOB_ID = text({ min: 1 });
-export const REASON: Check<string> = text({ max: 10_000 });
-const CANCEL = new Schema({ remove: boolean.default(false) });
-const LIMIT = integer({ min: 1, unit: "" }).default(1_000);
-export const LIST: Schema<{ readonly limit: Option<number> }> = new Schema({ limit: LIMIT });
-/** Each job in line costs Redis about twenty commands. */
-const LINE_LIMIT = 25;
-const READ = new Schema({ limit: integer({ min: 0, max: 100, unit: "" }).default(LINE_LIMIT) });
-/** One script reads all of these keys. */
-const MOST_READ = 5;
-export const OVERVIEW: Schema<{ readonly keys: Option<number>; readonly read: Option<readonly string[]> }> = new Schema(
-  {
-    keys: integer({ min: 0, unit: "" }).default(0),
-    read: shaped<readonly string[]>(`an array of at most ${MOST_READ} keys`, (given) => {
-      const list: unknown = given;
-      return Array.isArray(list) && list.length <= MOST_READ && list.every((key) => KEY.accepts(key));
-    }).default([]),
-  },
-);
-const STATE = choice(["parked", "waiting", "delayed", "all"]);
-const JOBS = new Schema({ limit: LIMIT, state: STATE.default("parked") });
-const REMOVED = new Schema({ state: STATE.default("all") });
 /**
  * Number of jobs that are read or removed in one request. Kept small because a reply may contain all data of its jobs.
  */
@@ -82,7 +62,6 @@ const JOBS_PAGE = 100;
  */
 const MAX_SEARCHES = 10;
 const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = { ...STATE_KEYS, parked: ["line"] };
-const PAUSE = new Schema({ for: integer({ min: 1, max: 366 * DAY_MS }).optional() });
 
 /** At most `limit` entries are listed. */
 interface ListOptions {
@@ -109,7 +88,7 @@ interface KeyOperatorsParts {
   readonly emitEvent: EmitEvent;
 }
 
-/** The methods are described at the methods of `ExclusiveQueue` with similar names. */
+/** The methods are described at the methods of `QueueOperators` with similar names. */
 export class KeyOperators {
   readonly #parts: KeyOperatorsParts;
 
@@ -155,7 +134,7 @@ export class KeyOperators {
 
   async remove(key: string, options: Pick<JobsOptions, "state">): Promise<number> {
     KEY.of("key", key);
-    const { state } = REMOVED.resolve(options);
+    const { state } = REMOVE.resolve(options);
     await this.#assertKeysKnown(state);
     const states = state === "all" ? (["waiting", "delayed", "parked"] as const) : [state];
     let total = 0;
@@ -182,9 +161,9 @@ export class KeyOperators {
     return total;
   }
 
-  async cancel(jobId: string, reason: string, options: CancelOptions): Promise<CancelledState> {
+  async cancel(jobId: string, given: string | undefined, options: CancelOptions): Promise<CancelledState> {
     JOB_ID.of("jobId", jobId);
-    REASON.of("reason", reason);
+    const reason = CANCEL_REASON.of("reason", given);
     const { remove } = CANCEL.resolve(options);
     const { clock, lane } = this.#parts;
     const by = `${hostname()}:${process.pid}`;
@@ -199,9 +178,9 @@ export class KeyOperators {
     return found;
   }
 
-  async cancelKey(key: string, reason: string, options: CancelOptions): Promise<CancelledJobs> {
+  async cancelKey(key: string, reason: string | undefined, options: CancelOptions): Promise<CancelledJobs> {
     KEY.of("key", key);
-    REASON.of("reason", reason);
+    CANCEL_REASON.of("reason", reason);
     CANCEL.resolve(options);
     await this.#assertKeysKnown("all");
     const cancelled = { running: 0, parked: 0, waiting: 0 };
@@ -281,9 +260,13 @@ export class KeyOperators {
     return { ...facts, workers: reportsOf(reports, facts.atMs), keys, readings: readings.map(keyReadingOf) };
   }
 
-  async pause(key: string, reason: string, options: { readonly for?: number | undefined }): Promise<boolean> {
+  async pause(
+    key: string,
+    given: string | undefined,
+    options: { readonly for?: number | undefined },
+  ): Promise<boolean> {
     KEY.of("key", key);
-    REASON.of("reason", reason);
+    const reason = PAUSE_REASON.of("reason", given);
     const { for: ms = "" } = PAUSE.resolve(options);
     const { isNew, until } = parsePause(await this.#parts.lane.operate("pause", key, reason, ms));
     const end = until === undefined ? {} : { untilMs: until };

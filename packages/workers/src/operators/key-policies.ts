@@ -1,10 +1,10 @@
-/** The operators' policies for single keys, which the lane stores. The methods are described at `ExclusiveQueue`. */
+/** The operators' policies for single keys, which the lane stores. The methods are described at `QueueOperators`. */
 import { messageOf, quote } from "@x/redlock-core/kit";
 import { KEY } from "../rules/entity-key.ts";
 import { parsePolicies } from "../scripts/operator-replies.ts";
-import { LIST } from "./key-operators.ts";
 import type { OperatorLane } from "./operator-lane.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
+import { LIST } from "./rules/operator-arguments.ts";
 import { readRegistry } from "./worker-registry.ts";
 
 const LIST_PAGE = 500;

@@ -1,18 +1,13 @@
-/** The operators' change between an exclusive and a watched queue. The methods are described at `ExclusiveQueue`. */
-import { boolean, type Check, choice, integer, type Option, Schema } from "@x/redlock-core/kit";
+/** The operators' change between an exclusive and a watched queue. The methods are described at `QueueOperators`. */
 import { ExclusionRefusedError } from "../errors.ts";
 import { parseOverlapping, parseWatched } from "../scripts/operator-replies.ts";
 import type { OperatorLane } from "./operator-lane.ts";
 import type { ExclusionFigures, ExclusionMode, ExclusionReport } from "./rules/exclusion.ts";
 import { obstaclesTo } from "./rules/obstacles.ts";
+import { EXCLUSION_CHANGE, EXCLUSION_MODE, EXCLUSION_REPORT } from "./rules/operator-arguments.ts";
 import { readRegistry } from "./worker-registry.ts";
 
 const PAGE = 500;
-export const MODE: Check<ExclusionMode> = choice(["on", "watch"]);
-export const CHANGE: Schema<{ readonly force: Option<boolean> }> = new Schema({ force: boolean.default(false) });
-export const REPORT: Schema<{ readonly limit: Option<number> }> = new Schema({
-  limit: integer({ min: 0, max: 100, unit: "" }).default(10),
-});
 
 interface QueueExclusionParts {
   readonly queue: string;
@@ -29,8 +24,8 @@ export class QueueExclusion {
   }
 
   async set(given: ExclusionMode, options: { readonly force?: boolean | undefined }): Promise<boolean> {
-    const mode = MODE.of("mode", given);
-    const { force } = CHANGE.resolve(options);
+    const mode = EXCLUSION_MODE.of("mode", given);
+    const { force } = EXCLUSION_CHANGE.resolve(options);
     const { queue, lane } = this.#parts;
     const mayBeRefused = !force && (await this.figures(0)).mode !== mode;
     const obstacles = mayBeRefused ? await this.#obstaclesTo(mode) : [];
@@ -41,7 +36,7 @@ export class QueueExclusion {
   }
 
   async report(options: { readonly limit?: number | undefined }): Promise<ExclusionReport> {
-    const { limit } = REPORT.resolve(options);
+    const { limit } = EXCLUSION_REPORT.resolve(options);
     const figures = await this.figures(limit);
     const obstacles = await this.#obstaclesTo(figures.mode === "on" ? "watch" : "on");
     return { ...figures, overlappingKeys: await this.#countOverlapping(), obstacles };

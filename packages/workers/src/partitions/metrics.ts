@@ -1,14 +1,15 @@
 /** Metrics of a divided queue as one queue, in the text format of Prometheus. */
 import { sumFigures } from "../operators/rules/exclusion.ts";
-import { bullText, prometheusText, sumCounts } from "../operators/rules/prometheus.ts";
+import { bullText, LABELS, prometheusText, sumCounts } from "../operators/rules/prometheus.ts";
 import type { PartitionQueues } from "./partition-queues.ts";
 
 /** Resolves with BullMQ's metrics and the gauges of the keys. `labels` are added to every sample. */
 export async function readMetrics<Data, Result, Name extends string>(
-  queue: string,
   partitions: PartitionQueues<Data, Result, Name>,
   labels: Readonly<Record<string, string>>,
 ): Promise<string> {
+  LABELS.of("labels", labels);
+  const { name } = partitions.division;
   const ended = async (state: "completed" | "failed"): Promise<number> => {
     const counts = await partitions.askAll(async (each) => (await each.getMetrics(state)).meta.count);
     return counts.reduce((sum, count) => sum + count, 0);
@@ -24,6 +25,6 @@ export async function readMetrics<Data, Result, Name extends string>(
     overviews.map((overview) => overview.exclusion),
     0,
   );
-  const bull = bullText(queue, { jobs: sumCounts(jobs), completed, failed }, labels);
-  return [bull, prometheusText(queue, { counts: sumCounts(counts), exclusion }, labels)].join("\n");
+  const bull = bullText(name, { jobs: sumCounts(jobs), completed, failed }, labels);
+  return [bull, prometheusText(name, { counts: sumCounts(counts), exclusion }, labels)].join("\n");
 }

@@ -1,14 +1,17 @@
 /**
- * The queues of a divided queue's partitions, asked as one.
+ * The queues of a divided queue's partitions, asked as one, and the record of the queue's division.
  *
  * Guaranteed: no rejection and no emitted error contains the client's failed command, whose arguments may contain a
  * password. Errors without a listener are printed, as by BullMQ.
  */
 import { EventEmitter } from "node:events";
 import { withoutCommand } from "@x/redlock-core/protocol";
+import { queueRedisOf } from "../bullmq/bullmq.ts";
+import type { DivisionMismatchError } from "../errors.ts";
 import type { ExclusiveQueueEvents } from "../events.ts";
 import { ExclusiveQueue, type ExclusiveQueueOptions } from "../exclusive-queue.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
+import { divisionFaultOf, LayoutRecord } from "./layout.ts";
 import { type Division, LOOKUP } from "./options.ts";
 import { partitionOf } from "./rules/partition.ts";
 
@@ -22,16 +25,20 @@ type ErrorSource = Pick<EventEmitter, "listenerCount"> & {
 export class PartitionQueues<Data, Result, Name extends string> {
   /** Emits the partitions' errors, and the events in `KEY_EVENTS`. */
   readonly events: EventEmitter = new EventEmitter();
+  readonly division: Division;
   readonly all: readonly ExclusiveQueue<Data, Result, Name>[];
+  readonly record: LayoutRecord;
 
   /** Creates the queues, which connect immediately. */
-  constructor({ places }: Division, options: Omit<ExclusiveQueueOptions<Data, Name>, "connection">) {
-    this.all = places.map(({ queue, connection }) =>
+  constructor(division: Division, options: Omit<ExclusiveQueueOptions<Data, Name>, "connection">) {
+    this.division = division;
+    this.all = division.places.map(({ queue, connection }) =>
       this.forwardErrors(new ExclusiveQueue<Data, Result, Name>(queue, { ...options, connection })),
     );
     for (const queue of this.all) {
       for (const event of KEY_EVENTS) queue.on(event, (message: unknown) => void this.events.emit(event, message));
     }
+    this.record = new LayoutRecord(division, queueRedisOf(this.at(0)));
   }
 
   at(partition: number): ExclusiveQueue<Data, Result, Name> {
@@ -62,6 +69,12 @@ export class PartitionQueues<Data, Result, Name extends string> {
     const found = asked.filter((each) => (each ?? undefined) !== undefined);
     if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
     return found[0];
+  }
+
+  /** Compares this division with the stored layout. Resolves with undefined if they agree, or if nothing is stored. */
+  async findDivisionFault(): Promise<DivisionMismatchError | undefined> {
+    const layout = await this.record.run("read");
+    return layout.partitions === 0 ? undefined : divisionFaultOf(this.division, layout);
   }
 
   /** Forwards the connection errors of one of BullMQ's classes. */

@@ -15,11 +15,10 @@ import {
   type JobsOptions,
   type RepeatOptions,
 } from "../bullmq/public.ts";
-import type { DivisionMismatchError } from "../errors.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
 import { JobPlacement } from "./job-placement.ts";
-import { Door, divisionFaultOf, LayoutRecord } from "./layout.ts";
-import type { Division, NewJob } from "./options.ts";
+import { Door, divisionFaultOf } from "./layout.ts";
+import type { NewJob } from "./options.ts";
 import type { PartitionQueues } from "./partition-queues.ts";
 import { type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
 import { serverOf } from "./rules/partition.ts";
@@ -33,26 +32,18 @@ export interface BulkJob<Data, Name extends string> {
 
 /** The methods are described at the methods of `PartitionedQueue` with the same names. */
 export class PartitionedProducer<Data, Result, Name extends string> {
-  readonly #division: Division;
   readonly #queues: PartitionQueues<Data, Result, Name>;
   readonly #placement: JobPlacement<Data, Name>;
   readonly #doors: readonly Door[];
-  readonly #record: LayoutRecord;
   #flows: FlowProducer[] | undefined;
   #divisionCheck: Promise<void> | undefined;
   #isClosed = false;
 
   /** `keyOf` is undefined if the queue adds no jobs. */
-  constructor(
-    division: Division,
-    queues: PartitionQueues<Data, Result, Name>,
-    keyOf: ((job: NewJob<Data, Name>) => unknown) | undefined,
-  ) {
-    this.#division = division;
+  constructor(queues: PartitionQueues<Data, Result, Name>, keyOf: ((job: NewJob<Data, Name>) => unknown) | undefined) {
     this.#queues = queues;
-    this.#placement = new JobPlacement(division, keyOf);
+    this.#placement = new JobPlacement(queues.division, keyOf);
     this.#doors = queues.all.map((queue) => new Door(queueRedisOf(queue), systemClock));
-    this.#record = new LayoutRecord(division, queueRedisOf(queues.at(0)));
   }
 
   async add(name: Name, data: Data, opts?: JobsOptions): Promise<Job<Data, Result, Name>> {
@@ -105,12 +96,6 @@ export class PartitionedProducer<Data, Result, Name extends string> {
     });
   }
 
-  /** Compares this division with the stored layout. Resolves with undefined if they agree, or if nothing is stored. */
-  async findDivisionFault(): Promise<DivisionMismatchError | undefined> {
-    const layout = await this.#record.run("read");
-    return layout.partitions === 0 ? undefined : divisionFaultOf(this.#division, layout);
-  }
-
   async moveFrom(from: number, options: MoveOptions): Promise<number> {
     const addScheduler = async (scheduler: Scheduler): Promise<void> => {
       // Producers of this division may have changed the scheduler since the announcement, and the newer version
@@ -123,8 +108,8 @@ export class PartitionedProducer<Data, Result, Name extends string> {
       if (repeat !== undefined) await this.upsertJobScheduler(scheduler.key, repeat, template);
     };
     const onError = (error: Error): void => this.#queues.reportError(error);
-    const parts = { clock: systemClock, record: this.#record, doors: this.#doors, addScheduler, onError };
-    return await rejectWithoutCommand(async () => await moveQueue(this.#division, from, parts, options));
+    const parts = { clock: systemClock, record: this.#queues.record, doors: this.#doors, addScheduler, onError };
+    return await rejectWithoutCommand(async () => await moveQueue(this.#queues.division, from, parts, options));
   }
 
   /** Closes the connections for flows. No further flow is added. */
@@ -134,7 +119,7 @@ export class PartitionedProducer<Data, Result, Name extends string> {
   }
 
   #flowsOf(partition: number): FlowProducer {
-    const { name, servers, prefix } = this.#division;
+    const { name, servers, prefix } = this.#queues.division;
     // Connections opened after the close would never be closed.
     if (this.#isClosed) throw new Error(`queue "${name}" is closed`);
     this.#flows ??= servers.map((connection) => this.#queues.forwardErrors(new FlowProducer({ connection, prefix })));
@@ -148,13 +133,13 @@ export class PartitionedProducer<Data, Result, Name extends string> {
       throw error;
     });
     await this.#divisionCheck;
-    const { name, partitions: count } = this.#division;
+    const { name, partitions: count } = this.#queues.division;
     await Promise.all(partitions.map(async (partition) => await this.#doors[partition]?.assertOpen(name, count)));
   }
 
   /** Stores this division unless a layout is stored. Rejects if the stored layout is different. */
   async #registerDivision(): Promise<void> {
-    const fault = divisionFaultOf(this.#division, await this.#record.run("register"));
+    const fault = divisionFaultOf(this.#queues.division, await this.#queues.record.run("register"));
     if (fault !== undefined) throw fault;
   }
 }
