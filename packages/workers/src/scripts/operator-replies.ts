@@ -196,13 +196,22 @@ export function parseReading(raw: unknown): ReadingFacts {
   };
 }
 
-export function parseOverview(raw: unknown): {
+/** The facts of a queue at one moment. */
+export interface QueueFacts {
+  /** The moment, in ms since the epoch, by the clock of the queue's Redis. */
   readonly atMs: number;
   readonly isPaused: boolean;
+  /** Number of jobs that a free slot would take. 0 while the queue is paused. */
   readonly runnable: number;
+  /** Number of jobs that have started and not ended, including the stalled ones. */
   readonly active: number;
+  /** IDs of the jobs that have started, and whose workers are gone: at most the 100 oldest active jobs. */
   readonly stalled: readonly string[];
+  /** Whether the queue is exclusive or only watched, and the figures of `ExclusiveQueue.exclusion`, without `keys`. */
   readonly exclusion: ExclusionFigures;
+}
+
+export function parseOverview(raw: unknown): QueueFacts & {
   readonly reports: readonly StoredReport[];
   /** The first page of the list of keys. */
   readonly page: ReturnType<typeof parseList>;

@@ -1,21 +1,11 @@
 /** Pure: what operators see of a queue as a whole. */
-import { type ExclusionFigures, sumFigures } from "./exclusion.ts";
+import type { QueueFacts } from "../../scripts/operator-replies.ts";
+import { sumFigures } from "./exclusion.ts";
 import type { BusyKey, KeyReading } from "./key-report.ts";
 import { sumReports, type WorkerReport } from "./worker-report.ts";
 
 /** A queue as a whole, at one moment. */
-export interface QueueOverview {
-  /** The moment, in ms since the epoch, by the clock of the queue's Redis. */
-  readonly atMs: number;
-  readonly isPaused: boolean;
-  /** Number of jobs that a free slot would take. 0 while the queue is paused. */
-  readonly runnable: number;
-  /** Number of jobs that have started and not ended, including the stalled ones. */
-  readonly active: number;
-  /** IDs of the jobs that have started, and whose workers are gone: at most the 100 oldest active jobs. */
-  readonly stalled: readonly string[];
-  /** Whether the queue is exclusive or only watched, and the figures of `ExclusiveQueue.exclusion`, without `keys`. */
-  readonly exclusion: ExclusionFigures;
+export interface QueueOverview extends QueueFacts {
   /** The last report of each worker with keys, including the workers that have been gone for up to 15 min. */
   readonly workers: readonly WorkerReport[];
   /** The keys, as `listKeys` lists them. Empty unless asked for. */
