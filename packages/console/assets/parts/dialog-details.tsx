@@ -1,4 +1,5 @@
 /** The details in the dialog: the last ticks of a schedule, the last terms of an election, the checks. */
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { TickView } from "../../src/page/state.ts";
 import { type Dialog, now, state, ticksOf } from "../model.ts";
@@ -36,36 +37,28 @@ function Ticks({ scheduler, name }: { readonly scheduler: string; readonly name:
   if (ticks === undefined) return <p class="dim">Reading …</p>;
   if (typeof ticks === "string") return <p class="bad">{ticks}</p>;
   return (
-    <div class="scroll" tabIndex={0} role="group" aria-label="Last ticks">
-      <table id="ticks" aria-label={`Last ticks of ${printable(name)}`}>
-        <thead>
-          <tr>
-            {["Due", "Outcome", "Late", "Took", "Attempt", "Why"].map((text) => (
-              <th key={text} scope="col">
-                {text}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {ticks.map(({ outcome, at, lateMs, tookMs, attempt, error, reason, count }, place) => (
-            <tr key={place}>
-              <th scope="row">{dayClock(at, now.peek())}</th>
-              <td class={["failed", "missed", "unfinished"].includes(outcome) ? "bad" : undefined}>{outcome}</td>
-              <td>{lateMs === undefined ? "–" : latency(lateMs)}</td>
-              <td>{tookMs === undefined ? "–" : latency(tookMs)}</td>
-              <td>{attempt ?? "–"}</td>
-              <td>{printable(error ?? reason ?? (count === undefined ? "" : `${count} ticks`))}</td>
-            </tr>
-          ))}
-          {ticks.length === 0 && (
-            <tr>
-              <td colSpan={6}>The nodes keep no tick.</td>
-            </tr>
-          )}
-        </tbody>
-      </table>
-    </div>
+    <HistoryTable
+      id="ticks"
+      title="Last ticks"
+      name={name}
+      columns={["Due", "Outcome", "Late", "Took", "Attempt", "Why"]}
+    >
+      {ticks.map(({ outcome, at, lateMs, tookMs, attempt, error, reason, count }, place) => (
+        <tr key={place}>
+          <th scope="row">{dayClock(at, now.peek())}</th>
+          <td class={["failed", "missed", "unfinished"].includes(outcome) ? "bad" : undefined}>{outcome}</td>
+          <td>{lateMs === undefined ? "–" : latency(lateMs)}</td>
+          <td>{tookMs === undefined ? "–" : latency(tookMs)}</td>
+          <td>{attempt ?? "–"}</td>
+          <td>{printable(error ?? reason ?? (count === undefined ? "" : `${count} ticks`))}</td>
+        </tr>
+      ))}
+      {ticks.length === 0 && (
+        <tr>
+          <td colSpan={6}>The nodes keep no tick.</td>
+        </tr>
+      )}
+    </HistoryTable>
   );
 }
 
@@ -82,30 +75,49 @@ function Terms({ name }: { readonly name: string }) {
           unless it is renewed.
         </p>
       )}
-      <div class="scroll" tabIndex={0} role="group" aria-label="Last terms">
-        <table aria-label={`Last terms of ${printable(name)}`}>
-          <thead>
-            <tr>
-              {["Term", "Leader", "From", "To", "End"].map((text) => (
-                <th key={text} scope="col">
-                  {text}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {terms.toReversed().map(({ term, id, since, until, end }) => (
-              <tr key={term}>
-                <th scope="row">{term}</th>
-                <td>{printable(id)}</td>
-                <td>{dayClock(since, now.value)}</td>
-                <td>{until === undefined ? "now" : clock(until)}</td>
-                <td>{end ?? "–"}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <HistoryTable id="terms" title="Last terms" name={name} columns={["Term", "Leader", "From", "To", "End"]}>
+        {terms.toReversed().map(({ term, id, since, until, end }) => (
+          <tr key={term}>
+            <th scope="row">{term}</th>
+            <td>{printable(id)}</td>
+            <td>{dayClock(since, now.value)}</td>
+            <td>{until === undefined ? "now" : clock(until)}</td>
+            <td>{end ?? "–"}</td>
+          </tr>
+        ))}
+      </HistoryTable>
     </>
+  );
+}
+
+/** A table of what has happened, with the rows as its children. `title` and `name` are its label for screen readers. */
+function HistoryTable({
+  id,
+  title,
+  name,
+  columns,
+  children,
+}: {
+  readonly id: string;
+  readonly title: string;
+  readonly name: string;
+  readonly columns: readonly string[];
+  readonly children: ComponentChildren;
+}) {
+  return (
+    <div class="scroll" tabIndex={0} role="group" aria-label={title}>
+      <table id={id} aria-label={`${title} of ${printable(name)}`}>
+        <thead>
+          <tr>
+            {columns.map((text) => (
+              <th key={text} scope="col">
+                {text}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
   );
 }
