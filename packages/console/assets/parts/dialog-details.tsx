@@ -90,7 +90,7 @@ function Terms({ name }: { readonly name: string }) {
   );
 }
 
-/** A table of what has happened, with the rows as its children. `title` and `name` are its label for screen readers. */
+/** A table of past events, with the rows as its children. `title` and `name` label the table for screen readers. */
 function HistoryTable({
   id,
   title,
