@@ -3,7 +3,7 @@ import { LeaderElection } from "@x/leader";
 import { LeaderScheduler } from "@x/leader/scheduler";
 import { Redlock } from "@x/redlock-core";
 import { memoryNodes, VirtualClock } from "@x/testing";
-import type { Command } from "../../packages/console/src/command.ts";
+import type { CommandContext } from "../../packages/console/src/command.ts";
 import { leaderStatus } from "../../packages/console/src/commands/leader.ts";
 import { inspectLock } from "../../packages/console/src/commands/locks.ts";
 import { scheduleHistory } from "../../packages/console/src/commands/schedules.ts";
@@ -58,7 +58,7 @@ export async function commandLine(): Promise<string> {
     terminal: { signal: new AbortController().signal },
     watch: undefined,
     isConfirmed: false,
-  } as unknown as Command;
+  } as unknown as CommandContext;
   const ask = async (line: string, answer: Promise<unknown>): Promise<void> => {
     text += `$ npx @x/console ${line}\n`;
     await clock.until(answer);

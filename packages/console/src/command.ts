@@ -1,4 +1,4 @@
-/** The inputs of a command, and the behavior that all commands share: watching, and asking before a change. */
+/** The context of a command, and the behavior that all commands share: watching, and asking before a change. */
 import { setTimeout as delay } from "node:timers/promises";
 import { abortable } from "@x/redlock-core/kit";
 import type { Connections } from "./connections.ts";
@@ -6,7 +6,7 @@ import { ConsoleFailure } from "./failure.ts";
 import { type Output, printable } from "./output.ts";
 import type { Terminal } from "./terminal.ts";
 
-export interface Command {
+export interface CommandContext {
   readonly connections: Connections;
   readonly output: Output;
   readonly terminal: Terminal;
@@ -23,8 +23,8 @@ export type IsGood = boolean;
  * Runs `look` once, or repeatedly until the terminal's signal aborts. Resolves with the answer of the last look. Throws
  * `ConsoleFailure` if the signal aborts before the first answer.
  */
-export async function looking(command: Command, look: () => Promise<IsGood>): Promise<IsGood> {
-  const { watch, terminal, output } = command;
+export async function looking(context: CommandContext, look: () => Promise<IsGood>): Promise<IsGood> {
+  const { watch, terminal, output } = context;
   let isGood: IsGood | undefined;
   for (;;) {
     if (watch !== undefined && terminal.isInteractive && !output.isJson) output.clear();
@@ -54,7 +54,7 @@ async function untilEnded(looked: Promise<IsGood>, signal: AbortSignal): Promise
 }
 
 /** Asks before a change. Resolves with false if the answer is no. Without a terminal, only --yes confirms. */
-export async function confirmed({ isConfirmed, terminal }: Command, question: string): Promise<boolean> {
+export async function confirmed({ isConfirmed, terminal }: CommandContext, question: string): Promise<boolean> {
   if (isConfirmed) return true;
   if (!terminal.isInteractive) {
     throw new ConsoleFailure(`${question} Pass --yes: without a terminal the command cannot ask.`);

@@ -2,7 +2,7 @@
 import { ExclusiveQueue } from "@x/workers";
 import { PartitionedQueue, partitionOf, queueName, serverOf } from "@x/workers/partitions";
 import type { Cluster, Redis } from "ioredis";
-import type { Command } from "./command.ts";
+import type { CommandContext } from "./command.ts";
 import type { Connections } from "./connections.ts";
 import { ConsoleFailure } from "./failure.ts";
 
@@ -25,7 +25,7 @@ interface PartitionServers {
 const READ = { skipMetasUpdate: true };
 
 /** Opens a queue, with or without partitions. Throws `ConsoleFailure` if the queue does not exist. */
-export async function operatorOf({ connections }: Command, options: QueueOptions): Promise<OperatedQueue> {
+export async function operatorOf({ connections }: CommandContext, options: QueueOptions): Promise<OperatedQueue> {
   const client = await connections.queueRedis();
   const layout = await layoutOf(connections, client, options);
   if (layout === undefined) await mustBe(client, options);
@@ -34,7 +34,7 @@ export async function operatorOf({ connections }: Command, options: QueueOptions
 
 /** Opens the queue of a key, which may be a partition. Throws `ConsoleFailure` if the queue does not exist. */
 export async function operatorOfKey(
-  { connections }: Command,
+  { connections }: CommandContext,
   options: QueueOptions & { readonly key: string },
 ): Promise<ExclusiveQueue> {
   const { queue, prefix, key } = options;

@@ -1,8 +1,8 @@
 /** The commands by name, their arguments and options, and their exit codes. */
 import { createRequire } from "node:module";
 import { QuorumUnreachableError } from "@x/redlock-core";
-import { Command as Commander, CommanderError, InvalidArgumentError } from "commander";
-import type { Command, IsGood } from "./command.ts";
+import { Command, CommanderError, InvalidArgumentError } from "commander";
+import type { CommandContext, IsGood } from "./command.ts";
 import { checkBullMQ } from "./commands/bullmq.ts";
 import { checkNodes } from "./commands/check.ts";
 import { setExclusion, showExclusion } from "./commands/exclusion.ts";
@@ -80,8 +80,8 @@ function inWords(error: unknown): string {
   return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
 }
 
-function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Commander {
-  const program = new Commander("x-console")
+function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Command {
+  const program = new Command("x-console")
     .description("Shows and operates locks, leaders, schedules and exclusive BullMQ jobs.")
     .version(version, "--version", "print the version of this package")
     .option(
@@ -105,8 +105,8 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
     })
     .showHelpAfterError("(--help shows more)");
 
-  const running = (run: (command: Command) => Promise<IsGood>): Promise<void> =>
-    withCommand(program.opts<Shared>(), terminal, async (command) => onAnswer(await run(command)));
+  const running = (run: (context: CommandContext) => Promise<IsGood>): Promise<void> =>
+    withContext(program.opts<Shared>(), terminal, async (context) => onAnswer(await run(context)));
   addLocks(program, running);
   addLeaders(program, running);
   addSchedules(program, running);
@@ -116,9 +116,9 @@ function programOf(terminal: Terminal, onAnswer: (isGood: IsGood) => void): Comm
   return program;
 }
 
-type Running = (run: (command: Command) => Promise<IsGood>) => Promise<void>;
+type Running = (run: (context: CommandContext) => Promise<IsGood>) => Promise<void>;
 
-function addLocks(program: Commander, running: Running): void {
+function addLocks(program: Command, running: Running): void {
   program
     .command("check")
     .description("look for problems of the lock nodes; 1: a problem was found")
@@ -128,43 +128,43 @@ function addLocks(program: Commander, running: Running): void {
     .description("compare BullMQ's scripts with the tested ones, and test unknown ones; 1: not to be used")
     .option("--test", "test the scripts even if they are known", false)
     .option("--diff", "show what differs from the nearest tested release, which npm downloads", false)
-    .action((options: { test: boolean; diff: boolean }) => running((command) => checkBullMQ(command, options)));
+    .action((options: { test: boolean; diff: boolean }) => running((context) => checkBullMQ(context, options)));
   const locks = program.command("locks").description("the holder of a lock");
   locks
     .command("inspect <resource>")
     .description("the state of a lock on each node and in total; 1: no quorum answered")
-    .action((resource: string) => running((command) => inspectLock(command, resource)));
+    .action((resource: string) => running((context) => inspectLock(context, resource)));
   locks
     .command("watch <resource>")
     .description("the same as inspect --watch")
     .action((resource: string) =>
-      running((command) => inspectLock({ ...command, watch: command.watch ?? DEFAULT_WATCH_SECONDS }, resource)),
+      running((context) => inspectLock({ ...context, watch: context.watch ?? DEFAULT_WATCH_SECONDS }, resource)),
     );
   locks
     .command("release <resource>")
     .description("release a lock by force; 1: nobody held the lock")
-    .action((resource: string) => running((command) => releaseLock(command, resource)));
+    .action((resource: string) => running((context) => releaseLock(context, resource)));
 }
 
-function addLeaders(program: Commander, running: Running): void {
+function addLeaders(program: Command, running: Running): void {
   const leader = program.command("leader").description("the leader of an election");
   leader
     .command("status <election>")
     .description("the leader; 1: nobody leads")
-    .action((name: string) => running((command) => leaderStatus(command, name)));
+    .action((name: string) => running((context) => leaderStatus(context, name)));
   leader
     .command("watch <election>")
     .description("print each change of the leader")
-    .action((name: string) => running((command) => watchLeader(command, name)));
+    .action((name: string) => running((context) => watchLeader(context, name)));
   leader
     .command("resign <election>")
     .description("ask the leader to drain and hand over; 1: nobody leads")
-    .action((name: string) => running((command) => resignLeader(command, name)));
+    .action((name: string) => running((context) => resignLeader(context, name)));
 }
 
-function addSchedules(program: Commander, running: Running): void {
+function addSchedules(program: Command, running: Running): void {
   const schedules = program.command("schedules").description("the schedules of an election's scheduler");
-  const one = (usage: string, description: string): Commander =>
+  const one = (usage: string, description: string): Command =>
     schedules
       .command(usage)
       .description(description)
@@ -172,17 +172,17 @@ function addSchedules(program: Commander, running: Running): void {
   one("list <election>", "the next time of each schedule and the outcome of its last tick; 1: nobody leads")
     .option("--history <count>", "show the outcomes of this many last ticks, up to 100", listedCount)
     .action((election: string, options: { scheduler?: string; history?: number }) =>
-      running((command) => listSchedules(command, { election, ...options })),
+      running((context) => listSchedules(context, { election, ...options })),
     );
   one("history <election> <schedule>", "the outcomes of the last ticks; 1: the newest tick failed or is unfinished")
     .option("--limit <count>", "how many", wholeNumber, 20)
     .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
-      running((command) => scheduleHistory(command, { election, schedule, ...options })),
+      running((context) => scheduleHistory(context, { election, schedule, ...options })),
     );
   one("preview <election> <schedule>", "the next ticks of a schedule as data; 1: there is none")
     .option("--limit <count>", "how many, up to 1,000", wholeNumber, 20)
     .action((election: string, schedule: string, options: { scheduler?: string; limit: number }) =>
-      running((command) => previewSchedule(command, { election, schedule, ...options })),
+      running((context) => previewSchedule(context, { election, schedule, ...options })),
     );
   for (const [verb, description, act] of [
     ["pause", "run no more ticks of a schedule", pauseSchedule],
@@ -192,45 +192,45 @@ function addSchedules(program: Commander, running: Running): void {
   ] as const) {
     one(`${verb} <election> <schedule>`, description).action(
       (election: string, schedule: string, options: { scheduler?: string }) =>
-        running((command) => act(command, { election, schedule, ...options })),
+        running((context) => act(context, { election, schedule, ...options })),
     );
   }
 }
 
 const OF_WHICH_KEY = "the job's key, if several partitions of a queue have a job with this ID";
 
-function addKeys(program: Commander, running: Running): void {
+function addKeys(program: Command, running: Running): void {
   const keys = program.command("keys").description("the keys of a queue with exclusive workers");
-  const one = (usage: string, description: string): Commander =>
+  const one = (usage: string, description: string): Command =>
     keys.command(usage).description(description).option("--prefix <prefix>", "BullMQ's prefix", "bull");
   one("top <queue>", "the keys with the longest lines")
     .option("--limit <count>", "how many", wholeNumber, 20)
     .action((queue: string, options: { prefix: string; limit: number }) =>
-      running((command) => topKeys(command, { queue, ...options })),
+      running((context) => topKeys(context, { queue, ...options })),
     );
   one("jobs <queue> <key>", "the job that holds a key, and the jobs in line")
     .option("--limit <count>", "how many", wholeNumber, 100)
     .action((queue: string, key: string, options: { prefix: string; limit: number }) =>
-      running((command) => jobsOfKey(command, { queue, key, ...options })),
+      running((context) => jobsOfKey(context, { queue, key, ...options })),
     );
   one("explain <queue> <jobId>", "why a job waits; 1: the job does not exist")
     .option("--key <key>", OF_WHICH_KEY)
     .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
-      running((command) => explainJob(command, { queue, jobId, ...options })),
+      running((context) => explainJob(context, { queue, jobId, ...options })),
     );
   one("pause <queue> <key>", "start no more jobs of a key; 1: the key was paused before")
     .option("--reason <text>", "shown to other operators", "paused by an operator")
     .action((queue: string, key: string, options: { prefix: string; reason: string }) =>
-      running((command) => pauseKey(command, { queue, key, ...options })),
+      running((context) => pauseKey(context, { queue, key, ...options })),
     );
   one("drop <queue> <key>", "remove the jobs that wait for a key; 1: no job waited").action(
     (queue: string, key: string, options: { prefix: string }) =>
-      running((command) => dropKey(command, { queue, key, ...options })),
+      running((context) => dropKey(context, { queue, key, ...options })),
   );
   one("retry <queue> <jobId>", "run a failed job again; 1: the job does not exist or has not failed")
     .option("--key <key>", OF_WHICH_KEY)
     .action((queue: string, jobId: string, options: { prefix: string; key?: string }) =>
-      running((command) => retryJob(command, { queue, jobId, ...options })),
+      running((context) => retryJob(context, { queue, jobId, ...options })),
     );
   one("cancel <queue> [jobId]", "cancel a job, or with --key alone all jobs of a key; 1: no job was cancelled")
     .option("--key <key>", "the key of the job, or of all jobs to cancel")
@@ -241,7 +241,7 @@ function addKeys(program: Commander, running: Running): void {
         queue: string,
         jobId: string | undefined,
         options: { prefix: string; key?: string; reason: string; remove: boolean },
-      ) => running((command) => cancelJobs(command, { queue, jobId, key: undefined, ...options })),
+      ) => running((context) => cancelJobs(context, { queue, jobId, key: undefined, ...options })),
     );
   one("policy <queue> [key]", "the options of the workers, or the limits of one key; 1: see the guide")
     .option("--concurrency <count>", "jobs of the key that may run at a time", wholeNumber)
@@ -250,36 +250,36 @@ function addKeys(program: Commander, running: Running): void {
     .option("--weight <count>", "jobs that may start at the key's turn", wholeNumber)
     .option("--remove", "return to the workers' options")
     .action((queue: string, key: string | undefined, options: { prefix: string } & PolicyChange) =>
-      running(async (command) => {
-        if (key !== undefined) return await policyOfKey(command, { queue, key, ...options });
+      running(async (context) => {
+        if (key !== undefined) return await policyOfKey(context, { queue, key, ...options });
         if (Object.keys(options).length > 1)
           throw new ConsoleFailure("A limit needs a key: keys policy <queue> <key>.");
-        return await keyPolicy(command, { queue, ...options });
+        return await keyPolicy(context, { queue, ...options });
       }),
     );
   one("policies <queue>", "the keys with limits of their own")
     .option("--limit <count>", "how many", wholeNumber, 1_000)
     .action((queue: string, options: { prefix: string; limit: number }) =>
-      running((command) => listPolicies(command, { queue, ...options })),
+      running((context) => listPolicies(context, { queue, ...options })),
     );
   one("exclusion <queue> [mode]", "what exclusion would prevent; with on or watch, change it; 1: not exclusive")
     .option("--limit <count>", "how many keys to show, up to 100", listedCount, 10)
     .option("--force", "change even if plain workers are connected", false)
     .action((queue: string, mode: string | undefined, options: { prefix: string; limit: number; force: boolean }) =>
-      running(async (command) => {
+      running(async (context) => {
         const { limit, force, ...shared } = options;
-        if (mode === undefined) return await showExclusion(command, { queue, limit, ...shared });
-        if (mode === "on" || mode === "watch") return await setExclusion(command, { queue, mode, force, ...shared });
+        if (mode === undefined) return await showExclusion(context, { queue, limit, ...shared });
+        if (mode === "on" || mode === "watch") return await setExclusion(context, { queue, mode, force, ...shared });
         throw new ConsoleFailure(`The mode must be on or watch, got ${mode}.`);
       }),
     );
   one("resume <queue> <key>", "end a pause, or the halt after a failed job; 1: the key was not paused").action(
     (queue: string, key: string, options: { prefix: string }) =>
-      running((command) => resumeKey(command, { queue, key, ...options })),
+      running((context) => resumeKey(context, { queue, key, ...options })),
   );
 }
 
-function addProblems(program: Commander, running: Running): void {
+function addProblems(program: Command, running: Running): void {
   program
     .command("problems")
     .description("what needs attention, as on the live page; 1: something is critical or a warning")
@@ -292,11 +292,11 @@ function addProblems(program: Commander, running: Running): void {
     )
     .option("--prefix <prefix>", "BullMQ's prefix", "bull")
     .action((options: { queue: readonly string[]; prefix: string; election: readonly string[] }) =>
-      running((command) => showProblems(command, options)),
+      running((context) => showProblems(context, options)),
     );
 }
 
-function addServe(program: Commander, running: Running): void {
+function addServe(program: Command, running: Running): void {
   program
     .command("serve")
     .description("show everything on a live page, until Ctrl-C")
@@ -312,13 +312,13 @@ function addServe(program: Commander, running: Running): void {
     .option("--election <name>", "an election to show, in addition to the elections that are found", collected, [])
     .option("--queue <name>", "a queue to show (default: the queues that are found on the first node)", collected, [])
     .option("--prefix <prefix>", "BullMQ's prefix", "bull")
-    .action((options: ServeOptions) => running((command) => servePage(command, options)));
+    .action((options: ServeOptions) => running((context) => servePage(context, options)));
 }
 
-async function withCommand(
+async function withContext(
   options: Shared,
   terminal: Terminal,
-  run: (command: Command) => Promise<void>,
+  run: (context: CommandContext) => Promise<void>,
 ): Promise<void> {
   const named = addressesOf(options, terminal);
   await using connections = new Connections({ ...options, ...named, cluster: options.cluster === true });

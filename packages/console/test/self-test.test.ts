@@ -87,7 +87,7 @@ interface Results {
   readonly results: readonly { readonly phase: string; readonly fault: string | null }[];
 }
 
-interface Command {
+interface CommandResult {
   readonly code: number;
   readonly text: string;
 }
@@ -121,7 +121,7 @@ describe("a BullMQ with a changed text", () => {
     const { results } = await run<Results>(program, { acceptScripts, phases: QUICK });
     expect(results).toMatchObject(QUICK.map((phase) => ({ phase, fault: null })));
     expect(await keysLeft()).toEqual([]);
-    const unasked = await run<Command>(program, { command: ["bullmq"] });
+    const unasked = await run<CommandResult>(program, { command: ["bullmq"] });
     expect(unasked.text).toContain("unknown: moveToFinished.\n--diff shows what differs from 6.");
     expect(unasked).toMatchObject({ code: 2, text: expect.stringContaining("Pass --yes") as string });
   });
@@ -161,7 +161,7 @@ describe("a BullMQ with a changed text", () => {
   it.runIf(isWhole)("passes the whole command, which prints the option", async () => {
     const program = await bundle([HARMLESS]);
     const { fingerprint } = await run<Started>(program, {});
-    const { code, text } = await run<Command>(program, { command: ["bullmq", "--yes"] });
+    const { code, text } = await run<CommandResult>(program, { command: ["bullmq", "--yes"] });
     expect(text).toContain(`acceptScripts: "${fingerprint}"`);
     expect(text).not.toContain("FAILED");
     expect(code).toBe(0);

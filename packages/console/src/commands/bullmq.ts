@@ -1,7 +1,7 @@
 /** Compares the scripts of the installed BullMQ with the tested ones, and tests unknown scripts on the user's Redis. */
 import { ExclusiveWorker, type UnknownTexts, UnsupportedBullMQError } from "@x/workers";
 import type { Cluster, Redis } from "ioredis";
-import { type Command, confirmed, type IsGood } from "../command.ts";
+import { type CommandContext, confirmed, type IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { changesSince } from "../self-test/changes.ts";
 import { installedElsewhere, installedVersion } from "../self-test/installed.ts";
@@ -12,10 +12,10 @@ import { type PhaseResult, runSelfTest } from "../self-test/self-test.ts";
  * answer is good if the texts are known or the self-test has passed.
  */
 export async function checkBullMQ(
-  command: Command,
+  context: CommandContext,
   { test, diff }: { readonly test: boolean; readonly diff: boolean },
 ): Promise<IsGood> {
-  const { connections, output, terminal } = command;
+  const { connections, output, terminal } = context;
   const elsewhere = installedElsewhere(process.cwd());
   if (elsewhere !== undefined) {
     throw new ConsoleFailure(
@@ -39,7 +39,7 @@ export async function checkBullMQ(
   const results: PhaseResult[] = [];
   if (unknown !== undefined || test) {
     const question = "Test the scripts on this Redis, under keys that are removed afterwards? It takes about a minute.";
-    if (!(await confirmed(command, question))) return false;
+    if (!(await confirmed(context, question))) return false;
     const settings = {
       client,
       connection: connections.options,
@@ -48,7 +48,7 @@ export async function checkBullMQ(
     };
     await runSelfTest(settings, (result) => {
       results.push(result);
-      if (!output.isJson) showResult(command, result);
+      if (!output.isJson) showResult(context, result);
     });
   }
   const isGood = results.every(({ fault }) => fault === null) && (unknown === undefined || results.length > 0);
@@ -63,7 +63,7 @@ export async function checkBullMQ(
   return isGood;
 }
 
-function showResult({ output }: Command, { phase, seconds, fault }: PhaseResult): void {
+function showResult({ output }: CommandContext, { phase, seconds, fault }: PhaseResult): void {
   const time = `${seconds.toFixed(1)} s`;
   if (fault === null) output.line(`passed  ${phase} (${time})`, "good");
   else output.line(`FAILED  ${phase} (${time}): ${fault}`, "bad");

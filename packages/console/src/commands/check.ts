@@ -1,5 +1,5 @@
 import type { Finding } from "@x/redlock-core";
-import { type Command, type IsGood, looking } from "../command.ts";
+import { type CommandContext, type IsGood, looking } from "../command.ts";
 import type { Tone } from "../output.ts";
 import { type Checked, problemsOf } from "../page/rules/problems.ts";
 
@@ -18,10 +18,10 @@ const NOTHING: Checked = {
 };
 
 /** Looks for problems of the lock nodes. The answer is good if no finding is worse than `info`. */
-export async function checkNodes(command: Command): Promise<IsGood> {
-  const { output } = command;
-  const redlock = await command.connections.redlock();
-  return await looking(command, async () => {
+export async function checkNodes(context: CommandContext): Promise<IsGood> {
+  const { output } = context;
+  const redlock = await context.connections.redlock();
+  return await looking(context, async () => {
     const findings = await redlock.check();
     output.answer(findings, () => {
       if (findings.length === 0) output.line("Nothing is wrong.", "good");

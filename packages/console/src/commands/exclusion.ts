@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@x/redlock-core";
 import { type ExclusionMode, ExclusionRefusedError, type ExclusionReport, type QueueOperators } from "@x/workers";
-import { type Command, confirmed, type IsGood, looking } from "../command.ts";
+import { type CommandContext, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, type QueueOptions } from "../operator.ts";
 import { durationText } from "../output.ts";
@@ -15,19 +15,19 @@ const LOOK_MS = 500;
  * exclusive.
  */
 export async function showExclusion(
-  command: Command,
+  context: CommandContext,
   { limit, ...options }: QueueOptions & { readonly limit: number },
 ): Promise<IsGood> {
-  const { output } = command;
-  const operator = await operatorOf(command, options);
-  return await looking(command, async () => {
+  const { output } = context;
+  const operator = await operatorOf(context, options);
+  return await looking(context, async () => {
     const report = await operator.exclusion({ limit });
-    output.answer(report, () => show(command, options.queue, report));
+    output.answer(report, () => show(context, options.queue, report));
     return report.mode === "on";
   });
 }
 
-function show({ output }: Command, queue: string, report: ExclusionReport): void {
+function show({ output }: CommandContext, queue: string, report: ExclusionReport): void {
   const { mode, watchedSinceMs, watchedUntilMs, overlappingKeys, keys, obstacles } = report;
   if (mode === "on") output.line(`${queue}: exclusive`, "good");
   else output.line(`${queue}: watched, so jobs of a key may run at the same time`, "warn");
@@ -52,20 +52,20 @@ function show({ output }: Command, queue: string, report: ExclusionReport): void
  * good if the queue is in this mode and no jobs overlap against it.
  */
 export async function setExclusion(
-  command: Command,
+  context: CommandContext,
   { mode, force, ...options }: QueueOptions & { readonly mode: ExclusionMode; readonly force: boolean },
 ): Promise<IsGood> {
-  const { output } = command;
+  const { output } = context;
   const { queue } = options;
-  const operator = await operatorOf(command, options);
+  const operator = await operatorOf(context, options);
   const question =
     mode === "on"
       ? `From now on, start no job of ${queue} while its key is busy?`
       : `From now on, let jobs of one key of ${queue} run at the same time?`;
-  if (!(await confirmed(command, question))) return false;
+  if (!(await confirmed(context, question))) return false;
   const beganMs = systemClock.monotonicMs();
   const isChanged = await change(operator, mode, force);
-  const isDone = mode === "watch" || (await untilSeparate(command, operator, beganMs));
+  const isDone = mode === "watch" || (await untilSeparate(context, operator, beganMs));
   const tookMs = Math.round(systemClock.monotonicMs() - beganMs);
   output.answer({ queue, mode, changed: isChanged, overlapping: !isDone, tookMs }, () => {
     const what = mode === "on" ? "exclusive" : "watched";
@@ -89,7 +89,7 @@ async function change(operator: QueueOperators, mode: ExclusionMode, force: bool
 
 /** Waits until no key has more jobs than it allows. Resolves with false if the terminal's signal aborts before. */
 async function untilSeparate(
-  { output, terminal }: Command,
+  { output, terminal }: CommandContext,
   operator: QueueOperators,
   beganMs: number,
 ): Promise<boolean> {

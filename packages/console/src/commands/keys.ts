@@ -1,6 +1,6 @@
 import { systemClock } from "@x/redlock-core";
 import type { BusyKey, ExclusiveQueue, KeyPolicy, QueueOverview } from "@x/workers";
-import { type Command, confirmed, type IsGood, looking } from "../command.ts";
+import { type CommandContext, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { operatorOf, operatorOfKey, type QueueOptions } from "../operator.ts";
 import { durationText, type Tone } from "../output.ts";
@@ -13,10 +13,10 @@ function why({ paused, isStalled }: BusyKey): string {
 }
 
 /** Returns the partitions that may contain a job. For a queue without partitions, returns the queue. */
-async function queuesOf(command: Command, options: JobOptions): Promise<readonly ExclusiveQueue[]> {
+async function queuesOf(context: CommandContext, options: JobOptions): Promise<readonly ExclusiveQueue[]> {
   const { key } = options;
-  if (key !== undefined) return [await operatorOfKey(command, { ...options, key })];
-  const operator = await operatorOf(command, options);
+  if (key !== undefined) return [await operatorOfKey(context, { ...options, key })];
+  const operator = await operatorOf(context, options);
   return "queues" in operator ? operator.queues : [operator];
 }
 
@@ -48,10 +48,13 @@ function workersText({ atMs, workers, active, stalled }: QueueOverview): {
 }
 
 /** Lists the keys with the longest lines. */
-export async function topKeys(command: Command, options: QueueOptions & { readonly limit: number }): Promise<IsGood> {
-  const { output } = command;
-  const operator = await operatorOf(command, options);
-  return await looking(command, async () => {
+export async function topKeys(
+  context: CommandContext,
+  options: QueueOptions & { readonly limit: number },
+): Promise<IsGood> {
+  const { output } = context;
+  const operator = await operatorOf(context, options);
+  return await looking(context, async () => {
     const reading = await readKeys(operator, options.limit);
     const { counts, overview, keys: top } = reading;
     output.answer(reading, () => {
@@ -87,10 +90,10 @@ export async function topKeys(command: Command, options: QueueOptions & { readon
 type JobOptions = QueueOptions & { readonly jobId: string; readonly key?: string | undefined };
 
 /** Explains why a job waits. The answer is good if the job exists. */
-export async function explainJob(command: Command, options: JobOptions): Promise<IsGood> {
-  const { output } = command;
-  const queues = await queuesOf(command, options);
-  return await looking(command, async () => {
+export async function explainJob(context: CommandContext, options: JobOptions): Promise<IsGood> {
+  const { output } = context;
+  const queues = await queuesOf(context, options);
+  return await looking(context, async () => {
     const found = await Promise.all(queues.map(async (each) => await each.explain(options.jobId)));
     const explanation = found[theOne(found, options.jobId)];
     output.answer(explanation ?? null, () => {
@@ -103,12 +106,12 @@ export async function explainJob(command: Command, options: JobOptions): Promise
 
 /** Lists the jobs of a key: the job that holds the key, and the jobs in line. */
 export async function jobsOfKey(
-  command: Command,
+  context: CommandContext,
   options: QueueOptions & { readonly key: string; readonly limit: number },
 ): Promise<IsGood> {
-  const { output } = command;
-  const operator = await operatorOfKey(command, options);
-  return await looking(command, async () => {
+  const { output } = context;
+  const operator = await operatorOfKey(context, options);
+  return await looking(context, async () => {
     const [jobs, reading] = await Promise.all([
       operator.jobsOf(options.key, { limit: options.limit }),
       operator.readKey(options.key, { limit: 0 }),
@@ -127,29 +130,32 @@ export async function jobsOfKey(
 
 /** Pauses a key, so that no further job of the key starts. The answer is good if the key was not paused before. */
 export async function pauseKey(
-  command: Command,
+  context: CommandContext,
   options: QueueOptions & { readonly key: string; readonly reason: string },
 ): Promise<IsGood> {
   const { queue, key, reason } = options;
-  const operator = await operatorOfKey(command, options);
-  if (!(await confirmed(command, `Start no more jobs of key ${key} in ${queue}?`))) return false;
+  const operator = await operatorOfKey(context, options);
+  if (!(await confirmed(context, `Start no more jobs of key ${key} in ${queue}?`))) return false;
   const isNew = await operator.pauseKey(key, reason);
-  command.output.answer({ key, paused: isNew }, () => {
-    command.output.line(isNew ? `key ${key} is paused` : `key ${key} was paused before`, isNew ? "good" : "warn");
+  context.output.answer({ key, paused: isNew }, () => {
+    context.output.line(isNew ? `key ${key} is paused` : `key ${key} was paused before`, isNew ? "good" : "warn");
   });
   return isNew;
 }
 
 /** Ends a pause, or the halt after a failed job. The answer is good if the key was paused. */
-export async function resumeKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
+export async function resumeKey(
+  context: CommandContext,
+  options: QueueOptions & { readonly key: string },
+): Promise<IsGood> {
   const { queue, key } = options;
-  const operator = await operatorOfKey(command, options);
-  if (!(await confirmed(command, `Resume key ${key} in ${queue}? The job that halted it is skipped unless retried.`))) {
+  const operator = await operatorOfKey(context, options);
+  if (!(await confirmed(context, `Resume key ${key} in ${queue}? The job that halted it is skipped unless retried.`))) {
     return false;
   }
   const wasPaused = await operator.resumeKey(key);
-  command.output.answer({ key, resumed: wasPaused }, () => {
-    command.output.line(wasPaused ? `key ${key} goes on` : `key ${key} was not paused`, wasPaused ? "good" : "warn");
+  context.output.answer({ key, resumed: wasPaused }, () => {
+    context.output.line(wasPaused ? `key ${key} goes on` : `key ${key} was not paused`, wasPaused ? "good" : "warn");
   });
   return wasPaused;
 }
@@ -157,16 +163,19 @@ export async function resumeKey(command: Command, options: QueueOptions & { read
 /**
  * Removes the jobs that wait for a key. The job that holds the key continues. The answer is good if a job was removed.
  */
-export async function dropKey(command: Command, options: QueueOptions & { readonly key: string }): Promise<IsGood> {
+export async function dropKey(
+  context: CommandContext,
+  options: QueueOptions & { readonly key: string },
+): Promise<IsGood> {
   const { queue, key } = options;
-  const { output } = command;
-  const operator = await operatorOfKey(command, options);
+  const { output } = context;
+  const operator = await operatorOfKey(context, options);
   const { parked } = await operator.jobsOf(key, { limit: MOST_DROPPED });
   if (parked.length === 0) {
     output.answer({ key, dropped: 0 }, () => output.line(`no job waits for key ${key}`, "warn"));
     return false;
   }
-  if (!(await confirmed(command, `Remove the ${parked.length} jobs of ${queue} that wait for key ${key}, for good?`))) {
+  if (!(await confirmed(context, `Remove the ${parked.length} jobs of ${queue} that wait for key ${key}, for good?`))) {
     return false;
   }
   let dropped = 0;
@@ -183,7 +192,7 @@ const MOST_DROPPED = 10_000;
  * Cancels a job, or with a key and without a job ID all jobs of the key. The answer is good if a job was cancelled.
  */
 export async function cancelJobs(
-  command: Command,
+  context: CommandContext,
   options: Omit<JobOptions, "jobId"> & {
     readonly jobId: string | undefined;
     readonly reason: string;
@@ -191,12 +200,12 @@ export async function cancelJobs(
   },
 ): Promise<IsGood> {
   const { queue, jobId, key, reason, remove } = options;
-  const { output } = command;
+  const { output } = context;
   const end = remove ? "Jobs that do not run are removed." : "The jobs fail without a retry.";
   if (jobId === undefined) {
     if (key === undefined) throw new ConsoleFailure("Name a job, or with --key all jobs of a key.");
-    const operator = await operatorOfKey(command, { ...options, key });
-    if (!(await confirmed(command, `Cancel all jobs of key ${key} in ${queue}? ${end}`))) return false;
+    const operator = await operatorOfKey(context, { ...options, key });
+    if (!(await confirmed(context, `Cancel all jobs of key ${key} in ${queue}? ${end}`))) return false;
     const { running, parked, waiting } = await operator.cancelKey(key, reason, { remove });
     const total = running + parked + waiting;
     output.answer({ key, running, parked, waiting }, () =>
@@ -208,10 +217,10 @@ export async function cancelJobs(
     );
     return total > 0;
   }
-  const queues = await queuesOf(command, { ...options, jobId });
+  const queues = await queuesOf(context, { ...options, jobId });
   const known = await Promise.all(queues.map(async (each) => await each.explain(jobId)));
   const owner = queues[theOne(known, jobId)];
-  if (owner !== undefined && !(await confirmed(command, `Cancel job ${jobId} of ${queue}? ${end}`))) return false;
+  if (owner !== undefined && !(await confirmed(context, `Cancel job ${jobId} of ${queue}? ${end}`))) return false;
   const found = (await owner?.cancel(jobId, reason, { remove })) ?? "unknown";
   output.answer({ jobId, found }, () =>
     output.line(cancelledText(jobId, found), found === "unknown" ? "warn" : "good"),
@@ -220,10 +229,10 @@ export async function cancelJobs(
 }
 
 /** Retries a failed job. The answer is good if the job exists and had failed. */
-export async function retryJob(command: Command, options: JobOptions): Promise<IsGood> {
+export async function retryJob(context: CommandContext, options: JobOptions): Promise<IsGood> {
   const { queue, jobId } = options;
-  const { output } = command;
-  const queues = await queuesOf(command, options);
+  const { output } = context;
+  const queues = await queuesOf(context, options);
   const found = await Promise.all(queues.map(async (each) => await each.getJob(jobId)));
   const job = found[theOne(found, jobId)];
   const state = job === undefined ? "unknown" : await job.getState();
@@ -236,7 +245,7 @@ export async function retryJob(command: Command, options: JobOptions): Promise<I
     );
     return false;
   }
-  if (!(await confirmed(command, `Run job ${jobId} of ${queue} again?`))) return false;
+  if (!(await confirmed(context, `Run job ${jobId} of ${queue} again?`))) return false;
   await job.retry("failed");
   output.answer({ jobId, retried: true }, () => output.line(`job ${jobId} is to run again`, "good"));
   return true;
@@ -244,12 +253,12 @@ export async function retryJob(command: Command, options: JobOptions): Promise<I
 
 /** Lists the keys with limits of their own. */
 export async function listPolicies(
-  command: Command,
+  context: CommandContext,
   options: QueueOptions & { readonly limit: number },
 ): Promise<IsGood> {
-  const { output } = command;
-  const operator = await operatorOf(command, options);
-  return await looking(command, async () => {
+  const { output } = context;
+  const operator = await operatorOf(context, options);
+  return await looking(context, async () => {
     const policies = await operator.listKeyPolicies({ limit: options.limit });
     output.answer(Object.fromEntries(policies), () => {
       if (policies.size === 0) return output.line(`${options.queue}: no key has limits of its own`);
@@ -270,22 +279,22 @@ export type PolicyChange = KeyPolicy & { readonly remove?: boolean | undefined }
  * or had a policy.
  */
 export async function policyOfKey(
-  command: Command,
+  context: CommandContext,
   { queue, key, prefix, remove = false, ...given }: QueueOptions & PolicyChange & { readonly key: string },
 ): Promise<IsGood> {
-  const { output } = command;
-  const operator = await operatorOfKey(command, { queue, prefix, key });
+  const { output } = context;
+  const operator = await operatorOfKey(context, { queue, prefix, key });
   const isGiven = Object.values(given).some((value) => value !== undefined);
   if (remove && isGiven) throw new ConsoleFailure("--remove cannot be combined with a limit.");
   if (!remove && !isGiven) {
-    return await looking(command, async () => {
+    return await looking(context, async () => {
       const policy = await operator.getKeyPolicy(key);
       output.answer(policy ?? null, () => output.line(`key ${key}: ${policyText(policy)}`));
       return policy !== undefined;
     });
   }
   const what = remove ? "as the workers' options say" : policyText(given);
-  if (!(await confirmed(command, `From now on, key ${key} of ${queue}: ${what}?`))) return false;
+  if (!(await confirmed(context, `From now on, key ${key} of ${queue}: ${what}?`))) return false;
   const isGood = remove ? await operator.removeKeyPolicy(key) : true;
   if (!remove) await setPolicy(operator, key, given);
   output.answer({ key, policy: remove ? null : given, changed: isGood }, () =>
@@ -306,10 +315,10 @@ async function setPolicy(operator: ExclusiveQueue, key: string, policy: KeyPolic
 /**
  * Shows the options of a queue's workers. The answer is good if a worker exists and all workers have the same options.
  */
-export async function keyPolicy(command: Command, options: QueueOptions): Promise<IsGood> {
-  const { output } = command;
-  const operator = await operatorOf(command, options);
-  return await looking(command, async () => {
+export async function keyPolicy(context: CommandContext, options: QueueOptions): Promise<IsGood> {
+  const { output } = context;
+  const operator = await operatorOf(context, options);
+  return await looking(context, async () => {
     const workers = await operator.setups();
     output.answer(workers, () => {
       if (workers.length === 0) return output.line(`${options.queue}: no worker with keys runs`, "warn");

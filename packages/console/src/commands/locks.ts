@@ -1,5 +1,5 @@
 import type { Inspection, NodeInspection } from "@x/redlock-core";
-import { type Command, confirmed, type IsGood, looking } from "../command.ts";
+import { type CommandContext, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { type Cell, durationText, type Tone } from "../output.ts";
 import { electionOf } from "./leader.ts";
@@ -12,14 +12,14 @@ const TONES: Readonly<Record<Inspection["verdict"], Tone>> = {
 };
 
 /** Shows the holder of a lock, per node and in total. */
-export async function inspectLock(command: Command, resource: string): Promise<IsGood> {
-  const { output } = command;
-  const redlock = await command.connections.redlock();
+export async function inspectLock(context: CommandContext, resource: string): Promise<IsGood> {
+  const { output } = context;
+  const redlock = await context.connections.redlock();
   // A leader's lock names its holder only during the first lease. Later the record of the term contains the leader's
   // ID.
   const [, name = ""] = /^leader:(.+)$/s.exec(resource) ?? [];
-  const election = name === "" ? undefined : await electionOf(command, name);
-  return await looking(command, async () => {
+  const election = name === "" ? undefined : await electionOf(context, name);
+  return await looking(context, async () => {
     const inspected = await redlock.inspect(resource);
     // If no quorum answers, the inspection already reports the failure.
     const leader = await election?.leader().catch(() => null);
@@ -52,13 +52,13 @@ function rowOf(node: NodeInspection): readonly Cell[] {
 }
 
 /** Releases a lock by force, whichever client holds the lock. The answer is good if a quorum released a lock. */
-export async function releaseLock(command: Command, resource: string): Promise<IsGood> {
-  const { output } = command;
-  const redlock = await command.connections.redlock();
+export async function releaseLock(context: CommandContext, resource: string): Promise<IsGood> {
+  const { output } = context;
+  const redlock = await context.connections.redlock();
   const { verdict } = await redlock.inspect(resource);
   if (verdict === "unknown") throw new ConsoleFailure(`no quorum of nodes answered about ${resource}`);
   if (
-    !(await confirmed(command, `Take ${resource} (${verdict}) away? The holder may continue to work for a moment.`))
+    !(await confirmed(context, `Take ${resource} (${verdict}) away? The holder may continue to work for a moment.`))
   ) {
     return false;
   }

@@ -1,4 +1,4 @@
-import { type Command, type IsGood, looking } from "../command.ts";
+import { type CommandContext, type IsGood, looking } from "../command.ts";
 import type { Tone } from "../output.ts";
 import { titleWithTime } from "../page/rules/problems.ts";
 import { queuesOf, type ShownQueues } from "../page/serve.ts";
@@ -13,12 +13,12 @@ const REFRESH_MS = 1_000;
 
 /** Shows what needs attention, as the page does. The answer is good if nothing is critical and nothing is a warning. */
 export async function showProblems(
-  command: Command,
+  context: CommandContext,
   options: ShownQueues & { readonly election: readonly string[] },
 ): Promise<IsGood> {
-  const { connections, output } = command;
+  const { connections, output } = context;
   const redlock = await connections.redlock();
-  const queues = await queuesOf(command, options);
+  const queues = await queuesOf(context, options);
   const watch = new Watch({
     redlock,
     queues,
@@ -29,7 +29,7 @@ export async function showProblems(
     hasActions: false,
   });
   connections.defer(() => watch.close());
-  return await looking(command, async () => {
+  return await looking(context, async () => {
     const { problems, now } = await watch.readAll();
     output.answer(problems, () => {
       if (problems.length === 0) output.line("All well.", "good");

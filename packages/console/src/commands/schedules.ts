@@ -1,7 +1,7 @@
 import { UnknownScheduleError } from "@x/leader";
 import { LeaderScheduler, type TickOutcome, type TickRecord } from "@x/leader/scheduler";
 import { systemClock } from "@x/redlock-core";
-import { type Command, confirmed, type IsGood, looking } from "../command.ts";
+import { type CommandContext, confirmed, type IsGood, looking } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { type Cell, durationText, type Tone } from "../output.ts";
 import { readSchedules } from "../reading.ts";
@@ -31,11 +31,11 @@ const TONES: Readonly<Record<TickOutcome, Tone>> = {
  * candidate.
  */
 async function schedulerOf(
-  command: Command,
+  context: CommandContext,
   { election, scheduler }: SchedulerCommandOptions,
 ): Promise<LeaderScheduler> {
   return new LeaderScheduler({
-    election: await electionOf(command, election),
+    election: await electionOf(context, election),
     // The most ticks that any leader may keep.
     history: 100,
     ...(scheduler === undefined ? {} : { keyPrefix: scheduler }),
@@ -67,12 +67,12 @@ async function ofSchedule<Answer>(
  * and a schedule.
  */
 export async function listSchedules(
-  command: Command,
+  context: CommandContext,
   options: SchedulerCommandOptions & { readonly history?: number },
 ): Promise<IsGood> {
-  const { output } = command;
-  const scheduler = await schedulerOf(command, options);
-  return await looking(command, async () => {
+  const { output } = context;
+  const scheduler = await schedulerOf(context, options);
+  return await looking(context, async () => {
     const reading = await readSchedules(scheduler, options.history ?? 0);
     const { leader, schedules } = reading;
     output.answer(reading, () => {
@@ -126,12 +126,12 @@ function inText(date: Date, now: number): string {
 
 /** Shows the outcomes of the last ticks. The answer is good if the newest tick did not fail. */
 export async function scheduleHistory(
-  command: Command,
+  context: CommandContext,
   options: ScheduleCommandOptions & { readonly limit: number },
 ): Promise<IsGood> {
-  const { output } = command;
-  const scheduler = await schedulerOf(command, options);
-  return await looking(command, async () => {
+  const { output } = context;
+  const scheduler = await schedulerOf(context, options);
+  return await looking(context, async () => {
     const all = await ofSchedule(options, (name) => scheduler.history(name));
     const ticks = all.slice(0, options.limit);
     output.answer(ticks, () => {
@@ -157,12 +157,12 @@ function rowOf({ scheduledAt, outcome, lateMs, tookMs, attempt, term, error, rea
 
 /** Shows the next ticks. The answer is good if there is one. */
 export async function previewSchedule(
-  command: Command,
+  context: CommandContext,
   options: ScheduleCommandOptions & { readonly limit: number },
 ): Promise<IsGood> {
-  const { output } = command;
-  const scheduler = await schedulerOf(command, options);
-  return await looking(command, async () => {
+  const { output } = context;
+  const scheduler = await schedulerOf(context, options);
+  return await looking(context, async () => {
     const ticks = await ofSchedule(options, (name) => scheduler.preview(name, options.limit));
     output.answer(ticks, () => {
       if (ticks.length === 0) return output.line(`${options.schedule}: no tick follows`, "warn");
@@ -177,8 +177,8 @@ export async function previewSchedule(
 }
 
 /** Removes a schedule as data. The answer is good if it existed. */
-export async function removeSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
-  return await ordered(command, options, {
+export async function removeSchedule(context: CommandContext, options: ScheduleCommandOptions): Promise<IsGood> {
+  return await ordered(context, options, {
     question: `Remove ${options.schedule}? The next reconcile() of your services may add it again.`,
     done: "is removed",
     order: async (scheduler, name) => {
@@ -189,8 +189,8 @@ export async function removeSchedule(command: Command, options: ScheduleCommandO
 }
 
 /** Pauses a schedule for all leaders. The answer is good if the schedule is paused now. */
-export async function pauseSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
-  return await ordered(command, options, {
+export async function pauseSchedule(context: CommandContext, options: ScheduleCommandOptions): Promise<IsGood> {
+  return await ordered(context, options, {
     question: `Run no more ticks of ${options.schedule}? Ticks during the pause are not caught up.`,
     done: "is paused",
     order: (scheduler, name) => scheduler.pause(name),
@@ -198,8 +198,8 @@ export async function pauseSchedule(command: Command, options: ScheduleCommandOp
 }
 
 /** Ends the pause of a schedule. */
-export async function resumeSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
-  return await ordered(command, options, {
+export async function resumeSchedule(context: CommandContext, options: ScheduleCommandOptions): Promise<IsGood> {
+  return await ordered(context, options, {
     question: `Go on with ${options.schedule}?`,
     done: "goes on",
     order: (scheduler, name) => scheduler.resume(name),
@@ -207,8 +207,8 @@ export async function resumeSchedule(command: Command, options: ScheduleCommandO
 }
 
 /** Asks the leader to run a schedule once, now. */
-export async function triggerSchedule(command: Command, options: ScheduleCommandOptions): Promise<IsGood> {
-  return await ordered(command, options, {
+export async function triggerSchedule(context: CommandContext, options: ScheduleCommandOptions): Promise<IsGood> {
+  return await ordered(context, options, {
     question: `Run ${options.schedule} once, now?`,
     done: "is to run now",
     order: (scheduler, name) => scheduler.trigger(name),
@@ -221,13 +221,13 @@ interface Order {
   readonly order: (scheduler: LeaderScheduler, name: string) => Promise<void>;
 }
 
-async function ordered(command: Command, options: ScheduleCommandOptions, order: Order): Promise<IsGood> {
-  const scheduler = await schedulerOf(command, options);
+async function ordered(context: CommandContext, options: ScheduleCommandOptions, order: Order): Promise<IsGood> {
+  const scheduler = await schedulerOf(context, options);
   // Before the question: a mistyped name needs no answer.
   await ofSchedule(options, (name) => scheduler.history(name));
-  if (!(await confirmed(command, order.question))) return false;
+  if (!(await confirmed(context, order.question))) return false;
   await ofSchedule(options, (name) => order.order(scheduler, name));
   const { schedule } = options;
-  command.output.answer({ schedule, done: true }, () => command.output.line(`${schedule} ${order.done}`, "good"));
+  context.output.answer({ schedule, done: true }, () => context.output.line(`${schedule} ${order.done}`, "good"));
   return true;
 }

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { logTo } from "@x/redlock-core";
 import { Cluster, type Redis } from "ioredis";
 import { pino } from "pino";
-import type { Command, IsGood } from "../command.ts";
+import type { CommandContext, IsGood } from "../command.ts";
 import { ConsoleFailure } from "../failure.ts";
 import { layoutOf, type OperatedQueue, openOperator } from "../operator.ts";
 import { printable } from "../output.ts";
@@ -41,10 +41,10 @@ const BY_NUMBER = new Intl.Collator("en", { numeric: true });
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/;
 
 /** Serves the page until the terminal's signal aborts. */
-export async function servePage(command: Command, options: ServeOptions): Promise<IsGood> {
-  const { connections, output, terminal } = command;
+export async function servePage(context: CommandContext, options: ServeOptions): Promise<IsGood> {
+  const { connections, output, terminal } = context;
   const redlock = await connections.redlock();
-  const queues = await queuesOf(command, options);
+  const queues = await queuesOf(context, options);
   const hosts = [...LOOPBACK_HOSTS, ...options.allowHost];
   const page = createPage({ redlock, queues, elections: options.election, hosts, actions: options.actions });
   const server = createServer(nodeListener(page));
@@ -82,7 +82,7 @@ export async function servePage(command: Command, options: ServeOptions): Promis
  * most useful in such an outage.
  */
 export async function queuesOf(
-  { connections, terminal }: Command,
+  { connections, terminal }: CommandContext,
   { queue, prefix }: ShownQueues,
 ): Promise<readonly OperatedQueue[]> {
   const client = await connections.queueRedis().catch((error: unknown) => {
