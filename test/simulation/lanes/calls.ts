@@ -1,7 +1,7 @@
 /**
  * One call for all jobs that wait for a key (`whenBusy: "merge"`): the jobs that the call receives, and their outcomes.
  */
-import type { Outcome } from "../../../packages/workers/src/job-run/rules/batch.ts";
+import type { JobOutcome } from "../../../packages/workers/src/job-run/rules/batch.ts";
 import { type InLine, parseGather } from "../../../packages/workers/src/scripts/operator-replies.ts";
 import { LaneViolation } from "./checks.ts";
 import { placesIn } from "./lines.ts";
@@ -142,7 +142,7 @@ async function ask({ job, token, member }: Taken, most: number): Promise<readonl
 async function store(
   run: LaneRun,
   { job, token, member }: Taken,
-  others: readonly (Joined & { readonly outcome?: Outcome })[],
+  others: readonly (Joined & { readonly outcome?: JobOutcome })[],
 ): Promise<readonly string[] | undefined> {
   const id = String(job.id);
   const stored = others.flatMap(({ model, place, outcome = { value: "late" } }) => [

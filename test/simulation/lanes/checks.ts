@@ -1,6 +1,6 @@
 /** The invariants of the lanes. Each function throws a `LaneViolation` if its invariant does not hold. */
 import type { LaneModel, ModelJob, ModelKey } from "./model.ts";
-import type { Place, Snapshot } from "./snapshot.ts";
+import type { BullState, Snapshot } from "./snapshot.ts";
 
 export type Invariant =
   /** More jobs of a key run at a time than the key has slots, or two jobs are in one slot. */
@@ -26,7 +26,7 @@ export type Invariant =
   | "nothing stuck"
   /** A job that was given its key, or has stalled, was handed out after other waiting jobs. */
   | "next in front"
-  /** A job is nowhere, in two places, or in a wrong place. */
+  /** A job is nowhere, in two states, or in a wrong state. */
   | "nothing lost"
   /** The delay of a job that waits for its retry or its time has changed. */
   | "delay kept"
@@ -156,17 +156,17 @@ export function isOrdered(a: ModelJob, b: ModelJob, key: string): boolean {
  * handed out in this very step: its timer may have brought it back to `wait`, further back, from where the lane puts it
  * in front.
  */
-function checkFront(model: LaneModel, job: ModelJob, { places, holders }: Snapshot, nowMs: number): void {
+function checkFront(model: LaneModel, job: ModelJob, { states, holders }: Snapshot, nowMs: number): void {
   const hasKeys = ({ id, keys }: ModelJob): boolean => keys.every((key) => holders.get(key)?.has(id));
   const mayRun = ({ keys }: ModelJob): boolean =>
     keys.every((name) => {
       const { stop, wasLowered } = model.key(name);
       return stop === undefined && !wasLowered && model.limitedUntilMs(name) <= nowMs;
     });
-  if (places.get(job.id) !== "wait" || job.isParked || model.front.has(job.id) || hasKeys(job)) return;
+  if (states.get(job.id) !== "wait" || job.isParked || model.front.has(job.id) || hasKeys(job)) return;
   const passed = [...model.front].find((id) => {
     const other = model.job(id);
-    return places.get(id) === "wait" && hasKeys(other) && mayRun(other);
+    return states.get(id) === "wait" && hasKeys(other) && mayRun(other);
   });
   if (passed !== undefined) throw new LaneViolation("next in front", `${job.id} came before ${passed}`);
 }
@@ -233,27 +233,27 @@ function isStopped(stop: ModelKey["stop"], nowMs: number): boolean {
   return stop !== undefined && !stop.isVague && stop.untilMs > nowMs;
 }
 
-const PLACES: Readonly<Record<ModelJob["phase"], readonly Place[]>> = {
+const STATES: Readonly<Record<ModelJob["phase"], readonly BullState[]>> = {
   ready: ["wait", "prioritized", "delayed"],
   running: ["active"],
   delayed: ["wait", "prioritized", "delayed"],
   "waiting for children": ["waiting-children"],
 };
 
-export function checkPlaces(model: LaneModel, { places, doubles, dues }: Snapshot, nowMs: number): void {
+export function checkStates(model: LaneModel, { states, doubles, dues }: Snapshot, nowMs: number): void {
   const [double] = doubles;
-  if (double !== undefined) throw new LaneViolation("nothing lost", `${double} is in two places`);
+  if (double !== undefined) throw new LaneViolation("nothing lost", `${double} is in two states`);
   for (const job of model.open.values()) {
-    const place = places.get(job.id);
-    if (place === undefined || !PLACES[job.phase].includes(place)) {
-      throw new LaneViolation("nothing lost", `${job.id} should be ${job.phase} and is ${place ?? "nowhere"}`);
+    const state = states.get(job.id);
+    if (state === undefined || !STATES[job.phase].includes(state)) {
+      throw new LaneViolation("nothing lost", `${job.id} should be ${job.phase} and is ${state ?? "nowhere"}`);
     }
     const early = job.dueMs - (dues.get(job.id) ?? job.dueMs);
     if (job.phase === "delayed" && job.dueMs > nowMs && early !== 0) {
       throw new LaneViolation("delay kept", `${job.id} will come ${early} ms too early`);
     }
   }
-  for (const [id, place] of places) {
-    if (!model.open.has(id)) throw new LaneViolation("nothing lost", `${id} has ended, and is ${place}`);
+  for (const [id, state] of states) {
+    if (!model.open.has(id)) throw new LaneViolation("nothing lost", `${id} has ended, and is ${state}`);
   }
 }

@@ -5,7 +5,7 @@
 import type { LaneRules } from "../../../packages/workers/src/bullmq/rules/compose.ts";
 import type { KeyPolicy } from "../../../packages/workers/src/operators/rules/key-policy.ts";
 import { NEAR_MS } from "./setting.ts";
-import type { Holders, Snapshot } from "./snapshot.ts";
+import type { HoldersByKey, Snapshot } from "./snapshot.ts";
 
 /**
  * The outcome that the call of the job `by` has set for another job, which reports the outcome when its own turn ends.
@@ -333,10 +333,10 @@ export class LaneModel {
   }
 
   /** Postpones a job: until the end of its backoff, or until a time that its processor has chosen. */
-  postpone(job: ModelJob, why: "retry" | "delay", dueMs: number, { places }: Snapshot): void {
+  postpone(job: ModelJob, why: "retry" | "delay", dueMs: number, { states }: Snapshot): void {
     if (why === "delay" || this.#onFailure === "skip") {
       this.#giveUp(job);
-      job.behind = this.inPhase("ready").filter(({ id }) => places.get(id) === "delayed");
+      job.behind = this.inPhase("ready").filter(({ id }) => states.get(id) === "delayed");
     }
     job.phase = "delayed";
     job.dueMs = dueMs;
@@ -357,7 +357,7 @@ export class LaneModel {
   }
 
   /** Moves a job back to the head of its lines. Until `untilMs` no job of its keys starts. The start does not count. */
-  backOff(job: ModelJob, untilMs: number, holders: Holders): void {
+  backOff(job: ModelJob, untilMs: number, holders: HoldersByKey): void {
     job.phase = "ready";
     job.starts -= 1;
     for (const name of job.keys) {
@@ -423,7 +423,7 @@ export class LaneModel {
   }
 
   /** Removes a job without notice to the lane: an operator removes it, or a client without keys finishes it. */
-  vanish(job: ModelJob, nowMs: number, holders: Holders): void {
+  vanish(job: ModelJob, nowMs: number, holders: HoldersByKey): void {
     for (const name of job.keys) {
       const key = this.key(name);
       key.isExact = false;
@@ -485,7 +485,7 @@ export class LaneModel {
    * The key's line was deleted by hand, together with the claim of the job that kept its place because the key is
    * stopped.
    */
-  loseLine(name: string, nowMs: number, holders: Holders): void {
+  loseLine(name: string, nowMs: number, holders: HoldersByKey): void {
     const key = this.key(name);
     key.isRegular = key.isExact = false;
     key.wasLost = true;
@@ -520,10 +520,10 @@ export class LaneModel {
       if (job !== undefined && dueMs > job.dueMs) job.isParked = true;
     }
     for (const job of this.inPhase("ready")) {
-      if ((before.dues.get(job.id) ?? nowMs) <= nowMs || after.places.get(job.id) !== "wait") continue;
+      if ((before.dues.get(job.id) ?? nowMs) <= nowMs || after.states.get(job.id) !== "wait") continue;
       if (job.keys.every((key) => after.holders.get(key)?.has(job.id))) this.front.add(job.id);
     }
-    for (const id of this.front) if (after.places.get(id) !== "wait") this.front.delete(id);
+    for (const id of this.front) if (after.states.get(id) !== "wait") this.front.delete(id);
     if (this.mostSlots > 1) this.observeGivenUp(after, nowMs);
   }
 

@@ -1,10 +1,10 @@
 /**
  * Runs the lanes of `@x/workers` step by step: BullMQ's scripts with ours, on one real Redis, in seeded random order.
- * One step is one command. After each step, the hand-outs and the places of all jobs are compared with a model.
+ * One step is one command. After each step, the hand-outs and the states of all jobs are compared with a model.
  */
 import { SeededRandom } from "../../../packages/testing/src/world.ts";
 import * as calls from "./calls.ts";
-import { checkPlaces, type Invariant, LaneViolation } from "./checks.ts";
+import { checkStates, type Invariant, LaneViolation } from "./checks.ts";
 import { QueueLimits } from "./limits.ts";
 import { checkLines } from "./lines.ts";
 import type { LaneCode } from "./load.ts";
@@ -138,7 +138,7 @@ async function checked<Result>(run: LaneRun, step: (run: LaneRun) => Promise<Res
   const after = await takeSnapshot(run.world.eyes, keys, lockNames(keys, run.model.mostSlots));
   run.model.observe(run.before, after, run.time.nowMs);
   run.turns.observe(after, run.time.nowMs);
-  checkPlaces(run.model, after, run.time.nowMs);
+  checkStates(run.model, after, run.time.nowMs);
   run.locks.check(after.locks);
   await checkLines(run);
   await watchSteps.checkEarly(run);

@@ -1,11 +1,12 @@
 /**
- * The state of the queue after a step: the places of the jobs, and the holders of the keys. One command reads
+ * The state of the queue after a step: the states of the jobs, and the holders of the keys. One command reads
  * everything.
  */
 import type { Redis } from "ioredis";
 import { LOCK_PREFIX, PREFIX } from "./names.ts";
 
-export type Place = (typeof LISTS)[number] | (typeof SETS)[number] | "delayed";
+/** The name of the list or sorted set in which BullMQ keeps a job. */
+export type BullState = (typeof LISTS)[number] | (typeof SETS)[number] | "delayed";
 
 const LISTS = ["wait", "active"] as const;
 const SETS = ["prioritized", "waiting-children"] as const;
@@ -14,12 +15,12 @@ const SETS = ["prioritized", "waiting-children"] as const;
 const SCORE_PER_MS = 4_096;
 
 export interface Snapshot {
-  readonly places: ReadonlyMap<string, Place>;
-  /** Jobs that are in two places. */
+  readonly states: ReadonlyMap<string, BullState>;
+  /** Jobs that are in two states. */
   readonly doubles: readonly string[];
   /** When each job in `delayed` is due. */
   readonly dues: ReadonlyMap<string, number>;
-  readonly holders: Holders;
+  readonly holders: HoldersByKey;
   /** The tokens in the requested locks, by lock name. */
   readonly locks: ReadonlyMap<string, string | null>;
   /** Starts that BullMQ's limiter has counted. */
@@ -29,7 +30,7 @@ export interface Snapshot {
 }
 
 /** For each key, the jobs that have a slot, and the mark in its first slot. */
-export type Holders = ReadonlyMap<string, ReadonlySet<string>>;
+export type HoldersByKey = ReadonlyMap<string, ReadonlySet<string>>;
 
 /**
  * One script, because a pipeline of a dozen commands costs the client ten times as much. ARGV: the two prefixes, the
@@ -55,14 +56,14 @@ export async function takeSnapshot(
   locks: readonly string[] = [],
 ): Promise<Snapshot> {
   const replies = (await redis.eval(LOOK, 0, PREFIX, LOCK_PREFIX, keys.length, ...keys, ...locks)) as unknown[];
-  const places = new Map<string, Place>();
+  const states = new Map<string, BullState>();
   const doubles: string[] = [];
-  const put = (id: string, place: Place): void => {
-    if (places.has(id)) doubles.push(id);
-    places.set(id, place);
+  const put = (id: string, state: BullState): void => {
+    if (states.has(id)) doubles.push(id);
+    states.set(id, state);
   };
-  for (const [index, place] of [...LISTS, ...SETS].entries())
-    for (const id of replies[index] as string[]) put(id, place);
+  for (const [index, state] of [...LISTS, ...SETS].entries())
+    for (const id of replies[index] as string[]) put(id, state);
   const [scores, [counted, ...tokens], firsts, others, ring] = replies.slice(LISTS.length + SETS.length) as [
     string[],
     (string | null)[],
@@ -81,7 +82,7 @@ export async function takeSnapshot(
     dues.set(scores[i] ?? "", Math.floor(Number(scores[i + 1]) / SCORE_PER_MS));
   }
   const held = new Map(locks.map((name, index) => [name, tokens[index] ?? null]));
-  return { places, doubles, dues, holders, locks: held, counted: Number(counted), ring };
+  return { states, doubles, dues, holders, locks: held, counted: Number(counted), ring };
 }
 
 /**

@@ -81,7 +81,7 @@ export class Turns {
     return this.#model.key(name).stop !== undefined || this.#model.limitedUntilMs(name) >= nowMs;
   }
 
-  #wasSeen(name: string, { places }: Snapshot): boolean {
-    return this.#model.inPhase("ready").some(({ id, keys }) => keys.includes(name) && places.get(id) === "delayed");
+  #wasSeen(name: string, { states }: Snapshot): boolean {
+    return this.#model.inPhase("ready").some(({ id, keys }) => keys.includes(name) && states.get(id) === "delayed");
   }
 }

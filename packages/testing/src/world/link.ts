@@ -33,7 +33,7 @@ class Direction {
   }
 }
 
-interface Connection {
+interface TcpConnection {
   readonly incarnation: number;
   readonly up: Direction;
   readonly down: Direction;
@@ -56,7 +56,7 @@ export class Link implements LockNode {
   readonly #subscriptions: LinkSubscriptions;
   readonly #stopWatching: () => void;
   #state: NodeState = "connecting";
-  #connection: Connection | undefined;
+  #connection: TcpConnection | undefined;
   #isClosed = false;
   #failures = 0;
   #stalledUntilMs: { up: number; down: number } = { up: 0, down: 0 };
@@ -152,7 +152,7 @@ export class Link implements LockNode {
   }
 
   #execute(
-    connection: Connection,
+    connection: TcpConnection,
     settle: Settle,
     request: { readonly script: NodeScript; readonly keys: readonly string[]; readonly args: readonly string[] },
   ): void {
@@ -209,7 +209,7 @@ export class Link implements LockNode {
   }
 
   /** Answers with a reset: the server does not know this connection. */
-  #refuse(connection: Connection): void {
+  #refuse(connection: TcpConnection): void {
     this.#world.at(this.#world.nowMs + this.#delayMs(), () => {
       if (this.#connection === connection) this.#cut("read ECONNRESET", 0);
     });

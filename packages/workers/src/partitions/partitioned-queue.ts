@@ -33,7 +33,6 @@ import { mergePages } from "./rules/merge.ts";
 
 const KEY_OPTION = PATH_OR_FUNCTION.optional();
 type PartitionedQueueEvent = keyof ExclusiveQueueEvents | "error";
-type Listener = (...args: readonly unknown[]) => void;
 const INDEX = integer({ min: 0, unit: "" });
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
@@ -72,18 +71,18 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * arguments may contain a password.
    */
   on<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
-    this.#queues.events.on(event, listener as Listener);
+    this.#queues.events.on(event, listener as () => void);
     return this;
   }
 
   /** Adds a listener for the next event only. */
   once<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
-    this.#queues.events.once(event, listener as Listener);
+    this.#queues.events.once(event, listener as () => void);
     return this;
   }
 
   off<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
-    this.#queues.events.off(event, listener as Listener);
+    this.#queues.events.off(event, listener as () => void);
     return this;
   }
 

@@ -25,8 +25,6 @@ import { PartitionWorker } from "./partition-worker.ts";
 import { partitionOf } from "./rules/partition.ts";
 import { Slots } from "./slots.ts";
 
-type Listener = (...args: readonly unknown[]) => void;
-
 /** Events that are emitted once for all partitions, not for each partition. */
 const COMMON_EVENTS: ReadonlySet<string> = new Set(["ready", "closing", "closed", "paused", "resumed", "drained"]);
 const LOOK_EVERY_MS = 1_000;
@@ -120,7 +118,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     event: Event,
     listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
   ): this {
-    this.#events.on(event, listener as Listener);
+    this.#events.on(event, listener as () => void);
     return this;
   }
 
@@ -129,7 +127,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     event: Event,
     listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
   ): this {
-    this.#events.once(event, listener as Listener);
+    this.#events.once(event, listener as () => void);
     return this;
   }
 
@@ -137,7 +135,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     event: Event,
     listener: ExclusiveWorkerListener<Data, Result, Name>[Event],
   ): this {
-    this.#events.off(event, listener as Listener);
+    this.#events.off(event, listener as () => void);
     return this;
   }
 

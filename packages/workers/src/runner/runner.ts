@@ -12,7 +12,7 @@ import { isMove } from "../bullmq/rules/move.ts";
 import { JobCancelledError, KeyBacklogError, type SupersededError } from "../errors.ts";
 import { aboutJob, type EmitEvent, traces, type WorkerEvents } from "../events.ts";
 import type { JobLock } from "../job-run/job-lock.ts";
-import { type Outcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
+import { type JobOutcome, parseOutcome, valueOf } from "../job-run/rules/batch.ts";
 import { mustConfirm } from "../job-run/rules/lease.ts";
 import { Run } from "../job-run/run.ts";
 import type { Interrupts } from "../lane/interrupts.ts";
@@ -202,7 +202,7 @@ export class JobRunner {
   }
 
   /** Ends a job that another job's call has handled. */
-  #endMerged(job: Job, taken: TakenJob, settled: Outcome & { readonly by: string }): unknown {
+  #endMerged(job: Job, taken: TakenJob, settled: JobOutcome & { readonly by: string }): unknown {
     const about = { jobId: String(job.id), keys: this.#parts.arrivals.keysOf(job, taken) };
     const outcome: WorkerEvents["merged"]["outcome"] = "error" in settled ? "failed" : "completed";
     this.#parts.emitEvent("merged", () => ({ ...about, by: settled.by, outcome }));

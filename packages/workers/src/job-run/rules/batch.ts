@@ -9,7 +9,7 @@ import { shaped } from "@x/redlock-core/kit";
 import type { Job } from "../../bullmq/public.ts";
 import { isMove } from "../../bullmq/rules/move.ts";
 
-export type Outcome =
+export type JobOutcome =
   | { readonly value: unknown }
   | { readonly error: { readonly name: string; readonly message: string; readonly stack: string | undefined } };
 
@@ -23,7 +23,7 @@ export class Batch<Data = any, Result = any, Name extends string = string> {
   // oxlint-enable typescript/no-explicit-any
   /** The jobs in order of arrival. The first one is the processor's own job. */
   readonly jobs: readonly Job<Data, Result, Name>[];
-  readonly #ends = new Map<string, Outcome>();
+  readonly #ends = new Map<string, JobOutcome>();
 
   constructor(jobs: readonly Job<Data, Result, Name>[]) {
     this.jobs = jobs;
@@ -47,7 +47,7 @@ export class Batch<Data = any, Result = any, Name extends string = string> {
   }
 
   /** Returns the outcome of a job, given the value that the processor has returned. */
-  outcomeOf(job: Job<Data, Result, Name>, returned: unknown): Outcome {
+  outcomeOf(job: Job<Data, Result, Name>, returned: unknown): JobOutcome {
     return this.#ends.get(String(job.id)) ?? { value: returned };
   }
 
@@ -58,16 +58,16 @@ export class Batch<Data = any, Result = any, Name extends string = string> {
 }
 
 /** Formats an outcome for storage, together with the ID of the job whose call set it. */
-export function formatOutcome(outcome: Outcome, by: string): string {
+export function formatOutcome(outcome: JobOutcome, by: string): string {
   return JSON.stringify({ ...outcome, by });
 }
 
-export function parseOutcome(text: string): Outcome & { readonly by: string } {
-  return JSON.parse(text) as Outcome & { readonly by: string };
+export function parseOutcome(text: string): JobOutcome & { readonly by: string } {
+  return JSON.parse(text) as JobOutcome & { readonly by: string };
 }
 
 /** Returns the value of an outcome, or throws its error. */
-export function valueOf(outcome: Outcome): unknown {
+export function valueOf(outcome: JobOutcome): unknown {
   if (!("error" in outcome)) return outcome.value;
   const { name, message, stack } = outcome.error;
   throw Object.assign(new Error(message), { name }, stack === undefined ? {} : { stack });
