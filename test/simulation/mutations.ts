@@ -70,14 +70,14 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "validity check",
     without: "a quorum is enough, even after the lease",
-    patches: [core("lock/attempt.ts", "tookMs >= this.#timeoutMs", "tookMs < 0")],
+    patches: [core("lock/attempt.ts", "tookMs >= this.timeoutMs", "tookMs < 0")],
     directed: "grants after the end",
   },
   {
     protection: "late votes do not count",
     without: "a vote counts until the end of the validity",
     patches: [
-      core("lock/attempt.ts", "tookMs >= this.#timeoutMs", "tookMs >= validityMs(ttlMs, engine.options.driftFactor)"),
+      core("lock/attempt.ts", "tookMs >= this.timeoutMs", "tookMs >= validityMs(ttlMs, engine.options.driftFactor)"),
     ],
     directed: "late vote over a loss",
   },

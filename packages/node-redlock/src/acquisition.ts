@@ -9,6 +9,7 @@ import { type Instant, readClock } from "@x/redlock-core/kit";
 import {
   type Acquirer,
   type Attempted,
+  type AttemptOwner,
   type AttemptResult,
   type CallDeadline,
   isCorrectable,
@@ -65,13 +66,13 @@ class Attempts implements Acquirer<Granted, RefusedAttempt, Granted> {
     return this.#call.shared.untilUsable();
   }
 
-  attempt(asked: Instant, _leftMs: number, onResult: (result: Attempted<Granted, RefusedAttempt>) => void): void {
+  attempt(asked: Instant, _leftMs: number, owner: AttemptOwner<Granted, RefusedAttempt>): void {
     const ttlMs = this.#duration;
     const end = leaseEnd(asked, ttlMs, this.#call.settings.driftFactor);
     const votes = this.#call.newVotes();
     this.#votes = votes;
     this.#call.steps.attempt({ asked, ttlMs, place: this.#place }, votes.onAnswer, (result) => {
-      const conclude = (): void => onResult(this.#conclude(result, end));
+      const conclude = (): void => owner.onResult(this.#conclude(result, end));
       if (votes.isSettled) conclude();
       else void votes.untilSettled().then(conclude);
     });

@@ -17,7 +17,7 @@ export { MAX_NODES } from "./lock/engine.ts";
 export type { Lease } from "./lock/lock.ts";
 export type { LockSteps, NodeAnswer, OnAnswer } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
-export { type Acquirer, type Attempted, atCaller, untilGranted } from "./lock/until-granted.ts";
+export { type Acquirer, type Attempted, type AttemptOwner, untilGranted } from "./lock/until-granted.ts";
 export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { plainError, withoutCommand } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";

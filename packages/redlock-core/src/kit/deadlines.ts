@@ -99,10 +99,12 @@ export type CallEnd = "timeout" | "signal" | "closed";
 
 /** Deadline of a call: combines its timeout, its signal and the closing of the `Redlock`. */
 export class CallDeadline {
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal | undefined;
+  /** Signal that aborts when the `Redlock` is closed. */
+  readonly closed: AbortSignal;
   readonly #clock: Clock;
   readonly #endMs: number;
-  readonly #signal: AbortSignal | undefined;
-  readonly #closed: AbortSignal;
   /** Callbacks of the current waits. Created by the first wait, because most calls never wait. */
   #waiting: Set<() => void> | undefined;
   #cancels: (() => void)[] | undefined;
@@ -119,8 +121,9 @@ export class CallDeadline {
   ) {
     this.#clock = clock;
     this.#endMs = (given.startMs ?? clock.monotonicMs()) + given.timeoutMs;
-    this.#signal = given.signal;
-    this.#closed = given.closed;
+    this.timeoutMs = given.timeoutMs;
+    this.signal = given.signal;
+    this.closed = given.closed;
   }
 
   /** Reads the clock and returns why the call must end. Undefined if the call may continue. */
@@ -129,8 +132,8 @@ export class CallDeadline {
   }
 
   reasonAt(nowMs: number): CallEnd | undefined {
-    if (this.#signal?.aborted === true) return "signal";
-    if (this.#closed.aborted) return "closed";
+    if (this.signal?.aborted === true) return "signal";
+    if (this.closed.aborted) return "closed";
     return this.leftAtMs(nowMs) <= 0 ? "timeout" : undefined;
   }
 
@@ -185,8 +188,8 @@ export class CallDeadline {
     const reach = (): void => {
       for (const run of [...(this.#waiting ?? [])]) run();
     };
-    this.#cancels = [onAbort(this.#closed, reach)];
-    if (this.#signal !== undefined) this.#cancels.push(onAbort(this.#signal, reach));
+    this.#cancels = [onAbort(this.closed, reach)];
+    if (this.signal !== undefined) this.#cancels.push(onAbort(this.signal, reach));
     this.#startTimer(reach);
   }
 

@@ -23,12 +23,12 @@ import { onAbort } from "../kit/signals.ts";
 import type { Target } from "../rules/operation.ts";
 import type { LocalLine, LocalWaiter, Refused } from "../waiting/local-line.ts";
 import { PlaceInLine } from "../waiting/place-in-line.ts";
-import { type AttemptResult, type Grant, isCorrectable, type RefusedAttempt, startAttempt } from "./attempt.ts";
+import { type Grant, isCorrectable, type RefusedAttempt, startAttempt } from "./attempt.ts";
 import type { Engine } from "./engine.ts";
 import { HeldLease } from "./lease.ts";
 import type { Lock } from "./lock.ts";
 import { releaseEverywhere } from "./release.ts";
-import { type Acquirer, atCaller, untilGranted } from "./until-granted.ts";
+import { type Acquirer, type AttemptOwner, untilGranted } from "./until-granted.ts";
 
 const MAX_RETRY_DELAY_MS = 1_000;
 
@@ -39,13 +39,8 @@ type Acquire<Result> = (
 ) => Promise<Result>;
 
 /** See `Redlock.acquire`. */
-export const acquire: Acquire<Lock> = async (engine, resources, options) => {
-  try {
-    return await traced(acquireUntraced, engine, resources, options);
-  } catch (error) {
-    throw atCaller(error, options.signal);
-  }
-};
+export const acquire: Acquire<Lock> = (engine, resources, options) =>
+  traced(acquireUntraced, engine, resources, options);
 
 /** See `Redlock.tryAcquire`. `options` have a timeout of 0. */
 export const tryAcquire: Acquire<Lock | null> = (engine, resources, options) =>
@@ -71,7 +66,7 @@ async function tryUntraced(
     return await acquireUntraced(engine, resources, options);
   } catch (error) {
     if (error instanceof LockHeldError && error !== options.signal?.reason) return null;
-    throw atCaller(error, options.signal);
+    throw error;
   }
 }
 
@@ -144,23 +139,20 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     if (isHeldHere(local.line)) await this.#waitInProcess(this.#untilLocallyFree(local.line, deadline));
   }
 
-  attempt(now: Instant, leftMs: number, onResult: (result: AttemptResult) => void): void {
+  attempt(now: Instant, leftMs: number, owner: AttemptOwner<Grant, RefusedAttempt>): void {
     const { nodeTimeout } = this.#engine.options;
     this.#attempts += 1;
     this.#isCutShort = leftMs < nodeTimeout;
-    startAttempt(
-      this.#engine,
-      {
-        target: this.#target,
-        asked: now,
-        ttlMs: this.#options.ttl,
-        timeoutMs: Math.min(nodeTimeout, leftMs),
-        place: this.#place?.place ?? this.#options.place,
-        enrolment: this.#place?.waiterForAttempt(),
-        note: this.#options.note,
-      },
-      onResult,
-    );
+    startAttempt(this.#engine, {
+      target: this.#target,
+      asked: now,
+      ttlMs: this.#options.ttl,
+      timeoutMs: Math.min(nodeTimeout, leftMs),
+      place: this.#place?.place ?? this.#options.place,
+      enrolment: this.#place?.waiterForAttempt(),
+      note: this.#options.note,
+      owner,
+    });
   }
 
   /** Creates the lock for a grant, before the next waiter of this process has its turn. */

@@ -21,6 +21,7 @@ import { type NodeRefusal, nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
 import type { Engine } from "./engine.ts";
 import { releaseEverywhere } from "./release.ts";
+import type { AttemptOwner } from "./until-granted.ts";
 
 /** A grant by a quorum. */
 export interface Grant {
@@ -71,6 +72,7 @@ export interface AttemptRequest {
   /** Text that the nodes store next to the lock when they grant it. */
   readonly note?: string | undefined;
   readonly observe?: AnswerObserver | undefined;
+  readonly owner: AttemptOwner<Grant, RefusedAttempt>;
 }
 
 /** The clocks of nodes are not compared in slower answers, because this process may have been frozen in between. */
@@ -84,21 +86,20 @@ interface Ballot {
   readonly refusal?: NodeRefusal | undefined;
 }
 
-/** Starts an attempt. Calls `onResult` once, in the step that decides the attempt. */
-export function startAttempt(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void): void {
-  new Attempt(engine, request, onResult).start();
+export function startAttempt(engine: Engine, request: AttemptRequest): void {
+  new Attempt(engine, request).start();
 }
 
 class Attempt implements RoundOwner {
+  readonly text: string;
+  /** Milliseconds within which answers count. */
+  readonly timeoutMs: number;
   readonly observe: AnswerObserver | undefined;
   readonly #engine: Engine;
   readonly #request: AttemptRequest;
-  readonly #onResult: (result: AttemptResult) => void;
   readonly #token: string;
   /** 0 if a single node numbers its grants. */
   readonly #ballot: number;
-  /** Milliseconds within which answers count. */
-  readonly #timeoutMs: number;
   readonly #round: Round;
   /** Nodes that granted and may vote, and that have answered without setting a key, as bits. */
   #grantedBy = 0;
@@ -114,28 +115,31 @@ class Attempt implements RoundOwner {
   #isAsked = false;
   #isGranted = false;
 
-  constructor(engine: Engine, request: AttemptRequest, onResult: (result: AttemptResult) => void) {
+  constructor(engine: Engine, request: AttemptRequest) {
     const { target, asked, ttlMs, timeoutMs, place, enrolment, note } = request;
     this.#engine = engine;
     this.#request = request;
-    this.#onResult = onResult;
     this.#token = engine.newToken();
-    this.#timeoutMs = Math.min(timeoutMs, validityMs(ttlMs, engine.options.driftFactor));
     this.#ballot = engine.isAlone ? 0 : engine.fencingClock.ballot(target.resources, asked.wallMs);
+    this.text = acquireText(target.keys.length, this.#token, {
+      ttlMs,
+      ballot: this.#ballot,
+      place,
+      member: enrolment?.member,
+      note,
+    });
+    this.timeoutMs = Math.min(timeoutMs, validityMs(ttlMs, engine.options.driftFactor));
     this.observe =
       enrolment === undefined ? request.observe : (node, answer) => this.#recordEnrolment(enrolment, node, answer);
-    this.#round = new Round(engine, this, {
-      kind: "acquire",
-      target,
-      text: acquireText(target.keys.length, this.#token, {
-        ttlMs,
-        ballot: this.#ballot,
-        place,
-        member: enrolment?.member,
-        note,
-      }),
-      timeoutMs: this.#timeoutMs,
-    });
+    this.#round = new Round(engine, this);
+  }
+
+  get kind(): "acquire" {
+    return "acquire";
+  }
+
+  get target(): Target {
+    return this.#request.target;
   }
 
   start(): void {
@@ -157,7 +161,7 @@ class Attempt implements RoundOwner {
       this.#refusedCount += 1;
       if (isKeyless(vote, answer)) this.#keylessOn |= 1 << node;
     }
-    const ballots = (this.#ballots ??= []);
+    const ballots = (this.#ballots ??= nodes.map(() => undefined));
     ballots[node] = { vote, ms: this.#engine.clock.monotonicMs() - this.#request.asked.monotonicMs, answer, refusal };
     if (this.#refusedCount <= nodes.length - quorum && !this.#isLostToSilence(ballots)) return false;
     this.#decideLost();
@@ -176,8 +180,8 @@ class Attempt implements RoundOwner {
     const { target, asked, ttlMs, enrolment } = this.#request;
     const now = readClock(engine.clock);
     const tookMs = elapsedMs(asked, now);
-    if (tookMs >= this.#timeoutMs) {
-      const message = `answer was read ${Math.round(tookMs)} ms after the request, allowed are ${Math.round(this.#timeoutMs)} ms`;
+    if (tookMs >= this.timeoutMs) {
+      const message = `answer was read ${Math.round(tookMs)} ms after the request, allowed are ${Math.round(this.timeoutMs)} ms`;
       (this.#ballots ??= [])[node] = { vote: "failed", ms: tookMs, answer: { kind: "error", message, timedOut: true } };
       this.#refuse("too late");
       return;
@@ -187,7 +191,7 @@ class Attempt implements RoundOwner {
       leaveLines(engine, target, enrolment, { nodes: enrolment.enrolledOn });
     }
     const fencingToken = engine.isAlone && last.kind === "reply" ? Number(last.value) : this.#ballot;
-    this.#onResult({
+    this.#request.owner.onResult({
       kind: "granted",
       grant: {
         target,
@@ -246,7 +250,7 @@ class Attempt implements RoundOwner {
       mayHoldOn: mayHoldOn & ~this.#undecidedOn,
     });
     learnFromRefusals(engine, target.resources, ballots, asked.wallMs);
-    this.#onResult({
+    this.#request.owner.onResult({
       kind: "refused",
       refusal,
       votes: votesOf(engine, target.resources, ballots),

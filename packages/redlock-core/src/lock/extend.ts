@@ -93,41 +93,44 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     const nodes = missingOn;
     missingOn = 0;
     const { nodeTimeout } = engine.options;
-    startRound(
-      engine,
-      { kind: "other", target, text: repairText(request), timeoutMs: nodeTimeout, nodes },
-      { onAnswer: () => false },
-    );
+    startRound(engine, {
+      kind: "other",
+      target,
+      text: repairText(request),
+      timeoutMs: nodeTimeout,
+      nodes,
+      onAnswer: () => false,
+    });
   };
-  const round = startRound(
-    engine,
-    { kind: "other", target, text: extendText(request), timeoutMs },
-    {
-      observe: (node, answer) => {
-        request.observe?.(node, answer);
-        if (answer.kind !== "reply" || parseExtension(answer.value) !== "missing") return;
-        missingOn |= 1 << node;
-        if (isExtended) repair();
-      },
-      onAnswer: (node, answer) => {
-        const about = {
-          node: engine.nodes[node]?.name ?? "",
-          tookMs: Math.round(clock.monotonicMs() - asked.monotonicMs),
-        };
-        const vote = voteOf(answer);
-        const isKept = answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : vote.vote === "granted";
-        if (!isKept) others += 1;
-        const decided = count({ ...about, ...vote }, vote.vote === "held" ? lossIn(answer) : undefined);
-        if (decided === undefined) return false;
-        isExtended = decided.kind === "extended";
-        // Too few nodes could have voted for another client, so no other client can have acquired the lock.
-        const isOurs = decided.kind === "failed" && others < engine.quorum;
-        if (isExtended || (isOurs && remainingMs(request.end, readClock(clock)) > 0)) repair();
-        resolve(decided);
-        return true;
-      },
+  const round = startRound(engine, {
+    kind: "other",
+    target,
+    text: extendText(request),
+    timeoutMs,
+    observe: (node, answer) => {
+      request.observe?.(node, answer);
+      if (answer.kind !== "reply" || parseExtension(answer.value) !== "missing") return;
+      missingOn |= 1 << node;
+      if (isExtended) repair();
     },
-  );
+    onAnswer: (node, answer) => {
+      const about = {
+        node: engine.nodes[node]?.name ?? "",
+        tookMs: Math.round(clock.monotonicMs() - asked.monotonicMs),
+      };
+      const vote = voteOf(answer);
+      const isKept = answer.kind === "error" ? (request.hadKeyOn & (1 << node)) !== 0 : vote.vote === "granted";
+      if (!isKept) others += 1;
+      const decided = count({ ...about, ...vote }, vote.vote === "held" ? lossIn(answer) : undefined);
+      if (decided === undefined) return false;
+      isExtended = decided.kind === "extended";
+      // Too few nodes could have voted for another client, so no other client can have acquired the lock.
+      const isOurs = decided.kind === "failed" && others < engine.quorum;
+      if (isExtended || (isOurs && remainingMs(request.end, readClock(clock)) > 0)) repair();
+      resolve(decided);
+      return true;
+    },
+  });
   return {
     result,
     get sentTo() {

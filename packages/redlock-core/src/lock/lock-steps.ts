@@ -63,19 +63,16 @@ export class LockSteps {
   ): void {
     const engine = this.#engine;
     const { asked, ttlMs, place } = request;
-    startAttempt(
-      engine,
-      {
-        target: this.#target,
-        asked,
-        ttlMs,
-        timeoutMs: engine.options.nodeTimeout,
-        place: place?.place,
-        enrolment: place?.waiterForAttempt(),
-        observe: this.#observer(onAnswer, (value) => isGrant(value)),
-      },
-      onResult,
-    );
+    startAttempt(engine, {
+      target: this.#target,
+      asked,
+      ttlMs,
+      timeoutMs: engine.options.nodeTimeout,
+      place: place?.place,
+      enrolment: place?.waiterForAttempt(),
+      observe: this.#observer(onAnswer, (value) => isGrant(value)),
+      owner: { onResult },
+    });
   }
 
   /** Extends the lease once. If `fencingToken` is -1, nodes that have lost the key do not set it again. */

@@ -39,10 +39,14 @@ export function startRelease(
 }
 
 class Release implements RoundOwner {
+  readonly kind = "release";
+  readonly isSentAnyway = true;
+  readonly target: Target;
+  readonly text: string;
+  readonly timeoutMs: number;
+  readonly nodes: number;
   readonly observe: AnswerObserver | undefined;
   readonly #engine: Engine;
-  readonly #target: Target;
-  readonly #text: string;
   readonly #round: Round;
   readonly #untilMs: number;
   readonly #onEnd: (isConfirmed: boolean) => void;
@@ -51,21 +55,16 @@ class Release implements RoundOwner {
 
   constructor(engine: Engine, request: ReleaseRequest, nowMs: number, onEnd: (isConfirmed: boolean) => void) {
     const { target, token, mayHoldOn } = request;
+    this.target = target;
+    this.text = releaseText(target.keys.length, token);
+    this.timeoutMs = engine.options.nodeTimeout;
+    this.nodes = mayHoldOn;
     this.observe = request.observe;
     this.#engine = engine;
-    this.#target = target;
-    this.#text = releaseText(target.keys.length, token);
     this.#untilMs = nowMs + (request.longestTtlMs ?? request.ttlMs);
     this.#onEnd = onEnd;
     this.#no = engine.nodes.length - countOf(mayHoldOn);
-    this.#round = new Round(engine, this, {
-      kind: "release",
-      target,
-      text: this.#text,
-      timeoutMs: engine.options.nodeTimeout,
-      nodes: mayHoldOn,
-      isSentAnyway: true,
-    });
+    this.#round = new Round(engine, this);
   }
 
   start(nowMs: number): void {
@@ -73,7 +72,7 @@ class Release implements RoundOwner {
   }
 
   onAnswer(_node: number, answer: Answer): boolean {
-    if (answer.kind === "reply" && answer.value === this.#target.keys.length) this.#yes += 1;
+    if (answer.kind === "reply" && answer.value === this.target.keys.length) this.#yes += 1;
     else this.#no += 1;
     const { nodes, quorum } = this.#engine;
     if (this.#yes < quorum && this.#no <= nodes.length - quorum) return false;
@@ -82,11 +81,7 @@ class Release implements RoundOwner {
   }
 
   onUndelivered(node: number): void {
-    this.#engine.batchers[node]?.keepUndelivered({
-      kind: "release",
-      target: this.#target,
-      text: this.#text,
-      untilMs: this.#untilMs,
-    });
+    const { kind, target, text } = this;
+    this.#engine.batchers[node]?.keepUndelivered({ kind, target, text, untilMs: this.#untilMs });
   }
 }

@@ -22,19 +22,16 @@ export type Answer = Reply | { readonly kind: "error"; readonly message: string;
  */
 export type AnswerObserver = (node: number, answer: Answer) => void;
 
-export interface RoundRequest extends BatchOperation {
+/** The owner of a round states the request, and decides the round by the answers. */
+export interface RoundOwner extends BatchOperation {
   readonly timeoutMs: number;
   /** Nodes that are asked, as bits. Default: all. */
-  readonly nodes?: number;
+  readonly nodes?: number | undefined;
   /**
    * Whether the request is sent even after the round is decided, and repeated if the node did not have the script. A
    * request that is not sent by the deadline counts as undelivered.
    */
   readonly isSentAnyway?: boolean;
-}
-
-/** The owner of a round. It decides the round by the answers. */
-export interface RoundOwner {
   readonly observe?: AnswerObserver | undefined;
   /** Counts an answer, possibly before `ask` returns. Returns true if the round is decided. */
   onAnswer(node: number, answer: Answer): boolean;
@@ -59,7 +56,6 @@ export class Round implements Request, Timed {
   isAbandoned = false;
   readonly #engine: RoundEngine;
   readonly #owner: RoundOwner;
-  readonly #request: RoundRequest;
   readonly #deadline = new Deadline(this);
   /** Cancels the timer of a round whose timeout is not `nodeTimeout`. */
   #cancelTimer: (() => void) | undefined;
@@ -72,25 +68,24 @@ export class Round implements Request, Timed {
   #unobserved: number;
   #hasEnded = false;
 
-  constructor(engine: RoundEngine, owner: RoundOwner, request: RoundRequest) {
+  constructor(engine: RoundEngine, owner: RoundOwner) {
     this.#engine = engine;
     this.#owner = owner;
-    this.#request = request;
-    this.#asked = request.nodes ?? engine.everyNode;
+    this.#asked = owner.nodes ?? engine.everyNode;
     this.#open = countOf(this.#asked);
     this.#unobserved = owner.observe === undefined ? 0 : this.#open;
   }
 
   get kind(): OperationKind {
-    return this.#request.kind;
+    return this.#owner.kind;
   }
 
   get target(): Target {
-    return this.#request.target;
+    return this.#owner.target;
   }
 
   get text(): string {
-    return this.#request.text;
+    return this.#owner.text;
   }
 
   /** Nodes that have answered or failed, as bits. */
@@ -105,11 +100,11 @@ export class Round implements Request, Timed {
   ask(nowMs: number): void {
     if (this.#asked === 0) return;
     const { batchers, options, deadlines, clock } = this.#engine;
-    const { timeoutMs } = this.#request;
+    const { timeoutMs } = this.#owner;
     if (timeoutMs === options.nodeTimeout) deadlines.start(this.#deadline, nowMs);
     else this.#cancelTimer = clock.schedule(timeoutMs, () => this.onDeadline(), KEEP_ALIVE);
     for (let node = 0; node < batchers.length; node += 1) {
-      if (this.#hasEnded && !this.#request.isSentAnyway) return;
+      if (this.#hasEnded && !this.#owner.isSentAnyway) return;
       if ((this.#asked & (1 << node)) !== 0) batchers[node]?.submit(this);
     }
   }
@@ -128,7 +123,7 @@ export class Round implements Request, Timed {
   }
 
   onDeadline(): void {
-    const message = `no answer within ${Math.round(this.#request.timeoutMs)} ms`;
+    const message = `no answer within ${Math.round(this.#owner.timeoutMs)} ms`;
     const { batchers } = this.#engine;
     this.#abandonUnsent(message, true);
     for (let node = 0; node < batchers.length; node += 1) {
@@ -157,7 +152,7 @@ export class Round implements Request, Timed {
    */
   #asksAgain(node: number, error: Error): boolean {
     const bit = 1 << node;
-    if (!this.#request.isSentAnyway || this.isAbandoned || (this.#repeated & bit) !== 0) return false;
+    if (!this.#owner.isSentAnyway || this.isAbandoned || (this.#repeated & bit) !== 0) return false;
     if (!error.message.startsWith("NOSCRIPT")) return false;
     this.#repeated |= bit;
     this.sentTo &= ~bit;
@@ -167,7 +162,7 @@ export class Round implements Request, Timed {
 
   #end(): void {
     this.#hasEnded = true;
-    if (!this.#request.isSentAnyway) this.#abandonUnsent(NOT_ASKED, false);
+    if (!this.#owner.isSentAnyway) this.#abandonUnsent(NOT_ASKED, false);
     if (this.#open === 0 || (this.#unobserved === 0 && this.#unsent === 0)) this.#stopClock();
   }
 
@@ -183,7 +178,7 @@ export class Round implements Request, Timed {
     for (let node = 0; node < batchers.length; node += 1) {
       if ((this.#unsent & (1 << node)) === 0) continue;
       batchers[node]?.onAbandoned();
-      if (this.#request.isSentAnyway) this.#owner.onUndelivered?.(node);
+      if (this.#owner.isSentAnyway) this.#owner.onUndelivered?.(node);
       this.#answer(node, { kind: "error", message, timedOut });
     }
   }
@@ -195,8 +190,8 @@ export class Round implements Request, Timed {
 }
 
 /** Starts a round, for callers that read the answers with functions of their own. */
-export function startRound(engine: RoundEngine, request: RoundRequest, owner: RoundOwner): Round {
-  const round = new Round(engine, owner, request);
+export function startRound(engine: RoundEngine, owner: RoundOwner): Round {
+  const round = new Round(engine, owner);
   round.ask(engine.clock.monotonicMs());
   return round;
 }

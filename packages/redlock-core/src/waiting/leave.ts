@@ -28,24 +28,19 @@ export function leaveLines(
   { nodes, observe }: { readonly nodes?: number; readonly observe?: AnswerObserver } = {},
 ): void {
   const text = leaveText(target.keys.length, enrolment.member);
-  startRound(
-    engine,
-    {
-      kind: "other",
-      target,
-      text,
-      timeoutMs: engine.options.nodeTimeout,
-      isSentAnyway: true,
-      ...(nodes === undefined ? {} : { nodes }),
+  startRound(engine, {
+    kind: "other",
+    target,
+    text,
+    timeoutMs: engine.options.nodeTimeout,
+    isSentAnyway: true,
+    nodes,
+    observe,
+    onAnswer: () => false,
+    onUndelivered: (node) => {
+      if ((enrolment.enrolledOn & (1 << node)) === 0) return;
+      const untilMs = engine.clock.monotonicMs() + WAITER_TTL_MS;
+      engine.batchers[node]?.keepUndelivered({ kind: "other", target, text, untilMs });
     },
-    {
-      observe,
-      onAnswer: () => false,
-      onUndelivered: (node) => {
-        if ((enrolment.enrolledOn & (1 << node)) === 0) return;
-        const untilMs = engine.clock.monotonicMs() + WAITER_TTL_MS;
-        engine.batchers[node]?.keepUndelivered({ kind: "other", target, text, untilMs });
-      },
-    },
-  );
+  });
 }

@@ -165,23 +165,23 @@ function enrol(engine: RoundEngine, waiter: Waiter, target: Target): Promise<rea
   let replies = 0;
   return new Promise((resolve) => {
     const text = waitText(target.keys.length, waiter.member);
-    const round = new Round(
-      engine,
-      {
-        onAnswer: (node, answer) => {
-          if (round.isSentTo(node)) waiter.enrolledOn |= 1 << node;
-          const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
-          // -1: unknown, because the key has no expiry or the node did not answer. -2: the key was missing; the node
-          // now reserves the lock for the first in line.
-          freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
-          open -= 1;
-          if (answer.kind === "reply") replies += 1;
-          if (replies >= engine.quorum || open === 0) resolve([...freeInMs]);
-          return open === 0;
-        },
+    const round = new Round(engine, {
+      kind: "other",
+      target,
+      text,
+      timeoutMs: engine.options.nodeTimeout,
+      onAnswer: (node, answer) => {
+        if (round.isSentTo(node)) waiter.enrolledOn |= 1 << node;
+        const pttl = answer.kind === "reply" ? Number(answer.value) : -1;
+        // -1: unknown, because the key has no expiry or the node did not answer. -2: the key was missing; the node
+        // now reserves the lock for the first in line.
+        freeInMs[node] = pttl === -1 ? Number.POSITIVE_INFINITY : Math.max(pttl, 0);
+        open -= 1;
+        if (answer.kind === "reply") replies += 1;
+        if (replies >= engine.quorum || open === 0) resolve([...freeInMs]);
+        return open === 0;
       },
-      { kind: "other", target, text, timeoutMs: engine.options.nodeTimeout },
-    );
+    });
     round.ask(engine.clock.monotonicMs());
   });
 }

@@ -10,7 +10,7 @@ import { backOffMs, type Instant, readClock, Traced } from "@x/redlock-core/kit"
 import {
   type Acquirer,
   type Attempted,
-  atCaller,
+  type AttemptOwner,
   type CallDeadline,
   type CallEnd,
   elapsedMs,
@@ -69,12 +69,8 @@ const MAX_RETRY_MS = 1_000;
 /** Acquires permits of a pool. Rejects if the call's time is over before its turn. */
 export async function acquirePermits(pool: Pool, request: PermitRequest): Promise<Lock> {
   const call = (): Promise<Lock> => pool.protocol.call(pool.name, request.signal, () => acquireUntraced(pool, request));
-  try {
-    if (!traces.acquire.isHeard) return await call();
-    return await traces.acquire.run({ resource: pool.name, permits: request.permits }, call);
-  } catch (error) {
-    throw atCaller(error, request.signal);
-  }
+  if (!traces.acquire.isHeard) return await call();
+  return await traces.acquire.run({ resource: pool.name, permits: request.permits }, call);
 }
 
 function acquireUntraced(pool: Pool, request: PermitRequest): Promise<Lock> {
@@ -135,11 +131,7 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
     if (caller.isFirst && turns.isOpen && this.#place === undefined) this.#place = this.#newPlace();
   }
 
-  attempt(
-    asked: Instant,
-    _leftMs: number,
-    onResult: (result: Attempted<PermitGrant, RefusedPermitAttempt>) => void,
-  ): void {
+  attempt(asked: Instant, _leftMs: number, owner: AttemptOwner<PermitGrant, RefusedPermitAttempt>): void {
     const pool = this.#pool;
     const { waiter, ticket } = this.#place ?? { waiter: "", ticket: "" };
     this.#calledBy.clear();
@@ -151,12 +143,12 @@ class PermitAcquirer implements Acquirer<PermitGrant, RefusedPermitAttempt, Lock
       outcomeOf(this.#answersOf(some), pool.nodeCount) !== "open";
     const answered = (replies: readonly NodeReply[]): void => {
       this.#isAsking = false;
-      onResult(this.#read(this.#answersOf(replies), asked, Number(ballot)));
+      owner.onResult(this.#read(this.#answersOf(replies), asked, Number(ballot)));
     };
     pool
       .ask(call, isDecided)
       .then(answered)
-      .catch((error: unknown) => onResult({ kind: "failed", error }));
+      .catch((error: unknown) => owner.onResult({ kind: "failed", error }));
   }
 
   #answersOf(replies: readonly NodeReply[]): readonly PermitAnswer[] {
