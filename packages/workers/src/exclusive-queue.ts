@@ -15,6 +15,7 @@ import { Queue, type QueueOptions } from "./bullmq/public.ts";
 import { readNode, withSocketTimeout } from "./bullmq/rules/connection.ts";
 import type { WorkerFinding } from "./errors.ts";
 import { type ExclusiveQueueListener, eventEmitterOf } from "./events.ts";
+import { JobOperators } from "./operators/job-operators.ts";
 import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
 import { OperatorLane } from "./operators/operator-lane.ts";
@@ -70,7 +71,8 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
 {
   // oxlint-enable typescript/no-explicit-any
   readonly #lane: OperatorLane;
-  readonly #operators: KeyOperators;
+  readonly #keys: KeyOperators;
+  readonly #jobs: JobOperators;
   readonly #policies: KeyPolicies;
   readonly #exclusion: QueueExclusion;
 
@@ -89,33 +91,30 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     super(name, bullOptions, ...((backendFactory === undefined ? [] : [backendFactory]) as unknown as []));
     const target = queueTargetOf(this);
     leaveReplicas(this, options.connection, systemClock);
-    const parts = {
-      queue: name,
-      target,
-      scripts,
-      clock: systemClock,
-      key: path === undefined ? undefined : keyOptions(path),
-    };
-    this.#lane = new OperatorLane(parts);
-    this.#operators = new KeyOperators({ ...parts, lane: this.#lane, emitEvent: eventEmitterOf(this) });
+    const parts = { queue: name, clock: systemClock };
+    const ownKey = path === undefined ? undefined : keyOptions(path);
+    const lane = new OperatorLane({ ...parts, target, scripts, key: ownKey });
+    this.#lane = lane;
+    this.#keys = new KeyOperators({ ...parts, lane, emitEvent: eventEmitterOf(this) });
+    this.#jobs = new JobOperators({ ...parts, lane });
     const countWorkers = async (): Promise<number> => await this.getWorkersCount();
-    this.#exclusion = new QueueExclusion({ queue: name, lane: this.#lane, countWorkers });
-    this.#policies = new KeyPolicies({ lane: this.#lane, onError: (error) => void this.emit("error", error) });
+    this.#exclusion = new QueueExclusion({ ...parts, lane, countWorkers });
+    this.#policies = new KeyPolicies({ lane, onError: (error) => void this.emit("error", error) });
   }
 
   async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
-    return await this.#operators.list(options);
+    return await this.#keys.list(options);
   }
 
   async jobsOf(
     key: string,
     options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
   ): Promise<KeyJobs> {
-    return await this.#operators.jobsOf(key, options);
+    return await this.#jobs.jobsOf(key, options);
   }
 
   async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
-    return await this.#operators.remove(key, options);
+    return await this.#jobs.remove(key, options);
   }
 
   async cancel(
@@ -123,7 +122,7 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     reason?: string,
     options: { readonly remove?: boolean | undefined } = {},
   ): Promise<CancelledState> {
-    return await this.#operators.cancel(jobId, reason, options);
+    return await this.#jobs.cancel(jobId, reason, options);
   }
 
   async cancelKey(
@@ -131,29 +130,29 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     reason?: string,
     options: { readonly remove?: boolean | undefined } = {},
   ): Promise<CancelledJobs> {
-    return await this.#operators.cancelKey(key, reason, options);
+    return await this.#jobs.cancelKey(key, reason, options);
   }
 
   async explain(jobId: string): Promise<Explanation | undefined> {
-    return await this.#operators.explain(jobId);
+    return await this.#jobs.explain(jobId);
   }
 
   async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
-    return await this.#operators.read(key, options);
+    return await this.#keys.read(key, options);
   }
 
   async overview(
     options: { readonly keys?: number | undefined; readonly read?: readonly string[] | undefined } = {},
   ): Promise<QueueOverview> {
-    return await this.#operators.overview(options);
+    return await this.#keys.overview(options);
   }
 
   async pauseKey(key: string, reason?: string, options: { readonly for?: number | undefined } = {}): Promise<boolean> {
-    return await this.#operators.pause(key, reason, options);
+    return await this.#keys.pause(key, reason, options);
   }
 
   async resumeKey(key: string): Promise<boolean> {
-    return await this.#operators.resume(key);
+    return await this.#keys.resume(key);
   }
 
   async setKeyPolicy(key: string, policy: KeyPolicy): Promise<void> {
@@ -181,7 +180,7 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
   }
 
   async counts(): Promise<JobCounts> {
-    return await this.#operators.counts();
+    return await this.#keys.counts();
   }
 
   /**
