@@ -8,14 +8,17 @@ import { Batcher, type Request } from "../src/rounds/batcher.ts";
 import { granted, StubNode } from "./support/stub-node.ts";
 
 function batcherOf(node: StubNode, clock: Clock = systemClock): Batcher {
-  const requests = new BatchRequests({
-    isAlone: true,
-    isCluster: false,
-    countsReceivers: true,
-    quarantineMs: 0,
-    grantTtlMs: 1_000,
-    waiterTtlMs: 60_000,
-  });
+  const requests = new BatchRequests(
+    {
+      isAlone: true,
+      isCluster: false,
+      countsReceivers: true,
+      quarantineMs: 0,
+      grantTtlMs: 1_000,
+      waiterTtlMs: 60_000,
+    },
+    clock,
+  );
   const batcher = new Batcher(node, 0, clock, requests, 60_000);
   onTestFinished(() => batcher.close());
   return batcher;

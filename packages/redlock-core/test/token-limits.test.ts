@@ -92,14 +92,17 @@ it.each(["9007199254740992", "90071992547409930", "5", [0, 0, 2 ** 53]].map((rep
 );
 
 it("a number that a node cannot have issued is not sent to it as its greatest number", () => {
-  const requests = new BatchRequests({
-    isAlone: true,
-    isCluster: false,
-    quarantineMs: 1,
-    grantTtlMs: 1_000,
-    countsReceivers: true,
-    waiterTtlMs: 60_000,
-  });
+  const requests = new BatchRequests(
+    {
+      isAlone: true,
+      isCluster: false,
+      quarantineMs: 1,
+      grantTtlMs: 1_000,
+      countsReceivers: true,
+      waiterTtlMs: 60_000,
+    },
+    systemClock,
+  );
   const of = vi.spyOn(requests, "of");
   const node = new StubNode("connecting");
   const batcher = new Batcher(node, 0, systemClock, requests, 1_000);

@@ -94,14 +94,17 @@ export function openScriptTogether(clients: readonly Redis[], ttlMs: number): Ac
 }
 
 function requestsOf(nodeCount: number): BatchRequests {
-  return new BatchRequests({
-    isAlone: nodeCount === 1,
-    isCluster: false,
-    quarantineMs: 0,
-    grantTtlMs: 1_000,
-    countsReceivers: true,
-    waiterTtlMs: 60_000,
-  });
+  return new BatchRequests(
+    {
+      isAlone: nodeCount === 1,
+      isCluster: false,
+      quarantineMs: 0,
+      grantTtlMs: 1_000,
+      countsReceivers: true,
+      waiterTtlMs: 60_000,
+    },
+    systemClock,
+  );
 }
 
 /** Resolves with the function that releases the lock. */

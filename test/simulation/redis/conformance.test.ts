@@ -6,6 +6,7 @@
 import { type RedisServer, startRedis } from "@x/test-support";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { keysOf, NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
 import {
@@ -281,14 +282,17 @@ describe("the simulated Redis", () => {
         continue;
       }
       const isAlone = random.chance(0.4);
-      const requests = new BatchRequests({
-        isAlone,
-        isCluster: false,
-        quarantineMs: random.pick([0, 60_000]),
-        grantTtlMs: 30_000,
-        countsReceivers: random.chance(0.5),
-        waiterTtlMs: 60_000,
-      });
+      const requests = new BatchRequests(
+        {
+          isAlone,
+          isCluster: false,
+          quarantineMs: random.pick([0, 60_000]),
+          grantTtlMs: 30_000,
+          countsReceivers: random.chance(0.5),
+          waiterTtlMs: 60_000,
+        },
+        systemClock,
+      );
       const operations = Array.from({ length: random.pick([0, 1, 1, 2, 3, 4]) }, () => operation(isAlone));
       const greatest = random.chance(0.1) ? baseUs + random.integer(0, 9) * 1_000_000 : 0;
       await same({ source: batch, ...requests.of(operations, digits(greatest)) });

@@ -3,6 +3,7 @@
  */
 
 import { expect, it } from "vitest";
+import { systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import { acquireText, digits, memberOf, releaseText } from "../../../packages/redlock-core/src/rules/operation.ts";
@@ -45,14 +46,17 @@ function drawState(random: SeededRandom, key: string, nowUs: number): readonly (
 
 class Side {
   readonly store: Store;
-  readonly #requests = new BatchRequests({
-    isAlone: true,
-    isCluster: false,
-    quarantineMs: 0,
-    grantTtlMs: 1_000,
-    countsReceivers: true,
-    waiterTtlMs: 60_000,
-  });
+  readonly #requests = new BatchRequests(
+    {
+      isAlone: true,
+      isCluster: false,
+      quarantineMs: 0,
+      grantTtlMs: 1_000,
+      countsReceivers: true,
+      waiterTtlMs: 60_000,
+    },
+    systemClock,
+  );
 
   constructor(nowUs: number, state: readonly (readonly string[])[]) {
     this.store = new Store({ nowUs: () => nowUs, info: () => "run_id:1\r\n", publish: () => 1 });

@@ -2,6 +2,7 @@
 
 import { memberOf } from "@x/test-support";
 import { beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { NODE_KEYS } from "../../../packages/redlock-core/src/rules/keys.ts";
 import {
@@ -40,10 +41,13 @@ describe("the lines of waiters", () => {
   });
 
   const ask = (key: string, text: string, kind: BatchOperation["kind"] = "other"): unknown => {
-    const requests = new BatchRequests({
-      ...{ isAlone: true, isCluster: false, quarantineMs: 0 },
-      ...{ grantTtlMs: 1_000, countsReceivers: true, waiterTtlMs: WAITER_TTL_MS },
-    });
+    const requests = new BatchRequests(
+      {
+        ...{ isAlone: true, isCluster: false, quarantineMs: 0 },
+        ...{ grantTtlMs: 1_000, countsReceivers: true, waiterTtlMs: WAITER_TTL_MS },
+      },
+      systemClock,
+    );
     const target = { resources: [key], keys: [key], registers: undefined, slot: 0 };
     const { keys, args } = requests.of([{ target, text, kind }]);
     return evaluate(store, SCRIPTS.batch, keys, args);

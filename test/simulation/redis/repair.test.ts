@@ -4,6 +4,7 @@
  */
 
 import { beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { NODE_KEYS, sideKeyOf, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
 import {
@@ -43,14 +44,17 @@ describe.each([
     slot: 0,
   });
   const ask = (text: string, key: string, kind: BatchOperation["kind"] = "other"): unknown => {
-    const requests = new BatchRequests({
-      isAlone,
-      isCluster: false,
-      quarantineMs,
-      grantTtlMs: 1_000,
-      countsReceivers: true,
-      waiterTtlMs: 60_000,
-    });
+    const requests = new BatchRequests(
+      {
+        isAlone,
+        isCluster: false,
+        quarantineMs,
+        grantTtlMs: 1_000,
+        countsReceivers: true,
+        waiterTtlMs: 60_000,
+      },
+      systemClock,
+    );
     const operation = { target: targetOf(key), text, kind };
     const { keys, args } = requests.of([operation]);
     const reply = evaluate(store, SCRIPTS.batch, keys, args);

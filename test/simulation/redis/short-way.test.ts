@@ -3,6 +3,7 @@
  */
 
 import { expect, it } from "vitest";
+import { systemClock } from "../../../packages/redlock-core/src/kit/clock.ts";
 import { type BatchOperation, BatchRequests } from "../../../packages/redlock-core/src/rounds/batch-request.ts";
 import { keysOf, NODE_KEYS, slotOf } from "../../../packages/redlock-core/src/rules/keys.ts";
 import {
@@ -52,8 +53,8 @@ class Node {
       waiterTtlMs: 60_000,
     };
     this.#requests = [
-      new BatchRequests({ ...facts, countsReceivers: false }),
-      new BatchRequests({ ...facts, countsReceivers: true }),
+      new BatchRequests({ ...facts, countsReceivers: false }, systemClock),
+      new BatchRequests({ ...facts, countsReceivers: true }, systemClock),
     ];
     this.store = new Store({
       nowUs,

@@ -161,7 +161,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
     const { lines, closed, calls } = engine;
     const { fencingToken, target } = grant;
     this.#place?.onGranted();
-    engine.events.tell("acquired", () => ({ ...this.#facts(), fencingToken }));
+    if (engine.events.isHeard("acquired")) engine.events.emit("acquired", { ...this.#facts(), fencingToken });
     const own = this.#local === undefined ? target.resources.map((name) => lines.of(name)) : [this.#local.line];
     const { lock } = new HeldLease(engine, grant, { options: this.#options, lines: own });
     if (!closed.aborted) return lock;

@@ -104,14 +104,15 @@ export class Engine implements RoundEngine {
       const [isCluster, counts] = [node.isCluster === true, countsReceivers(node)];
       const known = requests.find(({ sender }) => sender.isCluster === isCluster && sender.countsReceivers === counts);
       if (known !== undefined) return known;
-      const added = new BatchRequests({
+      const sender = {
         isAlone: this.isAlone,
         isCluster,
         quarantineMs: this.quarantineMs,
         grantTtlMs: GRANT_TTL_MS,
         countsReceivers: counts,
         waiterTtlMs: WAITER_TTL_MS,
-      });
+      };
+      const added = new BatchRequests(sender, this.clock);
       requests.push(added);
       return added;
     };

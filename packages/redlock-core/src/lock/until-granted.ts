@@ -68,7 +68,7 @@ export function untilGranted<Granted, Refused extends { readonly kind: "refused"
   call: AcquireCall,
   acquirer: Acquirer<Granted, Refused, Held>,
 ): Promise<Held> {
-  return new Promise<Held>((resolve, reject) => new Loop(call, acquirer, resolve, reject).start(call.started));
+  return new Promise<Held>((resolve, reject) => new Loop(call, acquirer, resolve, reject).begin(call.started));
 }
 
 /**
@@ -109,15 +109,37 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
     this.#reject = reject;
   }
 
-  /** `now`: all clocks, read in this step. */
-  start(now: Instant): void {
-    this.#run(() => this.#begin(now));
+  /**
+   * Makes the next attempt when the call has its turn in this process. `now`: all clocks, read in this step.
+   *
+   * A step that throws (no randomness, an invalid clock) ends the call, here as in all other steps.
+   */
+  begin(now: Instant): void {
+    try {
+      const wait = this.#acquirer.untilReady(this.#deadline);
+      if (wait === undefined) this.#attempt(now);
+      else void this.#attemptAfter(wait);
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
-  #begin(now: Instant): void {
-    const wait = this.#acquirer.untilReady(this.#deadline);
-    if (wait === undefined) this.#attempt(now);
-    else void this.#after(wait, () => this.#attempt(readClock(this.#clock)));
+  async #attemptAfter(wait: Promise<void>): Promise<void> {
+    try {
+      await wait;
+      this.#attempt(readClock(this.#clock));
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  async #beginAfter(wait: Promise<void>): Promise<void> {
+    try {
+      await wait;
+      this.begin(readClock(this.#clock));
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
   #attempt(now: Instant): void {
@@ -140,11 +162,13 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
 
   onResult(result: Attempted<Granted, Refused>): void {
     this.#stopListening?.();
-    this.#run(() => {
+    try {
       if (result.kind === "granted") this.#granted(result.grant);
       else if (result.kind === "failed") this.#fail(result.error);
       else this.#refused(result);
-    });
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
   #granted(grant: Granted): void {
@@ -163,13 +187,12 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
     acquirer.onRefused?.(refused);
     if (acquirer.isCorrectable(refused) && this.#corrections < MAX_CORRECTIONS) {
       this.#corrections += 1;
-      this.#begin(readClock(this.#clock));
+      this.begin(readClock(this.#clock));
       return;
     }
     this.#corrections = 0;
-    const again = (): void => this.#begin(readClock(this.#clock));
-    if (this.#deadline.reason !== undefined) again();
-    else void this.#after(acquirer.untilNext(refused, this.#deadline), again);
+    if (this.#deadline.reason !== undefined) this.begin(readClock(this.#clock));
+    else void this.#beginAfter(acquirer.untilNext(refused, this.#deadline));
   }
 
   /** Rejects a caller that cancels during an attempt immediately. Without a signal, the attempt decides. */
@@ -178,32 +201,17 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
     if (signal === undefined) return;
     const cancel = (): void => {
       this.#stopListening?.();
-      const end = this.#deadline.reason;
-      if (end !== undefined) this.#run(() => this.#failBy(end));
+      try {
+        const end = this.#deadline.reason;
+        if (end !== undefined) this.#failBy(end);
+      } catch (error) {
+        this.#fail(error);
+      }
     };
     const stops = [onAbort(signal, cancel), onAbort(closed, cancel)];
     this.#stopListening = () => {
       for (const stop of stops.splice(0)) stop();
     };
-  }
-
-  async #after(wait: Promise<void>, next: () => void): Promise<void> {
-    try {
-      await wait;
-    } catch (error) {
-      this.#fail(error);
-      return;
-    }
-    this.#run(next);
-  }
-
-  /** Runs a step. A step that throws (no randomness, an invalid clock) ends the call. */
-  #run(step: () => void): void {
-    try {
-      step();
-    } catch (error) {
-      this.#fail(error);
-    }
   }
 
   #failBy(end: CallEnd): void {

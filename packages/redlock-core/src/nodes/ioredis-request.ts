@@ -1,5 +1,7 @@
 /** Serializes requests for ioredis in less time than ioredis needs. */
 
+import { systemClock } from "../kit/clock.ts";
+
 interface Command {
   toWritable(): string | Buffer;
 }
@@ -59,14 +61,20 @@ interface Written {
   readonly payload: string | Buffer | undefined;
 }
 
-/** The request that was serialized last. All nodes receive the same request one after another. */
-let lastWritten: Written | undefined;
+/** The requests that were serialized in this turn of the event loop. All nodes receive them one after another. */
+let written: Written[] = [];
+
+const onTurnEnd = (): void => {
+  written = [];
+};
 
 function payloadOf(sha1: string, keys: readonly string[], args: readonly string[]): string | Buffer | undefined {
-  if (lastWritten?.keys !== keys || lastWritten.args !== args || lastWritten.sha1 !== sha1) {
-    lastWritten = { sha1, keys, args, payload: write(sha1, keys, args) };
-  }
-  return lastWritten.payload;
+  const known = written.find((each) => each.keys === keys && each.args === args && each.sha1 === sha1);
+  if (known !== undefined) return known.payload;
+  if (written.length === 0) systemClock.defer(onTurnEnd);
+  const payload = write(sha1, keys, args);
+  written.push({ sha1, keys, args, payload });
+  return payload;
 }
 
 /**

@@ -1,4 +1,5 @@
 /** Builds the keys and arguments of one request with many operations, as scripts/batch.lua.ts expects them. */
+import type { Clock } from "../kit/clock.ts";
 import { nodeKeysOf, sideKeyOf } from "../rules/keys.ts";
 import { digits, MODE, SIDE_KEYS, type Target } from "../rules/operation.ts";
 
@@ -28,15 +29,22 @@ interface BatchRequest {
   readonly args: readonly string[];
 }
 
+interface BuiltRequest {
+  readonly operations: readonly BatchOperation[];
+  readonly request: BatchRequest;
+}
+
 /** Serves all nodes with the same settings, so that a request to several nodes is built only once. */
 export class BatchRequests {
   readonly sender: BatchSender;
+  readonly #clock: Pick<Clock, "defer">;
   readonly #settings: string;
-  #lastOperations: readonly BatchOperation[] = [];
-  #last: BatchRequest | undefined;
+  /** The requests that were built in this turn of the event loop. */
+  #built: BuiltRequest[] = [];
 
-  constructor(sender: BatchSender) {
+  constructor(sender: BatchSender, clock: Pick<Clock, "defer">) {
     this.sender = sender;
+    this.#clock = clock;
     const { quarantineMs, grantTtlMs, countsReceivers, waiterTtlMs } = sender;
     this.#settings = `${quarantineMs} ${grantTtlMs} ${countsReceivers ? 1 : 0} ${waiterTtlMs}`;
   }
@@ -45,17 +53,22 @@ export class BatchRequests {
    * Builds the request. `greatestNumber` is the greatest number, of 16 digits, that the node has given a grant of this
    * client.
    *
-   * Several nodes receive the same operations one after another. They share one request object, which adapters
-   * recognize.
+   * Several nodes receive the same operations one after another, in the same turn of the event loop. They share one
+   * request object, which adapters recognize.
    */
   of(operations: readonly BatchOperation[], greatestNumber: string = NO_NUMBER): BatchRequest {
     if (this.sender.isAlone) return this.#make(operations, greatestNumber);
-    if (this.#last === undefined || !areSame(operations, this.#lastOperations)) {
-      this.#lastOperations = operations;
-      this.#last = this.#make(operations, greatestNumber);
-    }
-    return this.#last;
+    const known = this.#built.find((built) => areSame(built.operations, operations));
+    if (known !== undefined) return known.request;
+    const request = this.#make(operations, greatestNumber);
+    if (this.#built.length === 0) this.#clock.defer(this.#onTurnEnd);
+    this.#built.push({ operations, request });
+    return request;
   }
+
+  readonly #onTurnEnd = (): void => {
+    this.#built = [];
+  };
 
   #make(operations: readonly BatchOperation[], greatestNumber: string): BatchRequest {
     const { isAlone, isCluster, quarantineMs } = this.sender;
@@ -66,7 +79,8 @@ export class BatchRequests {
       args.push(`${MODE.releases}${NO_NUMBER}${this.#settings}`);
     } else if (!isAlone) {
       keys.push(hash);
-      args.push(`${MODE.several}${NO_NUMBER}${this.#settings}`, ...registersOf(operations));
+      args.push(`${MODE.several}${NO_NUMBER}${this.#settings}`);
+      appendRegisters(args, operations);
     } else if (quarantineMs > 0) {
       keys.push(hash, lastNumber);
       args.push(`${MODE.aloneQuarantined}${greatestNumber}${this.#settings}`);
@@ -90,12 +104,11 @@ function areSame(some: readonly BatchOperation[], others: readonly BatchOperatio
   return true;
 }
 
-/** Lists the number of registers, followed by the registers of each acquisition. */
-function registersOf(operations: readonly BatchOperation[]): readonly string[] {
-  const registers = [""];
+/** Appends the number of registers, followed by the registers of each acquisition. */
+function appendRegisters(args: string[], operations: readonly BatchOperation[]): void {
+  const countAt = args.push("") - 1;
   for (const { kind, target } of operations) {
-    if (kind === "acquire") for (const register of target.registers ?? []) registers.push(register);
+    if (kind === "acquire") for (const register of target.registers ?? []) args.push(register);
   }
-  registers[0] = String(registers.length - 1);
-  return registers;
+  args[countAt] = String(args.length - 1 - countAt);
 }
