@@ -32,7 +32,7 @@ const targetOf = (text: string): Request["target"] => ({
 });
 
 const questionOf = (text: string): Request & { isAbandoned: boolean } => ({
-  kind: "other",
+  kind: "leave",
   target: targetOf(text),
   text,
   sentTo: 0,

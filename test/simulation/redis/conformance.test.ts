@@ -233,25 +233,28 @@ describe("the simulated Redis", () => {
       const token = random.pick(tokens);
       const lease = { target, token, ttlMs: ttlMs(), fencingToken: ballot() };
       const count = keys.length;
-      const other = { target, kind: "other" as const };
       switch (random.pick(["A", "A", "A", "E", "E", "P", "R", "R", "L", "W"])) {
         case "A": {
           const waits = random.chance(0.5);
           const note = random.chance(0.2) ? 'of "x" y' : undefined;
           const waiter = random.pick([waits ? { member } : { place }, waits ? { member } : {}]);
           const facts = { ttlMs: ttlMs(), ballot: ballot(), ...waiter, note };
-          return { ...other, kind: "acquire", text: acquireText(count, token, facts) };
+          return {
+            target,
+            kind: note === undefined ? "acquire" : "acquireNoted",
+            text: acquireText(count, token, facts),
+          };
         }
         case "E":
-          return { ...other, text: extendText(lease) };
+          return { target, kind: "extend", text: extendText(lease) };
         case "P":
-          return { ...other, text: repairText(lease) };
+          return { target, kind: "repair", text: repairText(lease) };
         case "R":
-          return { ...other, kind: "release", text: releaseText(count, token) };
+          return { target, kind: "release", text: releaseText(count, token) };
         case "W":
-          return { ...other, text: waitText(count, member) };
+          return { target, kind: "wait", text: waitText(count, member) };
         default:
-          return { ...other, text: leaveText(count, member) };
+          return { target, kind: "leave", text: leaveText(count, member) };
       }
     };
     const { hash, lines, lineEnds, lastNumber } = NODE_KEYS;

@@ -40,7 +40,7 @@ describe("the lines of waiters", () => {
     });
   });
 
-  const ask = (key: string, text: string, kind: BatchOperation["kind"] = "other"): unknown => {
+  const ask = (key: string, text: string, kind: BatchOperation["kind"]): unknown => {
     const requests = new BatchRequests(
       {
         ...{ isAlone: true, isCluster: false, quarantineMs: 0 },
@@ -66,7 +66,7 @@ describe("the lines of waiters", () => {
   it("contain only the waiters of their own lock, whatever the names of the locks", () => {
     const names = ["a", "a:", "a:1", "1:a", "1:a:", "", ":", "a;", "aa", "2:aa"];
     for (const [index, name] of names.entries()) {
-      for (let place = 0; place <= index; place += 1) ask(name, waitText(1, waiter(place)));
+      for (let place = 0; place <= index; place += 1) ask(name, waitText(1, waiter(place)), "wait");
       acquire(name, OURS);
     }
     // The first waiter of each line had its turn.
@@ -110,7 +110,7 @@ describe("the lines of waiters", () => {
   it("leave no key on the node when all processes have gone", () => {
     acquire("r", OURS);
     acquire("r", NEXT, waiter(1));
-    ask("r", leaveText(1, waiter(1)));
+    ask("r", leaveText(1, waiter(1)), "leave");
     // The set of lines is new, and the known end of the line is not prolonged.
     acquire("r", NEXT, waiter(2));
     expect(expiries()).toEqual([lineEnd("r") + 1_000, lineEnd("r") + 1_000]);

@@ -43,7 +43,7 @@ describe.each([
     registers: isAlone ? undefined : [String(slotOf(key))],
     slot: 0,
   });
-  const ask = (text: string, key: string, kind: BatchOperation["kind"] = "other"): unknown => {
+  const ask = (text: string, key: string, kind: BatchOperation["kind"]): unknown => {
     const requests = new BatchRequests(
       {
         isAlone,
@@ -61,8 +61,8 @@ describe.each([
     return Array.isArray(reply) ? reply[2] : Number(reply);
   };
   const lease = { target: targetOf(KEY), token: TOKEN, ttlMs: 1_000, fencingToken: FENCE };
-  const extend = (): unknown => ask(extendText(lease), KEY);
-  const repair = (): unknown => ask(repairText(lease), KEY);
+  const extend = (): unknown => ask(extendText(lease), KEY, "extend");
+  const repair = (): unknown => ask(repairText(lease), KEY, "repair");
   const grant = (key: string): void => {
     const token = "xb2".padEnd(TOKEN_LENGTH, "0");
     ask(acquireText(1, token, { ttlMs: 1_000, ballot: NOW_US }), key, "acquire");

@@ -10,6 +10,7 @@ import {
   acquireText,
   digits,
   extendText,
+  isAcquisition,
   memberOf,
   releaseText,
   waitText,
@@ -87,7 +88,7 @@ class Node {
     if (!Array.isArray(reply) && batch.at(-1)?.text.startsWith("A") === true)
       this.waitersGranted[batch.length - 1] = (this.waitersGranted[batch.length - 1] ?? 0) + 1;
     if (Array.isArray(reply)) return reply.slice(2).map((each) => (isError(each) ? "error" : each));
-    const isNumbered = ({ kind }: BatchOperation): boolean => this.#isAlone && kind === "acquire";
+    const isNumbered = ({ kind }: BatchOperation): boolean => this.#isAlone && isAcquisition(kind);
     let number = Number(reply) - batch.filter(isNumbered).length;
     return batch.map((each) => {
       if (!isNumbered(each)) return 1;
@@ -126,7 +127,6 @@ it.each([
     const member = memberOf(order, `${place === 2 ? GONE : "x:redlock:p"}#${place}`);
     const ttlMs = random.integer(20, 3_000);
     const release = { target, kind: "release" as const, text: releaseText(count, token) };
-    const other = { target, kind: "other" as const };
     switch (random.pick(kinds)) {
       case "A": {
         const waits = random.chance(0.2);
@@ -137,20 +137,21 @@ it.each([
           member: waits ? member : undefined,
           note: random.chance(0.1) ? "note" : undefined,
         };
-        return { ...other, kind: "acquire", text: acquireText(count, token, facts) };
+        const kind = facts.note === undefined ? "acquire" : "acquireNoted";
+        return { target, kind, text: acquireText(count, token, facts) };
       }
       case "waiter":
         return {
-          ...other,
+          target,
           kind: "acquire",
           text: acquireText(count, token, { ttlMs, ballot: nowUs, member }),
         };
       case "E":
-        return { ...other, text: extendText({ target, token, ttlMs, fencingToken: nowUs }) };
+        return { target, kind: "extend", text: extendText({ target, token, ttlMs, fencingToken: nowUs }) };
       case "unreadable":
-        return { ...other, text: `E${count} ${token}` };
+        return { target, kind: "extend", text: `E${count} ${token}` };
       case "W":
-        return random.chance(0.2) ? { ...other, text: waitText(count, member) } : release;
+        return random.chance(0.2) ? { target, kind: "wait", text: waitText(count, member) } : release;
       default:
         return release;
     }

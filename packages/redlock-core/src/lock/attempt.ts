@@ -14,7 +14,7 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import { type Answer, type AnswerObserver, Round, type RoundOwner } from "../rounds/round.ts";
-import { acquireText, type Target } from "../rules/operation.ts";
+import { acquireText, type OperationKind, type Target } from "../rules/operation.ts";
 import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, validityMs } from "../rules/validity.ts";
 import { type NodeRefusal, nodeRefusalOf } from "../scripts/acquire.lua.ts";
@@ -134,8 +134,9 @@ class Attempt implements RoundOwner {
     this.#round = new Round(engine, this);
   }
 
-  get kind(): "acquire" {
-    return "acquire";
+  get kind(): OperationKind {
+    const { note } = this.#request;
+    return note === undefined || note === "" ? "acquire" : "acquireNoted";
   }
 
   get target(): Target {

@@ -94,7 +94,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     missingOn = 0;
     const { nodeTimeout } = engine.options;
     startRound(engine, {
-      kind: "other",
+      kind: "repair",
       target,
       text: repairText(request),
       timeoutMs: nodeTimeout,
@@ -103,7 +103,7 @@ export function extendRound(engine: Engine, request: ExtendRequest): ExtendRound
     });
   };
   const round = startRound(engine, {
-    kind: "other",
+    kind: "extend",
     target,
     text: extendText(request),
     timeoutMs,

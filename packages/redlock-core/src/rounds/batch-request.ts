@@ -1,12 +1,9 @@
 /** Builds the keys and arguments of one request with many operations, as scripts/batch.lua.ts expects them. */
 import type { Clock } from "../kit/clock.ts";
 import { nodeKeysOf, sideKeyOf } from "../rules/keys.ts";
-import { digits, MODE, SIDE_KEYS, type Target } from "../rules/operation.ts";
+import { digits, isAcquisition, MODE, type OperationKind, SIDE_KEYS, type Target } from "../rules/operation.ts";
 
 export const NO_NUMBER: string = digits(0);
-
-/** Kind of an operation. Nodes need to know nothing else about an operation, apart from its text. */
-export type OperationKind = "acquire" | "release" | "other";
 
 export interface BatchOperation {
   readonly kind: OperationKind;
@@ -88,9 +85,9 @@ export class BatchRequests {
       keys.push(lastNumber);
       args.push(`${MODE.alone}${greatestNumber}${this.#settings}`);
     }
-    for (const { target, text } of operations) {
+    for (const { kind, target, text } of operations) {
       for (const key of target.keys) keys.push(key);
-      const sideKey = SIDE_KEYS[text[0] ?? ""];
+      const sideKey = SIDE_KEYS[kind];
       if (sideKey !== undefined) for (const key of target.keys) keys.push(sideKeyOf(key, sideKey));
       args.push(text);
     }
@@ -108,7 +105,7 @@ function areSame(some: readonly BatchOperation[], others: readonly BatchOperatio
 function appendRegisters(args: string[], operations: readonly BatchOperation[]): void {
   const countAt = args.push("") - 1;
   for (const { kind, target } of operations) {
-    if (kind === "acquire") for (const register of target.registers ?? []) args.push(register);
+    if (isAcquisition(kind)) for (const register of target.registers ?? []) args.push(register);
   }
   args[countAt] = String(args.length - 1 - countAt);
 }

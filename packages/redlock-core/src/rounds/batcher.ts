@@ -17,7 +17,7 @@
 import type { Clock } from "../kit/clock.ts";
 import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
-import { digits, isNumber, type Target } from "../rules/operation.ts";
+import { digits, isAcquisition, isNumber, type Target } from "../rules/operation.ts";
 import { batchScript, isReadOnly, isRefused, operationError, parseReplies } from "../scripts/batch.lua.ts";
 import type { BatchOperation, BatchRequests } from "./batch-request.ts";
 import { ConnectionWatch } from "./connection-watch.ts";
@@ -268,9 +268,9 @@ export class Batcher {
     }
     this.numbers.note(reply);
     let number = Number(reply) + 1;
-    for (const { kind } of batch) if (kind === "acquire") number -= 1;
+    for (const { kind } of batch) if (isAcquisition(kind)) number -= 1;
     for (const request of batch) {
-      request.onReply(this.index, request.kind === "acquire" ? granted(number++) : YES);
+      request.onReply(this.index, isAcquisition(request.kind) ? granted(number++) : YES);
     }
   }
 
@@ -278,7 +278,7 @@ export class Batcher {
     const { nodeTimeUs, quarantineLeftMs, values } = parseReplies(reply);
     for (const [at, request] of batch.entries()) {
       const value = values[at];
-      if (this.#requests.sender.isAlone && request.kind === "acquire" && typeof value === "number")
+      if (this.#requests.sender.isAlone && isAcquisition(request.kind) && typeof value === "number")
         this.numbers.note(digits(value));
       request.onReply(this.index, { kind: "reply", value, nodeTimeUs, quarantineLeftMs });
     }
@@ -295,7 +295,7 @@ function isRefusedAsReplica(value: unknown): boolean {
 
 /** Another delivery of an operation. If this delivery fails, the batcher keeps the operation. */
 class Redelivery implements Request {
-  readonly kind: "release" | "other";
+  readonly kind: "release" | "leave";
   readonly target: Target;
   readonly text: string;
   readonly isAbandoned = false;

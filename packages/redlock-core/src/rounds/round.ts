@@ -7,10 +7,10 @@
  */
 
 import { Deadline, type Timed } from "../kit/deadlines.ts";
-import type { Target } from "../rules/operation.ts";
+import type { OperationKind, Target } from "../rules/operation.ts";
 import { countOf } from "../rules/quorum.ts";
 import { isRefused, operationError } from "../scripts/batch.lua.ts";
-import type { BatchOperation, OperationKind } from "./batch-request.ts";
+import type { BatchOperation } from "./batch-request.ts";
 import type { Reply, Request } from "./batcher.ts";
 import type { RoundEngine } from "./round-engine.ts";
 

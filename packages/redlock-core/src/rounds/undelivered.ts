@@ -9,7 +9,7 @@ import type { BatchOperation } from "./batch-request.ts";
 
 /** An operation that travels with the other operations of its turn. */
 export interface UndeliveredOperation extends BatchOperation {
-  readonly kind: "release" | "other";
+  readonly kind: "release" | "leave";
   /** Time of the monotonic clock after which nothing is left to free. */
   readonly untilMs: number;
 }

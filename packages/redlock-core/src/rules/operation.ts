@@ -19,6 +19,13 @@ export interface Target {
   readonly slot: number;
 }
 
+/** What an operation does. */
+export type OperationKind = "acquire" | "acquireNoted" | "extend" | "repair" | "release" | "leave" | "wait";
+
+export function isAcquisition(kind: OperationKind): boolean {
+  return kind === "acquire" || kind === "acquireNoted";
+}
+
 /**
  * Letters of the operations. The first three are for a single resource; they are the most frequent, and their fields
  * have a fixed width.
@@ -37,14 +44,13 @@ export const LETTER = {
 } as const;
 
 /**
- * Name of the side key of an operation, by its letter. A request declares the lock keys of all resources of the
- * operation, followed by their side keys. Other operations need only the lock keys.
+ * Names of the side keys. A request declares the lock keys of all resources of the operation, followed by their side
+ * keys. Other operations need only the lock keys.
  */
-export const SIDE_KEYS: Readonly<Record<string, string>> = {
-  [LETTER.acquireNoted]: NOTE,
-  [LETTER.extendOne]: FENCE,
-  [LETTER.extend]: FENCE,
-  [LETTER.repair]: FENCE,
+export const SIDE_KEYS: Readonly<Partial<Record<OperationKind, string>>> = {
+  acquireNoted: NOTE,
+  extend: FENCE,
+  repair: FENCE,
 };
 
 /**

@@ -56,7 +56,7 @@
  * text, and the grants before have the numbers before.
  */
 
-import { codeOf, FIELDS, LAST_PLACE, LETTER, MODE, SIDE_KEYS } from "../rules/operation.ts";
+import { codeOf, FIELDS, LAST_PLACE, LETTER, MODE } from "../rules/operation.ts";
 import { defineScript, type NodeScript } from "../rules/script.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
@@ -80,7 +80,7 @@ const EXTEND_TTL = field(FIELDS.extendTtl);
 
 const isOneOf = (letters: readonly string[]): string => letters.map((each) => `kind == ${codeOf(each)}`).join(" or ");
 const acquires = isOneOf([LETTER.acquireOne, LETTER.acquire, LETTER.acquireNoted]);
-const hasSideKey = `(${isOneOf(Object.keys(SIDE_KEYS))})`;
+const hasSideKey = `(${isOneOf([LETTER.acquireNoted, LETTER.extendOne, LETTER.extend, LETTER.repair])})`;
 
 const start = /* lua */ `
 local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub

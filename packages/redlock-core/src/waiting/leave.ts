@@ -29,7 +29,7 @@ export function leaveLines(
 ): void {
   const text = leaveText(target.keys.length, enrolment.member);
   startRound(engine, {
-    kind: "other",
+    kind: "leave",
     target,
     text,
     timeoutMs: engine.options.nodeTimeout,
@@ -40,7 +40,7 @@ export function leaveLines(
     onUndelivered: (node) => {
       if ((enrolment.enrolledOn & (1 << node)) === 0) return;
       const untilMs = engine.clock.monotonicMs() + WAITER_TTL_MS;
-      engine.batchers[node]?.keepUndelivered({ kind: "other", target, text, untilMs });
+      engine.batchers[node]?.keepUndelivered({ kind: "leave", target, text, untilMs });
     },
   });
 }

@@ -166,7 +166,7 @@ function enrol(engine: RoundEngine, waiter: Waiter, target: Target): Promise<rea
   return new Promise((resolve) => {
     const text = waitText(target.keys.length, waiter.member);
     const round = new Round(engine, {
-      kind: "other",
+      kind: "wait",
       target,
       text,
       timeoutMs: engine.options.nodeTimeout,
