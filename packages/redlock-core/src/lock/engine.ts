@@ -10,9 +10,8 @@ import type { ResolvedOptions } from "../api/options.ts";
 import type { Clock } from "../kit/clock.ts";
 import { Deadlines } from "../kit/deadlines.ts";
 import type { Emitter } from "../kit/emitter.ts";
-import { InFlight } from "../kit/in-flight.ts";
+import type { InFlight } from "../kit/in-flight.ts";
 import type { Random } from "../kit/random.ts";
-import { deferred } from "../kit/signals.ts";
 import { countsReceivers, type LockNode } from "../nodes/node.ts";
 import { BatchRequests } from "../rounds/batch-request.ts";
 import { Batcher } from "../rounds/batcher.ts";
@@ -26,7 +25,8 @@ import { Targets } from "../rules/resources.ts";
 import { newToken } from "../rules/token.ts";
 import { Hints } from "../waiting/hints.ts";
 import { LocalLines } from "../waiting/local-line.ts";
-import { type Renewable, Renewal } from "./renewal.ts";
+import { Closing, type OpenLease } from "./closing.ts";
+import { Renewal } from "./renewal.ts";
 
 /**
  * Each node has a bit of a 32-bit integer. With more nodes a quorum would lose more time than it gains safety. The
@@ -44,19 +44,9 @@ export interface RefusalFacts {
   readonly askedWallMs: number;
 }
 
-/** A lease that this process holds. */
-interface OpenLease extends Renewable {
-  /** Whether `close()` leaves the lease to expire. */
-  readonly isLeft: boolean;
-  /** Ends the lease for `Redlock.close()`. */
-  close(): Promise<boolean>;
-}
-
 export class Engine implements RoundEngine {
   readonly nodes: readonly LockNode[];
   readonly batchers: readonly Batcher[];
-  readonly quorum: number;
-  readonly everyNode: number;
   readonly options: ResolvedOptions;
   readonly clock: Clock;
   readonly random: Random;
@@ -68,25 +58,16 @@ export class Engine implements RoundEngine {
   readonly hints: Hints;
   readonly lines: LocalLines = new LocalLines();
   readonly renewal: Renewal<OpenLease>;
-  /** Calls that `close()` waits for. */
-  readonly calls: InFlight = new InFlight();
-  /** Signal that aborts when `close()` is called. */
-  readonly closed: AbortSignal;
   readonly #name: ClientName | undefined;
-  readonly #closing: AbortController = new AbortController();
-  readonly #stopListening: readonly (() => void)[];
-  #end: Promise<void> | undefined;
+  readonly #closing: Closing;
 
   constructor(nodes: readonly LockNode[], options: ResolvedOptions, clock: Clock, random: Random) {
     this.nodes = nodes;
     this.options = options;
     this.clock = clock;
     this.random = random;
-    this.quorum = quorumOf(nodes.length);
-    this.everyNode = 2 ** nodes.length - 1;
     this.fencingClock = new FencingClock(random);
     this.deadlines = new Deadlines(clock, options.nodeTimeout);
-    this.closed = this.#closing.signal;
     const keyPrefix = (nodes[0]?.keyPrefix ?? "") + options.keyPrefix;
     this.targets = new Targets({ keyPrefix, isCluster: this.isCluster, isAlone: this.isAlone });
     this.batchers = this.#newBatchers();
@@ -95,7 +76,10 @@ export class Engine implements RoundEngine {
     this.#name = name === "" ? undefined : new ClientName(clock, random, (digits) => keepName(this, digits, name));
     this.hints = new Hints(this);
     this.renewal = new Renewal(clock);
-    this.#stopListening = nodes.map((node) => node.onStateChange(() => this.#emitState(node)));
+    this.#closing = new Closing(
+      this,
+      nodes.map((node) => node.onStateChange(() => this.#emitState(node))),
+    );
   }
 
   #newBatchers(): readonly Batcher[] {
@@ -126,6 +110,24 @@ export class Engine implements RoundEngine {
       state,
       ...(lastError === undefined ? {} : { error: lastError }),
     }));
+  }
+
+  get quorum(): number {
+    return quorumOf(this.nodes.length);
+  }
+
+  get everyNode(): number {
+    return 2 ** this.nodes.length - 1;
+  }
+
+  /** Calls that `close()` waits for. */
+  get calls(): InFlight {
+    return this.#closing.calls;
+  }
+
+  /** Signal that aborts when `close()` is called. */
+  get closed(): AbortSignal {
+    return this.#closing.signal;
   }
 
   get isCluster(): boolean {
@@ -182,44 +184,6 @@ export class Engine implements RoundEngine {
 
   /** See `Redlock.close`. */
   close(): Promise<void> {
-    if (this.#end !== undefined) return this.#end;
-    // A listener may call `close()` again before the first wait, so the promise must exist.
-    const end = deferred<void>();
-    this.#end = end.promise;
-    this.#close().then(end.resolve, end.reject);
-    return end.promise;
-  }
-
-  async #close(): Promise<void> {
-    this.#closing.abort();
-    const held = this.renewal.leases.filter((lease) => !lease.isLeft);
-    await Promise.all(held.map((lease) => lease.close()));
-    await this.calls.untilNone();
-    await this.#untilAnswered();
-    this.renewal.close();
-    this.hints.close();
-    for (const stop of this.#stopListening) stop();
-    for (const batcher of this.batchers) batcher.close();
-    await Promise.all(this.nodes.map((node) => node.close()));
-  }
-
-  /**
-   * Waits until the last requests are answered, at most for `nodeTimeout`. These requests take back keys and places in
-   * lines, so the connections must not be closed before.
-   */
-  async #untilAnswered(): Promise<void> {
-    const { batchers, clock, options } = this;
-    const answered = (): Promise<unknown> => Promise.all(batchers.map((batcher) => batcher.untilAnswered()));
-    await new Promise<void>((resolve) => {
-      const cancel = clock.schedule(options.nodeTimeout, resolve, { keepAlive: true });
-      void answered()
-        // A late answer may lead to a release, which is sent at the end of the turn.
-        .then(() => new Promise<void>((turnEnded) => clock.defer(turnEnded)))
-        .then(answered)
-        .then(() => {
-          cancel();
-          resolve();
-        });
-    });
+    return this.#closing.close();
   }
 }

@@ -137,8 +137,9 @@ export class HeldLease implements Lease, LocalHolder {
 
   release(): Promise<boolean> {
     if (this.#state.kind === "released") return this.#state.confirmed;
-    const wasHeld = this.remaining() > 0;
-    return this.#release(wasHeld, "released", this.#loss);
+    const now = readClock(this.#engine.clock);
+    const wasHeld = this.remaining(now) > 0;
+    return this.#release(now, wasHeld, "released", this.#loss);
   }
 
   /**
@@ -146,9 +147,10 @@ export class HeldLease implements Lease, LocalHolder {
    * end of the turn, after everything that the holder does synchronously when the signal aborts.
    */
   close(): Promise<boolean> {
-    if (this.remaining() <= 0) return this.release();
+    const now = readClock(this.#engine.clock);
+    if (this.remaining(now) <= 0) return this.release();
     const error = this.lostError("closed");
-    const confirmed = this.#release(true, "closed", error);
+    const confirmed = this.#release(now, true, "closed", error);
     this.#controller?.abort(error);
     return confirmed;
   }
@@ -210,8 +212,12 @@ export class HeldLease implements Lease, LocalHolder {
     return this.#state.kind === "released" ? this.#state.loss : undefined;
   }
 
-  #release(wasHeld: boolean, reason: "released" | "closed", loss: LockLostError | undefined): Promise<boolean> {
-    const nowMs = this.#engine.clock.monotonicMs();
+  #release(
+    { monotonicMs: nowMs }: Instant,
+    wasHeld: boolean,
+    reason: "released" | "closed",
+    loss: LockLostError | undefined,
+  ): Promise<boolean> {
     const heldMs = nowMs - this.#granted.monotonicMs;
     const { promise: confirmed, resolve } = deferred<boolean>();
     const wasLost = this.#state.kind === "lost";

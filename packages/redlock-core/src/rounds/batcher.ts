@@ -82,7 +82,6 @@ export class Batcher {
   readonly numbers: GrantNumbers = new GrantNumbers();
   readonly #clock: Clock;
   readonly #requests: BatchRequests;
-  readonly #nodeTimeoutMs: number;
   readonly #stopListening: () => void;
   readonly #pending: PendingRequests;
   readonly #unanswered: UnansweredRequests;
@@ -99,7 +98,6 @@ export class Batcher {
     this.index = index;
     this.#clock = clock;
     this.#requests = requests;
-    this.#nodeTimeoutMs = nodeTimeoutMs;
     this.watch = new ConnectionWatch(node, clock, { nodeTimeoutMs, answerCount: () => this.#answerCount });
     const isCluster = node.isCluster === true;
     this.#pending = new PendingRequests(isCluster);
@@ -208,7 +206,7 @@ export class Batcher {
 
   #flush(): void {
     if (this.node.state !== "ready") return;
-    if (this.silentMs() > this.#nodeTimeoutMs) this.watch.suspect();
+    this.watch.suspectIfSilent(this.silentMs());
     this.#redeliver();
     const size = Math.max(this.#fullRequest, Math.ceil(this.#pending.count / PIPELINED_REQUESTS));
     while (this.#pending.count > 0) {

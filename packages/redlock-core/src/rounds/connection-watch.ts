@@ -29,6 +29,11 @@ export class ConnectionWatch {
     this.#answerCount = answerCount;
   }
 
+  /** `silentMs`: for how long the node has owed an answer. */
+  suspectIfSilent(silentMs: number): void {
+    if (silentMs > this.#nodeTimeoutMs) this.suspect();
+  }
+
   /** Records that the node did not answer in time. If no answer follows for a long time, the connection is replaced. */
   suspect(): void {
     const node = this.#node;
