@@ -3,7 +3,7 @@ import { readClock } from "../kit/clock.ts";
 import { quote } from "../kit/schema/show.ts";
 import { inTime } from "../kit/signals.ts";
 import type { Engine } from "../lock/engine.ts";
-import { type ListReply, listsEverywhere, type NodeReply, runEverywhere, untilSettled } from "../rounds/run.ts";
+import { type ListReply, listsEverywhere, type NodeReply, runEverywhere, untilNodes } from "../rounds/run.ts";
 import { NODE_KEYS, PROBE_KEY, probeKeysOf } from "../rules/keys.ts";
 import { quarantineLeftMs } from "../rules/quarantine.ts";
 import { median, quorumOf } from "../rules/quorum.ts";
@@ -123,8 +123,7 @@ async function untilConnected({ nodes, clock }: Engine): Promise<void> {
     };
     cancel = clock.schedule(0, begin, { keepAlive: true });
   });
-  const connecting = nodes.filter(({ state }) => state === "connecting");
-  await Promise.allSettled(connecting.map((node) => untilSettled(node, over)));
+  await untilNodes(nodes, () => nodes.every(({ state }) => state !== "connecting"), over);
   cancel();
 }
 

@@ -3,6 +3,7 @@
 import { callback, shaped, texts, textsAndNumbers } from "../kit/schema/check.ts";
 import { Schema, type ShapeOf } from "../kit/schema/schema.ts";
 import { show } from "../kit/schema/show.ts";
+import { deferred } from "../kit/signals.ts";
 import { type LockNode, notConnected, plainError, requestError } from "../nodes/node.ts";
 import type { NodeScript } from "../rules/script.ts";
 import type { Batcher } from "./batcher.ts";
@@ -116,7 +117,10 @@ export async function runOn(
   const startedMs = engine.clock.monotonicMs();
   const deadline = startDeadline(engine, request.timeoutMs);
   try {
-    if (node.state === "connecting" && !(await untilSettled(node, deadline.over))) throw notConnected(node, " in time");
+    if (node.state === "connecting") {
+      await untilNodes([node], () => node.state !== "connecting", deadline.over);
+      if (node.state === "connecting") throw notConnected(node, " in time");
+    }
     const ask = (): Promise<unknown> => {
       const answer = node.eval(script, request.keys, request.args);
       const heard = (): void => batcher.onScriptAnswered();
@@ -158,15 +162,18 @@ function startDeadline(
   return { over, cancel };
 }
 
-/** Waits until a connecting node is connected or down. Resolves with false if `over` resolves first. */
-export async function untilSettled(node: LockNode, over: Promise<unknown>): Promise<boolean> {
-  let stop: () => void = () => undefined;
-  const settled = new Promise<void>((resolve) => {
-    stop = node.onStateChange(() => {
-      if (node.state !== "connecting") resolve();
-    });
-  });
-  await Promise.race([settled, over]);
-  stop();
-  return node.state !== "connecting";
+/** Resolves when `isDone` returns true, now or after a change of a node's state, or when `over` resolves. */
+export async function untilNodes(
+  nodes: readonly LockNode[],
+  isDone: () => boolean,
+  over: Promise<unknown>,
+): Promise<void> {
+  const { promise: done, resolve } = deferred<void>();
+  const check = (): void => {
+    if (isDone()) resolve();
+  };
+  const stops = nodes.map((node) => node.onStateChange(check));
+  check();
+  await Promise.race([done, over]);
+  for (const stop of stops) stop();
 }
