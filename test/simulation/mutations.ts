@@ -58,13 +58,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     protection: "elapsed subtraction",
     without: "the lease counts from the last answer",
-    patches: [
-      core(
-        "lock/attempt.ts",
-        "leaseEnd(asked, ttlMs, engine.options.driftFactor)",
-        "leaseEnd(now, ttlMs, engine.options.driftFactor)",
-      ),
-    ],
+    patches: [core("lock/attempt.ts", "leaseEnd(asked, ttlMs, driftFactor)", "leaseEnd(now, ttlMs, driftFactor)")],
     directed: "slow answer",
   },
   {
@@ -296,8 +290,8 @@ export const MUTATIONS: readonly Mutation[] = [
     patches: [
       core(
         "lock/extend.ts",
-        "end: leaseEnd(asked, ttlMs, options.driftFactor)",
-        "end: leaseEnd(readClock(clock), ttlMs, options.driftFactor)",
+        "end: leaseEnd(asked, ttlMs, driftFactor)",
+        "end: leaseEnd(readClock(clock), ttlMs, driftFactor)",
       ),
     ],
     directed: "slow extension",

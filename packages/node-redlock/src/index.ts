@@ -21,15 +21,4 @@
  */
 export { Lock, Redlock, Redlock as default } from "./redlock.ts";
 export type { CustomScripts } from "./settings.ts";
-export {
-  type Client,
-  type ClientExecutionResult,
-  type EngineSettings,
-  ExecutionError,
-  type ExecutionResult,
-  type ExecutionStats,
-  type RedlockAbortSignal,
-  ResourceLockedError,
-  type Settings,
-  type SomeSettings,
-} from "./types.ts";
+export * from "./types.ts";

@@ -1,19 +1,10 @@
 import { EventEmitter } from "node:events";
+import { systemClock } from "@x/redlock-core";
 import { callQuietly, readClock } from "@x/redlock-core/kit";
-import { AutoExtension, BY_THIRDS, batchScript, type LeaseEnd, leaseEnd, remainingMs } from "@x/redlock-core/protocol";
-import { acquire } from "./acquisition.ts";
-import { Call, type Outcome } from "./call.ts";
-import {
-  type CustomScripts,
-  checkDuration,
-  clientsOf,
-  DEFAULT_SETTINGS,
-  ENGINE_SETTINGS,
-  lockWith,
-  SCRIPTS,
-  settingsOf,
-} from "./settings.ts";
-import { quitClients, type SharedEngine, type SharedSettings, sharedEngine } from "./shared-engine.ts";
+import { AutoExtension, BY_THIRDS, batchScript, type LeaseEnd } from "@x/redlock-core/protocol";
+import { Acquisition, Call, type Caller } from "./calls.ts";
+import { type CustomScripts, clientsOf, ENGINE_SETTINGS, LOCK, SCRIPTS, settingsOf } from "./settings.ts";
+import { quitClients, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
   type EngineSettings,
@@ -21,26 +12,13 @@ import {
   type ExecutionResult,
   type ExecutionStats,
   type RedlockAbortSignal,
+  ResourceLockedError,
   type Settings,
   type SomeSettings,
 } from "./types.ts";
 
-/**
- * Stands for an unknown fencing token of a lock that was constructed by the caller. An extension of this lock repairs
- * no client.
- */
-const NO_FENCING_TOKEN = -1;
-
-/** Private facts about a lock. */
-interface Lease {
-  /** End of the lease by all clocks. `expiration` only contains the wall clock. */
-  readonly end: LeaseEnd;
-  /** Longest duration requested for the lock's value, with or without an answer. The keys may live for this long. */
-  readonly longestMs: number;
-}
-
-/** Leases of the locks. A lock that the caller constructed has none until it is extended. */
-const leases = new WeakMap<Lock, Lease>();
+/** Event with each `ResourceLockedError`, for the class of version 4. Contention is not an `error`. */
+export const CONTENTION: unique symbol = Symbol("contention");
 
 /** A lock that was acquired or extended. */
 export class Lock {
@@ -68,7 +46,8 @@ export class Lock {
     fencingToken?: number,
   ) {
     this.redlock = redlock;
-    this.resources = resources;
+    // A copy. Untyped code may pass a single resource as a string.
+    this.resources = Array.isArray(resources) ? [...resources] : [resources];
     this.value = value;
     this.attempts = attempts;
     this.expiration = expiration;
@@ -97,9 +76,7 @@ export class Redlock extends EventEmitter {
   readonly settings: Settings;
   /** The engine's only script, which performs all three operations. */
   readonly scripts: Readonly<Record<keyof CustomScripts, { readonly value: string; readonly hash: string }>>;
-  readonly #engineSettings: SharedSettings;
-  /** Emits the error of a client. A listener that throws breaks nothing. */
-  readonly #onError = (error: Error): void => callQuietly(() => this.emit("error", error));
+  readonly #caller: Caller;
 
   /**
    * Creates a `Redlock` with one client per independent Redis node or Cluster.
@@ -110,13 +87,17 @@ export class Redlock extends EventEmitter {
     // An `error` event without a listener would end the process.
     this.on("error", () => undefined);
     this.clients = clientsOf(clients);
-    if (this.clients.size === 0) throw new Error("Redlock must be instantiated with at least one redis client.");
     SCRIPTS.resolve(scripts, "scripts");
-    this.settings = settingsOf(settings, DEFAULT_SETTINGS);
-    this.#engineSettings = { ...ENGINE_SETTINGS.pick(settings), driftFactor: this.settings.driftFactor };
+    this.settings = settingsOf(settings);
+    const { driftFactor } = this.settings;
+    this.#caller = {
+      engine: sharedEngine([...this.clients], { ...ENGINE_SETTINGS.pick(settings), driftFactor }),
+      settings: this.settings,
+      onVoteAgainst: (error) =>
+        callQuietly(() => this.emit(error instanceof ResourceLockedError ? CONTENTION : "error", error)),
+    };
     const text = { value: batchScript.source, hash: batchScript.sha1 };
     this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
-    sharedEngine(this.clients, this.#engineSettings);
   }
 
   /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
@@ -130,11 +111,9 @@ export class Redlock extends EventEmitter {
    * Rejects with `ExecutionError` if none of the `settings.retryCount + 1` attempts reached a quorum.
    */
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
-    const call = this.#call(resources, settings);
-    checkDuration(duration, call.settings.driftFactor, this.#engineSettings.maxTtl);
-    const { token, fencingToken, end } = await acquire(call, duration);
-    const lock = new Lock(this, listOf(resources), token, call.attempts, 0, fencingToken);
-    return keep(lock, { end, longestMs: duration });
+    const call = new Acquisition(this.#caller, resources, settings);
+    const { token, end, fencingToken } = await call.acquire(duration);
+    return withEnd(new Lock(this, resources, token, call.attempts, 0, fencingToken), end);
   }
 
   /**
@@ -147,10 +126,11 @@ export class Redlock extends EventEmitter {
    */
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     LOCK.of("lock", lock);
-    const call = this.#call(lock.resources, settings);
-    const { end, longestMs } = leaseOf(lock, call.shared);
+    const call = new Call(this.#caller, lock.resources, settings);
+    const end = endOf(lock);
     lock.expiration = 0;
-    await call.repeat(end, () => call.release(lock.value, longestMs));
+    const lease = { token: lock.value, ttlMs: call.shared.longestMs };
+    await call.repeat(end, (onAnswer) => call.steps.release(lease, onAnswer));
     return { attempts: call.attempts };
   }
 
@@ -162,16 +142,18 @@ export class Redlock extends EventEmitter {
    */
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     LOCK.of("existing", existing);
-    const call = this.#call(existing.resources, settings);
-    checkDuration(duration, call.settings.driftFactor, this.#engineSettings.maxTtl);
-    const { end } = leaseOf(existing, call.shared);
-    if (remainingMs(end, readClock(call.shared.protocol.clock)) <= 0)
-      throw new ExecutionError("Cannot extend an already-expired lock.", []);
-    await call.repeat(end, () => extendOnce(call, existing, duration));
+    const call = new Call(this.#caller, existing.resources, settings);
+    call.checkDuration(duration);
     const { value, fencingToken } = existing;
-    const extended = new Lock(this, listOf(existing.resources), value, call.attempts, 0, fencingToken);
-    keep(extended, leaseOf(existing, call.shared));
-    existing.expiration = 0;
+    const end = endOf(existing);
+    if (call.leftMs(end) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
+    const extended = new Lock(this, existing.resources, value, call.attempts, 0, fencingToken);
+    await call.repeat(end, async (onAnswer) => {
+      const result = await call.steps.extend({ token: value, fencingToken, ttlMs: duration, end }, onAnswer);
+      if (result.kind === "extended") withEnd(extended, result.end);
+      if (result.kind !== "failed") existing.expiration = 0;
+      return result;
+    });
     return extended;
   }
 
@@ -197,29 +179,26 @@ export class Redlock extends EventEmitter {
   ): Promise<Result> {
     const routine = optionalRoutine ?? settingsOrRoutine;
     const given = typeof settingsOrRoutine === "function" ? undefined : settingsOrRoutine;
-    const { settings, shared } = this.#call(resources, given);
-    checkDuration(duration, settings.driftFactor, this.#engineSettings.maxTtl);
+    const call = new Call(this.#caller, resources, given);
+    call.checkDuration(duration);
     if (typeof routine !== "function") throw new TypeError("INVARIANT: routine is not a function.");
-    const { automaticExtensionThreshold: thresholdMs } = settings;
+    const { automaticExtensionThreshold: thresholdMs } = call.settings;
     if (thresholdMs > duration - 100) {
       throw new RangeError(
         "A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.",
       );
     }
-    const lock = await this.acquire(resources, duration, settings);
+    let lock = await this.acquire(resources, duration, call.settings);
     const controller = new AbortController();
     const signal: RedlockAbortSignal = controller.signal;
-    const { clock } = shared.protocol;
     const extension = new AutoExtension(
-      clock,
+      systemClock,
       {
-        remaining: () => remainingMs(leaseOf(lock, shared).end, readClock(clock)),
+        remaining: () => call.leftMs(endOf(lock)),
         keepAlive: true,
         expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
         extend: async () => {
-          const once = this.#call(resources, settings);
-          const outcome = await extendOnce(once, lock, duration);
-          return outcome === "done" ? { kind: "extended" } : { kind: outcome, error: once.error() };
+          lock = await this.extend(lock, duration, { ...call.settings, retryCount: 0 });
         },
       },
       { ...BY_THIRDS, dueMs: (sinceMs, ttlMs) => sinceMs + ttlMs - thresholdMs },
@@ -235,47 +214,22 @@ export class Redlock extends EventEmitter {
       await this.release(lock, { retryCount: 0 }).catch(() => undefined);
     }
   }
-
-  #call(resources: string[], given: SomeSettings | undefined): Call {
-    const settings = settingsOf(given, this.settings);
-    return new Call(sharedEngine(this.clients, this.#engineSettings), resources, settings, this.#onError);
-  }
 }
 
-/** Extends a lock once. The keys may live for `duration` even if no client answers. */
-async function extendOnce(call: Call, lock: Lock, duration: number): Promise<Outcome> {
-  const { end, longestMs: knownMs } = leaseOf(lock, call.shared);
-  const longestMs = Math.max(knownMs, duration);
-  leases.set(lock, { end, longestMs });
-  const { value: token, fencingToken = NO_FENCING_TOKEN } = lock;
-  const asked = readClock(call.shared.protocol.clock);
-  const outcome = await call.extend({ token, fencingToken, ttlMs: duration, end });
-  if (outcome === "done") keep(lock, { end: leaseEnd(asked, duration, call.settings.driftFactor), longestMs });
-  return outcome;
-}
+/** Ends of the locks by all clocks. A lock that the caller constructed has none until it is extended. */
+const ends = new WeakMap<object, LeaseEnd>();
 
-const LOCK = lockWith<Lock>("resources");
-
-/** Sets the lease of a lock, and its public end. */
-function keep(lock: Lock, lease: Lease): Lock {
-  lock.expiration = lease.end.wallMs;
-  leases.set(lock, lease);
+/** Sets the end of a lock of version 4 or 5, and its `expiration`, which only contains the wall clock. */
+export function withEnd<Any extends { expiration: number }>(lock: Any, end: LeaseEnd): Any {
+  lock.expiration = end.wallMs;
+  ends.set(lock, end);
   return lock;
 }
 
-/**
- * Returns the lease of a lock. The end of an unknown lock, and of a lock whose `expiration` the caller has changed, is
- * known by the wall clock only.
- */
-function leaseOf(lock: Lock, { protocol, redlock }: SharedEngine): Lease {
-  const known = leases.get(lock);
-  if (known?.end.wallMs === lock.expiration) return known;
-  const now = readClock(protocol.clock);
-  const end = { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
-  return { end, longestMs: known?.longestMs ?? redlock.options.maxTtl };
-}
-
-/** Returns a copy of the resources. Untyped code may pass a single resource as a string. */
-function listOf(resources: string | string[]): string[] {
-  return [resources].flat();
+/** Returns the end of a lock. If the caller has set `expiration`, the end is known by the wall clock only. */
+export function endOf(lock: { readonly expiration: number }): LeaseEnd {
+  const known = ends.get(lock);
+  if (known?.wallMs === lock.expiration) return known;
+  const now = readClock(systemClock);
+  return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
 }

@@ -7,17 +7,10 @@ import { callbackify } from "node:util";
 import { callQuietly } from "@x/redlock-core/kit";
 /** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
-import { lockWith, numbersIn, OBJECT } from "./settings.ts";
+import { CONTENTION, endOf, Lock as Lock5, Redlock as Redlock5, withEnd } from "./redlock.ts";
+import { LOCK, numbersIn, OBJECT } from "./settings.ts";
 import { quitClients } from "./shared-engine.ts";
-import {
-  type Client,
-  type EngineSettings,
-  ExecutionError,
-  type ExecutionStats,
-  ResourceLockedError,
-  type SomeSettings,
-} from "./types.ts";
+import { type Client, type EngineSettings, ExecutionError, type SomeSettings } from "./types.ts";
 
 /** The options of node-redlock 4. An option that is not a number counts as left out, as in node-redlock. */
 export interface Options
@@ -46,10 +39,6 @@ export type Disposer = BluebirdDisposer<Lock>;
 interface PromiseMaker {
   readonly prototype: object;
   resolve<Value>(value: Promise<Value>): Promise<Value>;
-}
-
-interface Disposable {
-  disposer(dispose: (lock: Lock) => unknown): Disposer;
 }
 
 /** A resource could not be locked, extended or unlocked. */
@@ -124,9 +113,6 @@ export class Redlock extends EventEmitter {
   readonly retryDelay: number;
   readonly retryJitter: number;
   readonly #redlock: Redlock5;
-  /** The version 5 lock of each lock, with facts that the public fields do not show. */
-  readonly #heldLocks = new WeakMap<Lock, Lock5>();
-  readonly #emitError = (error: Error): void => callQuietly(() => this.emit("clientError", error));
 
   /**
    * Creates a `Redlock` with one client per independent Redis node or Cluster.
@@ -147,12 +133,15 @@ export class Redlock extends EventEmitter {
     this.retryCount = settings.retryCount;
     this.retryDelay = settings.retryDelay;
     this.retryJitter = settings.retryJitter;
-    this.#redlock.on("error", this.#emitError);
+    const onError = (error: unknown): void => callQuietly(() => this.emit("clientError", error));
+    this.#redlock.on("error", onError);
+    // A key of another type is not contention in node-redlock 4.
+    this.#redlock.on(CONTENTION, ({ cause }: Error) => void (cause === undefined || onError(cause)));
   }
 
   /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
   quit(callback?: Callback<Replies>): Promise<Replies> {
-    return withCallback(quitClients(this.servers), callback);
+    return promised(callback, () => quitClients(this.servers));
   }
 
   /**
@@ -165,7 +154,18 @@ export class Redlock extends EventEmitter {
 
   /** Locks like `lock`, with options for this call. */
   lockWithOptions(resource: Resource, ttl: number, options: LockOptions, callback?: Callback<Lock>): Promise<Lock> {
-    return withCallback(this.#lock(resource, ttl, options), callback);
+    return promised(callback, async () => {
+      // In node-redlock 4, 0 also counts as left out.
+      const { retryCount, retryDelay }: LockOptions = OBJECT.of("options", options);
+      const settings = { retryCount: retryCount || this.retryCount, retryDelay: retryDelay || this.retryDelay };
+      const held = await this.#redlock
+        .acquire(resource as string[], ttl, settings)
+        .catch(rethrow(() => `Exceeded ${settings.retryCount} attempts to lock the resource "${String(resource)}".`));
+      const attempts = held.attempts.length;
+      const remaining = settings.retryCount - attempts;
+      const lock = new Lock(this, held.resources, held.value, 0, attempts, remaining, held.fencingToken);
+      return withEnd(lock, endOf(held));
+    });
   }
 
   /** Alias of `lock`. */
@@ -186,7 +186,7 @@ export class Redlock extends EventEmitter {
     if (!("disposer" in Redlock.Promise.prototype)) {
       throw new TypeError("disposer() needs bluebird's promises: set Redlock.Promise to bluebird");
     }
-    const locked = Redlock.Promise.resolve(this.#lock(resource, ttl, {})) as Promise<Lock> & Disposable;
+    const locked = this.lock(resource, ttl) as Promise<Lock> & { disposer(dispose: (lock: Lock) => unknown): Disposer };
     return locked.disposer((lock) => this.unlock(lock).catch(onError));
   }
 
@@ -195,7 +195,13 @@ export class Redlock extends EventEmitter {
    * holder has the lock, the lock has expired, or too few clients answered.
    */
   unlock(lock: Lock, callback?: Callback): Promise<void> {
-    return withCallback(this.#unlock(lock), callback);
+    return promised(callback, async () => {
+      const held = this.#heldLockOf(lock);
+      lock.expiration = 0;
+      await this.#redlock
+        .release(held, { retryCount: 0 })
+        .catch(rethrow(() => `Unable to fully release the lock on resource "${String(lock.resource)}".`));
+    });
   }
 
   /** Alias of `unlock`. */
@@ -208,74 +214,21 @@ export class Redlock extends EventEmitter {
    * lock is no longer valid, or if no quorum extended the lock while it was valid.
    */
   extend(lock: Lock, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
-    return withCallback(this.#extend(lock, ttl), callback);
-  }
-
-  async #lock(resource: Resource, ttl: number, options: LockOptions): Promise<Lock> {
-    const { retryCount, retryDelay }: LockOptions = OBJECT.of("options", options);
-    // In node-redlock 4, 0 also counts as left out.
-    const settings = { retryCount: retryCount || this.retryCount, retryDelay: retryDelay || this.retryDelay };
-    try {
-      const held = await this.#redlock.acquire(resource as string[], ttl, settings);
-      const attempts = held.attempts.length;
-      const remaining = settings.retryCount - attempts;
-      const lock = new Lock(this, held.resources, held.value, held.expiration, attempts, remaining, held.fencingToken);
-      this.#heldLocks.set(lock, held);
-      void this.#emitKeyTypeErrors(held.attempts);
-      return lock;
-    } catch (error) {
-      if (error instanceof ExecutionError) await this.#emitKeyTypeErrors(error.attempts);
-      throw asLockError(
-        error,
-        () => `Exceeded ${settings.retryCount} attempts to lock the resource "${String(resource)}".`,
+    return promised(callback, async () => {
+      const extended = await this.#redlock.extend(this.#heldLockOf(lock), ttl).catch(
+        rethrow((attempts) => {
+          const reason = attempts === 0 ? " because the lock has already expired." : ": it is not ours any more.";
+          return `Cannot extend lock on resource "${String(lock.resource)}"${reason}`;
+        }),
       );
-    }
+      return withEnd(lock, endOf(extended));
+    });
   }
 
-  async #unlock(lock: Lock): Promise<void> {
-    const held = this.#heldLockOf(LOCK.of("lock", lock));
-    lock.expiration = 0;
-    try {
-      await this.#redlock.release(held, { retryCount: 0 });
-    } catch (error) {
-      throw asLockError(error, () => `Unable to fully release the lock on resource "${String(lock.resource)}".`);
-    }
-  }
-
-  async #extend(lock: Lock, ttl: number): Promise<Lock> {
-    LOCK.of("lock", lock);
-    const about = `Cannot extend lock on resource "${String(lock.resource)}"`;
-    try {
-      const held = await this.#redlock.extend(this.#heldLockOf(lock), ttl);
-      lock.expiration = held.expiration;
-      this.#heldLocks.set(lock, held);
-      return lock;
-    } catch (error) {
-      throw asLockError(error, (attempts) =>
-        attempts === 0 ? `${about} because the lock has already expired.` : `${about}: it is not ours any more.`,
-      );
-    }
-  }
-
-  /** Returns the version 5 lock that matches the public fields. Users change the fields, especially `resource`. */
+  /** Returns a version 5 lock with the public fields, which users change, especially `resource`. */
   #heldLockOf(lock: Lock): Lock5 {
-    const known = this.#heldLocks.get(lock);
-    if (known?.value !== lock.value || String(known.resources) !== String(lock.resource))
-      return new Lock5(this.#redlock, lock.resource as string[], lock.value, [], lock.expiration, lock.fencingToken);
-    known.expiration = lock.expiration;
-    return known;
-  }
-
-  /**
-   * Emits errors about keys of another type, once per client and attempt as in node-redlock 4, which does not treat
-   * them as contention.
-   */
-  async #emitKeyTypeErrors(attempts: readonly Promise<ExecutionStats>[]): Promise<void> {
-    for (const { votesAgainst } of await Promise.all(attempts)) {
-      for (const error of votesAgainst.values()) {
-        if (error instanceof ResourceLockedError && error.cause instanceof Error) this.#emitError(error.cause);
-      }
-    }
+    const { resource, value, expiration, fencingToken } = LOCK.of("lock", lock) as Lock;
+    return withEnd(new Lock5(this.#redlock, resource as string[], value, [], expiration, fencingToken), endOf(lock));
   }
 }
 
@@ -293,20 +246,21 @@ export declare namespace Redlock {
   export type CompatibleRedisClient = Client;
 }
 
-const LOCK = lockWith<Lock>("resource");
-
-function asLockError(error: unknown, message: (attempts: number) => string): unknown {
-  if (!(error instanceof ExecutionError)) return error;
-  const attempts = error.attempts.length;
-  return new LockError(message(attempts), attempts, { cause: error });
+/** Returns a function that throws an error of version 5 as an error of version 4. */
+function rethrow(message: (attempts: number) => string): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof ExecutionError)) throw error;
+    const attempts = error.attempts.length;
+    throw new LockError(message(attempts), attempts, { cause: error });
+  };
 }
 
 /**
  * Returns a promise of the configured kind. With a callback, the callback receives the outcome, and the promise need
  * not be handled.
  */
-function withCallback<Value>(result: Promise<Value>, callback: Callback<Value> | undefined): Promise<Value> {
-  const promise = Redlock.Promise.resolve(result);
+function promised<Value>(callback: Callback<Value> | undefined, call: () => Promise<Value>): Promise<Value> {
+  const promise = Redlock.Promise.resolve(call());
   if (typeof callback === "function") callbackify(() => promise)(callback);
   return promise;
 }

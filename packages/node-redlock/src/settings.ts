@@ -3,7 +3,7 @@ import { Check, integer, kindOf, number, numberLike, Schema, type ShapeOf, shape
 import { DEFAULT_DRIFT_FACTOR, driftMs, MAX_NODES } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings, SomeSettings } from "./types.ts";
 
-export const DEFAULT_SETTINGS: Settings = Object.freeze({
+const DEFAULT_SETTINGS: Settings = Object.freeze({
   driftFactor: DEFAULT_DRIFT_FACTOR,
   retryCount: 10,
   retryDelay: 200,
@@ -14,11 +14,9 @@ export const DEFAULT_SETTINGS: Settings = Object.freeze({
 type Script = string | ((script: string) => string);
 
 /** Custom scripts of node-redlock, which must be left out because the engine has scripts of its own. */
-export interface CustomScripts {
-  readonly acquireScript?: Script | undefined;
-  readonly extendScript?: Script | undefined;
-  readonly releaseScript?: Script | undefined;
-}
+export type CustomScripts = {
+  readonly [Name in "acquireScript" | "extendScript" | "releaseScript"]?: Script | undefined;
+};
 
 const FINITE_MS = numberLike("finite (ms)", Number.isFinite);
 
@@ -49,16 +47,13 @@ export const OBJECT: Check<object> = shaped<object>(
   (given) => Object.prototype.toString.call(given) === "[object Object]",
 );
 
-/** Checks a lock, which the caller may have constructed. `resources` is the name of the field with its resources. */
-export function lockWith<Lock>(resources: keyof Lock & string): Check<Lock> {
-  return shaped("a Lock", (given) => {
-    const { value, expiration } = given;
-    return given[resources] !== undefined && typeof value === "string" && typeof expiration === "number";
-  });
-}
+/** Checks a lock of version 4 or 5, which the caller may have constructed. */
+export const LOCK: Check<object> = shaped("a Lock", ({ resource, resources = resource, value, expiration }) => {
+  return resources !== undefined && typeof value === "string" && typeof expiration === "number";
+});
 
 /** Returns complete settings. Settings that are left out or undefined are taken from `defaults`. */
-export function settingsOf(settings: SomeSettings | undefined, defaults: Settings): Settings {
+export function settingsOf(settings: SomeSettings | undefined, defaults: Settings = DEFAULT_SETTINGS): Settings {
   if (settings === undefined) return defaults;
   return { ...defaults, ...numbersIn(SETTINGS.pick(OBJECT.of("settings", settings))) };
 }
@@ -86,7 +81,7 @@ export function checkDuration(duration: number, driftFactor: number, maxTtl: num
   if (!Number.isInteger(duration)) throw new RangeError("Duration must be an integer value in milliseconds.");
   const drift = driftMs(duration, driftFactor);
   if (duration <= drift) throw new RangeError(`Duration must be > drift (${drift}), got ${duration}`);
-  const most = maxTtl === undefined ? `${Number.MAX_SAFE_INTEGER}` : `maxTtl (${maxTtl})`;
-  if (duration > (maxTtl ?? Number.MAX_SAFE_INTEGER))
-    throw new RangeError(`Duration must be <= ${most}, got ${duration}`);
+  const most = maxTtl ?? Number.MAX_SAFE_INTEGER;
+  const named = maxTtl === undefined ? most : `maxTtl (${most})`;
+  if (duration > most) throw new RangeError(`Duration must be <= ${named}, got ${duration}`);
 }

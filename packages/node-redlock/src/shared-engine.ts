@@ -5,9 +5,9 @@
  * The engine's connection for a client is closed together with the client (`client.quit()`, `client.disconnect()`).
  */
 
-import { type LockNode, Redlock } from "@x/redlock-core";
+import { Redlock } from "@x/redlock-core";
 import { onAbort } from "@x/redlock-core/kit";
-import { CallDeadline, Deadlines, databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
+import { CallDeadline, databaseOf, protocolOf, type RedlockProtocol, untilNodes } from "@x/redlock-core/protocol";
 import type { Client, EngineSettings, Settings } from "./types.ts";
 
 export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
@@ -15,21 +15,16 @@ export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 /** How long the first call waits for new connections. A Cluster needs some hundred milliseconds. */
 const CONNECT_MS = 2_000;
 
-/**
- * How long a decided call waits for the missing votes, in ms. The keys are written over other connections than the
- * client's. Without this wait, code that reads the keys over the client right after the call could read from nodes that
- * have not voted yet.
- *
- * If a client is slower, later calls do not wait for it until it has answered.
- */
-const GRACE_MS = 50;
-
+/** Engines by the first of their clients. */
 const known = new WeakMap<Client, Set<SharedEngine>>();
 
-/** Returns the engine for `clients`, which must not be empty. */
-export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSettings): SharedEngine {
+/**
+ * Returns the engine for these settings and clients. The order of the clients matters because votes are reported by
+ * position.
+ */
+export function sharedEngine(clients: readonly Client[], settings: SharedSettings): SharedEngine {
   const [first] = clients;
-  if (first === undefined) throw new RangeError("clients must name at least one client, got []");
+  if (first === undefined) throw new Error("Redlock must be instantiated with at least one redis client.");
   const engines = known.get(first) ?? new Set();
   known.set(first, engines);
   for (const engine of engines) {
@@ -38,7 +33,7 @@ export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSetti
     void engine.redlock.close();
     engines.delete(engine);
   }
-  const engine = new SharedEngine([...clients], settings);
+  const engine = new SharedEngine(clients, settings);
   engines.add(engine);
   return engine;
 }
@@ -47,7 +42,6 @@ export function sharedEngine(clients: ReadonlySet<Client>, settings: SharedSetti
 export function quitClients(clients: readonly Client[]): Promise<unknown[]> {
   for (const client of clients) {
     for (const engine of known.get(client) ?? []) void engine.redlock.close();
-    known.delete(client);
   }
   return Promise.all(clients.map((client) => client.quit()));
 }
@@ -56,15 +50,12 @@ export class SharedEngine {
   readonly redlock: Redlock;
   readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
-  /** Clients that are too slow to wait for, as bits by position (see `VoteCount`). */
-  slow = 0;
-  /** The waits of decided calls for missing votes. */
-  readonly graces: Deadlines;
-  readonly #settings: SharedSettings;
-  readonly #ended = new Set<Client>();
-  readonly #databases: readonly number[];
-  /** Resolves when each connection is open or known to be down, after at most `CONNECT_MS`. Undefined afterwards. */
-  #connecting: Promise<void> | undefined;
+  readonly settings: SharedSettings;
+  /** Longest duration of a lock that any caller has requested. The keys of a lock may live for this long. */
+  longestMs: number;
+  /** Databases of the clients. Undefined for a client that has ended. */
+  readonly #databases: (number | undefined)[];
+  #isNew = true;
 
   constructor(clients: readonly Client[], settings: SharedSettings) {
     const { driftFactor, nodeTimeout, maxTtl } = settings;
@@ -72,15 +63,22 @@ export class SharedEngine {
     const trust = maxTtl === undefined ? { quarantine: false } : { maxTtl, ttl: maxTtl };
     this.redlock = new Redlock(clients, { driftFactor, nodeTimeout, ...trust });
     this.protocol = protocolOf(this.redlock);
-    this.graces = new Deadlines(this.protocol.clock, GRACE_MS);
     this.clients = clients;
+    this.settings = settings;
+    this.longestMs = this.redlock.options.maxTtl;
     this.#databases = clients.map(databaseOf);
-    this.#settings = settings;
-    const { nodes } = this.protocol;
-    for (const [index, client] of clients.entries()) this.#closeWithClient(client, nodes[index]);
-    this.#connecting = this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting")).then(() => {
-      this.#connecting = undefined;
-    });
+    for (const [index, client] of clients.entries()) this.#closeWithClient(client, index);
+  }
+
+  /** This engine, or the engine that replaces it. */
+  get current(): SharedEngine {
+    return this.isUsable ? this : sharedEngine(this.clients, this.settings);
+  }
+
+  serves(clients: readonly Client[], { driftFactor, nodeTimeout, maxTtl }: SharedSettings): boolean {
+    const own = [...this.clients, this.settings.driftFactor, this.settings.nodeTimeout, this.settings.maxTtl];
+    const given = [...clients, driftFactor, nodeTimeout, maxTtl];
+    return own.length === given.length && own.every((each, index) => each === given[index]);
   }
 
   /**
@@ -89,7 +87,7 @@ export class SharedEngine {
    */
   get isUsable(): boolean {
     const isUnchanged = (client: Client, index: number): boolean =>
-      databaseOf(client) === this.#databases[index] && (client.status === "end" || !this.#ended.has(client));
+      client.status === "end" || databaseOf(client) === this.#databases[index];
     return !this.protocol.closed.aborted && this.clients.every(isUnchanged);
   }
 
@@ -99,68 +97,39 @@ export class SharedEngine {
    * long as a command of the client would wait. Never rejects.
    */
   untilUsable(): Promise<void> | undefined {
-    if (this.#connecting !== undefined) return this.#connecting.then(() => this.untilUsable());
-    return this.#hasQuorum || this.protocol.closed.aborted ? undefined : this.#untilQuorum();
+    return (!this.#isNew && this.#hasQuorum()) || this.protocol.closed.aborted ? undefined : this.#untilQuorum();
   }
 
-  get #hasQuorum(): boolean {
-    return this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.redlock.quorum;
-  }
+  readonly #hasQuorum = (): boolean =>
+    this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.redlock.quorum;
 
-  /** Waits until the clients answer or give up, and then until the engine's own connections are open. */
+  /**
+   * Waits for the first connections. If they are too few, waits until the clients answer or give up, and then until the
+   * engine's own connections are open.
+   */
   async #untilQuorum(): Promise<void> {
-    const down = this.clients.filter((_, index) => this.protocol.nodes[index]?.state !== "ready");
-    let isAnswered = false;
-    const answers = down.map(async (client) => {
-      // A connected client queues nothing. If its server hangs, the answer would never arrive.
-      if (client.status !== "ready") await client.ping();
-      isAnswered = true;
-    });
-    await this.#untilNodes(() => this.#hasQuorum, Promise.allSettled(answers));
-    if (isAnswered) await this.#untilNodes(() => this.#hasQuorum);
+    const { nodes } = this.protocol;
+    if (this.#isNew) await this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting"), CONNECT_MS);
+    this.#isNew = false;
+    const down = this.clients.filter((_, index) => nodes[index]?.state !== "ready");
+    // A connected client queues nothing. If its server hangs, the answer would never arrive.
+    const answers = down.map(async (client) => (client.status === "ready" ? undefined : await client.ping()));
+    await this.#untilNodes(this.#hasQuorum, Number.POSITIVE_INFINITY, Promise.allSettled(answers));
+    if (down.some(({ status }) => status === "ready")) await this.#untilNodes(this.#hasQuorum, CONNECT_MS);
   }
 
-  /**
-   * Reports whether this engine has these settings, and the same clients in the same order. The order matters because
-   * votes are reported by position.
-   */
-  serves(clients: ReadonlySet<Client>, settings: SharedSettings): boolean {
-    const { driftFactor, nodeTimeout, maxTtl } = this.#settings;
-    return (
-      clients.size === this.clients.length &&
-      [...clients].every((client, index) => client === this.clients[index]) &&
-      settings.driftFactor === driftFactor &&
-      settings.nodeTimeout === nodeTimeout &&
-      settings.maxTtl === maxTtl
-    );
-  }
-
-  /**
-   * Resolves when `isDone` returns true, when `over` resolves (default: after `CONNECT_MS`), or when the engine is
-   * closed.
-   */
-  async #untilNodes(isDone: () => boolean, over?: Promise<unknown>): Promise<void> {
+  /** Resolves when `isDone` returns true, after `timeoutMs`, when `over` resolves, or when the engine is closed. */
+  async #untilNodes(isDone: () => boolean, timeoutMs: number, over?: Promise<unknown>): Promise<void> {
     const { nodes, clock, closed } = this.protocol;
-    const timeoutMs = over === undefined ? CONNECT_MS : Number.POSITIVE_INFINITY;
     const deadline = new CallDeadline(clock, { timeoutMs, closed });
-    await deadline.untilCalled((wake) => {
-      const check = (): void => {
-        if (isDone()) wake();
-      };
-      const stops = nodes.map((node) => node.onStateChange(check));
-      void over?.then(wake);
-      check();
-      return () => {
-        for (const stop of stops) stop();
-      };
-    });
+    await untilNodes(nodes, isDone, deadline.until(over ?? new Promise(() => undefined)));
     deadline.dispose();
   }
 
-  #closeWithClient(client: Client, node: LockNode | undefined): void {
+  #closeWithClient(client: Client, index: number): void {
     const onEnd = (): void => {
-      this.#ended.add(client);
-      void node?.close();
+      this.#databases[index] = undefined;
+      void this.protocol.nodes[index]?.close();
     };
     if (client.status === "end") onEnd();
     else client.once("end", onEnd);

@@ -2,7 +2,7 @@
 import type { IoredisClient } from "@x/redlock-core/protocol";
 
 /**
- * A client of ioredis 5 or 6, `Redis` or `Cluster`. Its connection is duplicated. The client itself is only used by
+ * A client of ioredis 5 or 6, `Redis` or `Cluster`. The connection is duplicated. The client itself is only used by
  * `quit()`, and while it connects.
  */
 export interface Client extends IoredisClient {
@@ -52,7 +52,7 @@ export interface Settings {
 /** Some of the settings. Settings that are left out or undefined are taken from the `Redlock`. */
 export type SomeSettings = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
-/** Settings that node-redlock does not have. They apply to the whole `Redlock`. */
+/** Settings of a whole `Redlock` that node-redlock does not have. */
 export interface EngineSettings {
   /** How long a client may leave a request unanswered, in ms. Default 500; at least 1. */
   readonly nodeTimeout?: number | undefined;

@@ -9,14 +9,6 @@
  * The differences to node-redlock 4 are the differences of `@x/node-redlock` to node-redlock 5. In addition, promises
  * are native promises: see `Redlock.Promise`.
  */
-export {
-  type Callback,
-  type Disposer,
-  Lock,
-  LockError,
-  type LockOptions,
-  type Options,
-  Redlock,
-  Redlock as default,
-} from "./redlock4.ts";
+export * from "./redlock4.ts";
+export { Redlock as default } from "./redlock4.ts";
 export type { Client, EngineSettings } from "./types.ts";

@@ -202,6 +202,15 @@ describe("the node-redlock entry on this engine", () => {
     expect(error.attempts).toEqual([]);
   });
 
+  it("invalidates a lock when an extension finds another holder", async () => {
+    const { clients } = await nodes(1);
+    const redlock = open(clients);
+    const lock = await redlock.acquire(["taken"], 10_000);
+    await clients[0]?.set("taken", "another's");
+    await executionErrorOf(lock.extend(10_000));
+    expect(lock.expiration).toBe(0);
+  });
+
   it("opens one connection per client, however many instances exist", async () => {
     const { clients } = await nodes(1);
     const [client] = clients;

@@ -9,20 +9,21 @@ import type { Redlock } from "./redlock/redlock.ts";
 import type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
 
 export type { PlacedOptions } from "./api/options.ts";
-export { CallDeadline, type CallEnd, Deadline, Deadlines, type Timed } from "./kit/deadlines.ts";
-export { type AttemptResult, isCorrectable, type RefusedAttempt } from "./lock/attempt.ts";
+export { CallDeadline, type CallEnd } from "./kit/deadlines.ts";
+export { type Grant, isCorrectable, type RefusedAttempt } from "./lock/attempt.ts";
 export { AutoExtension } from "./lock/auto-extension.ts";
 export type { EmbeddedLocks } from "./lock/embedded.ts";
 export { MAX_NODES } from "./lock/engine.ts";
 export type { Lease } from "./lock/lock.ts";
-export type { LockSteps, NodeAnswer, OnAnswer } from "./lock/lock-steps.ts";
+export type { LockSteps } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
+export type { NodeAnswer, OnAnswer } from "./lock/step-answers.ts";
 export { type Acquirer, type Attempted, type AttemptOwner, untilGranted } from "./lock/until-granted.ts";
 export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { plainError, withoutCommand } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
-export type { NodeReply, ScriptCall, ScriptOptions } from "./rounds/run.ts";
+export { type NodeReply, type ScriptCall, type ScriptOptions, untilNodes } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { NODE_KEYS, NODE_LINES, slotOf } from "./rules/keys.ts";
 export {

@@ -37,7 +37,7 @@ it("keeps no process alive once another clock has shown that the lock is lost", 
   const lost: string[] = [];
   const lease = {
     remaining: () => endMs - clock.wallMs(),
-    extend: () => Promise.resolve({ kind: "extended" as const }),
+    extend: () => Promise.resolve(),
     expiredError: () => new Error("expired"),
     keepAlive: true,
   };
@@ -67,6 +67,24 @@ it("treats an extension that rejects as failed, and tries again", async () => {
   expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["no client"], 0]);
 });
 
+it("reports a loss that an extension has found, without another extension", async () => {
+  const clock = new CountingClock();
+  const lost: string[] = [];
+  let leftMs = LEASE_MS;
+  const lease = {
+    remaining: () => leftMs,
+    extend: () => {
+      leftMs = 0;
+      return Promise.reject(new Error("taken"));
+    },
+    expiredError: () => new Error("expired"),
+    keepAlive: true,
+  };
+  const extension = new AutoExtension(clock, lease, POLICY, (error) => lost.push(error.message));
+  await clock.advance(LEASE_MS - 500);
+  expect([extension.remaining(), lost, clock.armed]).toEqual([0, ["taken"], 0]);
+});
+
 it("counts a period from the start of an extension, whether the extension succeeded or failed", async () => {
   const clock = new CountingClock();
   const startsMs: number[] = [];
@@ -76,7 +94,6 @@ it("counts a period from the start of an extension, whether the extension succee
       startsMs.push(clock.monotonicMs());
       await new Promise<void>((resolve) => void clock.schedule(20, resolve));
       if (startsMs.length === 2) throw new Error("no client");
-      return { kind: "extended" as const };
     },
     expiredError: () => new Error("expired"),
     keepAlive: false,

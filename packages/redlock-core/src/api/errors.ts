@@ -246,10 +246,12 @@ function reasonsOf(votes: readonly Vote[]): string[] {
 }
 
 function reasonOf(vote: Vote): string | undefined {
-  if (vote.vote === "quarantined") {
-    return `in quarantine for ${vote.quarantineLeftMs ?? 0} ms more (new, restarted or without its data)`;
-  }
+  if (vote.vote === "quarantined") return quarantineReason(vote.quarantineLeftMs ?? 0);
   return vote.vote === "failed" ? (vote.error ?? "no answer") : undefined;
+}
+
+export function quarantineReason(leftMs: number): string {
+  return `in quarantine for ${leftMs} ms more (new, restarted or without its data)`;
 }
 
 function quoted(resources: readonly string[]): string {

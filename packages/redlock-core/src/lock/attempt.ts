@@ -37,8 +37,6 @@ export interface Grant {
   readonly hadKeyOn: number;
 }
 
-export type AttemptResult = { readonly kind: "granted"; readonly grant: Grant } | RefusedAttempt;
-
 export interface RefusedAttempt {
   readonly kind: "refused";
   readonly refusal: Refusal;
@@ -61,6 +59,8 @@ export interface AttemptRequest {
   /** All clocks, read before anything is sent. */
   readonly asked: Instant;
   readonly ttlMs: number;
+  /** Possible drift between clocks, as a share of `ttlMs`. Default: the option of the `Redlock`. */
+  readonly driftFactor?: number;
   /** Milliseconds in which a node must answer. */
   readonly timeoutMs: number;
   /**
@@ -116,7 +116,8 @@ class Attempt implements RoundOwner {
   #isGranted = false;
 
   constructor(engine: Engine, request: AttemptRequest) {
-    const { target, asked, ttlMs, timeoutMs, place, enrolment, note } = request;
+    const { target, asked, ttlMs, driftFactor = engine.options.driftFactor, timeoutMs } = request;
+    const { place, enrolment, note } = request;
     this.#engine = engine;
     this.#request = request;
     this.#token = engine.newToken();
@@ -128,7 +129,7 @@ class Attempt implements RoundOwner {
       member: enrolment?.member,
       note,
     });
-    this.timeoutMs = Math.min(timeoutMs, validityMs(ttlMs, engine.options.driftFactor));
+    this.timeoutMs = Math.min(timeoutMs, validityMs(ttlMs, driftFactor));
     this.observe =
       enrolment === undefined ? request.observe : (node, answer) => this.#recordEnrolment(enrolment, node, answer);
     this.#round = new Round(engine, this);
@@ -178,7 +179,7 @@ class Attempt implements RoundOwner {
    */
   #decideWon(node: number, last: Answer): void {
     const engine = this.#engine;
-    const { target, asked, ttlMs, enrolment } = this.#request;
+    const { target, asked, ttlMs, driftFactor = engine.options.driftFactor, enrolment } = this.#request;
     const now = readClock(engine.clock);
     const tookMs = elapsedMs(asked, now);
     if (tookMs >= this.timeoutMs) {
@@ -199,7 +200,7 @@ class Attempt implements RoundOwner {
         token: this.#token,
         fencingToken,
         ttlMs,
-        end: leaseEnd(asked, ttlMs, engine.options.driftFactor),
+        end: leaseEnd(asked, ttlMs, driftFactor),
         granted: now,
         mayHoldOn: this.#mayHoldOn,
         hadKeyOn: this.#grantedBy,

@@ -7,14 +7,15 @@
  * no timer remains.
  */
 import type { Clock } from "../kit/clock.ts";
+import { asError } from "../kit/thrown.ts";
 import type { RenewalPolicy } from "../rules/renewal.ts";
 import { type Renewable, Renewal } from "./renewal.ts";
 
 export interface ExtendedLease {
-  /** Returns the milliseconds for which the lock may be trusted. */
+  /** Returns the milliseconds for which the lock may be trusted. 0 or less if the lock is known to be lost. */
   remaining(): number;
-  /** Attempts one extension. After `lost`, a further attempt is pointless. */
-  extend(): Promise<{ readonly kind: "extended" } | { readonly kind: "failed" | "lost"; readonly error: Error }>;
+  /** Attempts one extension. Rejects if the attempt fails. */
+  extend(): Promise<void>;
   /** Returns the error for a lease that ended without an answer. */
   expiredError(): Error;
   /** Whether the timer keeps the process alive. */
@@ -72,15 +73,10 @@ export class AutoExtension implements Renewable {
   async #extend(): Promise<void> {
     this.#isExtending = true;
     const startedMs = this.#clock.monotonicMs();
-    const result = await this.#lease.extend().catch((error: Error) => ({ kind: "failed" as const, error }));
+    this.#lastError = await this.#lease.extend().then(() => undefined, asError);
     this.#isExtending = false;
-    if (this.#isStopped) return;
-    if (result.kind === "lost") {
-      this.#lose(result.error);
-      return;
-    }
-    const isExtended = result.kind === "extended";
-    this.#lastError = isExtended ? undefined : result.error;
+    if (this.remaining() <= 0) return;
+    const isExtended = this.#lastError === undefined;
     const [leftMs, now] = [this.#lease.remaining(), this.#clock.monotonicMs()];
     const ttlMs = now + leftMs - startedMs;
     this.#renewAtMs = isExtended ? this.#policy.dueMs(startedMs, ttlMs) : this.#policy.retryMs(startedMs, now, ttlMs);

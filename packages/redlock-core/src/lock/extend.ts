@@ -22,6 +22,8 @@ import { parseExtension } from "../scripts/extend.lua.ts";
 import type { Engine } from "./engine.ts";
 
 interface ExtendRequest extends Extension {
+  /** Possible drift between clocks, as a share of `ttlMs`. Default: the option of the `Redlock`. */
+  readonly driftFactor?: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
   /** End of the current validity. An extension that ends later has failed. */
@@ -55,9 +57,10 @@ type Count = (vote: Vote, loss?: "taken" | "forced") => ExtendResult | undefined
 export function countExtension(
   engine: Engine,
   asked: Instant,
-  { ttlMs, timeoutMs, end }: Pick<ExtendRequest, "ttlMs" | "timeoutMs" | "end">,
+  request: Pick<ExtendRequest, "ttlMs" | "driftFactor" | "timeoutMs" | "end">,
 ): Count {
-  const { clock, nodes, options } = engine;
+  const { clock, nodes } = engine;
+  const { ttlMs, driftFactor = engine.options.driftFactor, timeoutMs, end } = request;
   const votes: Vote[] = [];
   const tally = { yes: 0, no: 0, taken: 0, forced: 0 };
   return (vote, loss) => {
@@ -71,7 +74,7 @@ export function countExtension(
     const now = readClock(clock);
     const isInTime = elapsedMs(asked, now) < timeoutMs && remainingMs(end, now) > 0;
     return decided === "won" && isInTime
-      ? { kind: "extended", end: leaseEnd(asked, ttlMs, options.driftFactor) }
+      ? { kind: "extended", end: leaseEnd(asked, ttlMs, driftFactor) }
       : { kind: "failed", votes };
   };
 }

@@ -2,34 +2,17 @@
  * The steps of a lock, for a sibling that keeps the lease itself and reports how each node voted. No step checks
  * whether the lease is held.
  */
-import type { Instant } from "../kit/clock.ts";
-import { type Answer, type AnswerObserver, isNotAsked } from "../rounds/round.ts";
+import { type Instant, readClock } from "../kit/clock.ts";
+import type { Deadlines } from "../kit/deadlines.ts";
 import type { Target } from "../rules/operation.ts";
-import type { LeaseEnd } from "../rules/validity.ts";
-import { nodeRefusalOf } from "../scripts/acquire.lua.ts";
+import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
 import { PlaceInLine } from "../waiting/place-in-line.ts";
-import { type AttemptResult, isGrant, startAttempt } from "./attempt.ts";
+import { type Grant, isGrant, type RefusedAttempt, startAttempt } from "./attempt.ts";
 import type { Engine } from "./engine.ts";
 import { type ExtendResult, extendRound } from "./extend.ts";
 import { releaseEverywhere } from "./release.ts";
-
-/** A node's part in a step. */
-export type NodeAnswer =
-  | {
-      readonly kind: "answered";
-      /** Number of resources to which the node applied the step. */
-      readonly applied: number;
-      /** Milliseconds until the vote of the node counts. */
-      readonly quarantineLeftMs: number;
-      /** Redis' error if the key on this node is not a lock (WRONGTYPE). */
-      readonly wrongType?: string | undefined;
-    }
-  | { readonly kind: "failed"; readonly error: string }
-  /** The other nodes had decided before this node was asked. */
-  | { readonly kind: "not asked" };
-
-/** Called once for each node, even for answers after the decision. */
-export type OnAnswer = (node: number, answer: NodeAnswer) => void;
+import { type OnAnswer, StepAnswers } from "./step-answers.ts";
+import type { Attempted, AttemptOwner } from "./until-granted.ts";
 
 /** A lease kept by the sibling. */
 interface KeptLease {
@@ -37,13 +20,21 @@ interface KeptLease {
   readonly ttlMs: number;
 }
 
+/** Fencing token with which an extension repairs no node. */
+const NO_FENCING_TOKEN = -1;
+
 export class LockSteps {
   readonly #engine: Engine;
+  readonly #graces: Deadlines;
   readonly #target: Target;
+  readonly #driftFactor: number;
 
-  constructor(engine: Engine, resources: readonly string[]) {
+  /** `graces` has the timeout `GRACE_MS`. */
+  constructor(engine: Engine, graces: Deadlines, resources: readonly string[], driftFactor: number) {
     this.#engine = engine;
+    this.#graces = graces;
     this.#target = engine.targets.of(resources);
+    this.#driftFactor = driftFactor;
   }
 
   get resourceCount(): number {
@@ -55,60 +46,90 @@ export class LockSteps {
     return new PlaceInLine(this.#engine, this.#engine.hints, { target: this.#target, startedWallMs });
   }
 
-  /** Makes one attempt. Calls `onResult` once, in the step that decides the attempt. */
+  /** Makes one attempt. Passes the result to `owner`. A grant that has expired by then is released and refused. */
   attempt(
     request: { readonly asked: Instant; readonly ttlMs: number; readonly place: PlaceInLine | undefined },
     onAnswer: OnAnswer,
-    onResult: (result: AttemptResult) => void,
+    owner: AttemptOwner<Grant, RefusedAttempt>,
   ): void {
     const engine = this.#engine;
     const { asked, ttlMs, place } = request;
+    const answers = this.#answers(isGrant, onAnswer);
     startAttempt(engine, {
       target: this.#target,
       asked,
       ttlMs,
+      driftFactor: this.#driftFactor,
       timeoutMs: engine.options.nodeTimeout,
       place: place?.place,
       enrolment: place?.waiterForAttempt(),
-      observe: this.#observer(onAnswer, (value) => isGrant(value)),
-      owner: { onResult },
+      observe: answers.observe,
+      owner: {
+        onResult: (result) => {
+          answers.whenSettled(() =>
+            owner.onResult(result.kind === "granted" ? this.#unlessExpired(result.grant) : result),
+          );
+        },
+      },
     });
   }
 
-  /** Extends the lease once. If `fencingToken` is -1, nodes that have lost the key do not set it again. */
-  extend(
-    lease: KeptLease & { readonly fencingToken: number; readonly end: LeaseEnd },
+  /** Extends the lease once. Nodes that have lost the key do not set it again if the fencing token is unknown. */
+  async extend(
+    lease: KeptLease & { readonly fencingToken: number | undefined; readonly end: LeaseEnd },
     onAnswer: OnAnswer,
   ): Promise<ExtendResult> {
-    const engine = this.#engine;
-    const observe = this.#observer(onAnswer, (value) => value === 1);
-    const timeoutMs = engine.options.nodeTimeout;
-    return extendRound(engine, { ...lease, target: this.#target, timeoutMs, hadKeyOn: 0, observe }).result;
+    const answers = this.#answers(isOne, onAnswer);
+    const { fencingToken = NO_FENCING_TOKEN } = lease;
+    const result = await extendRound(this.#engine, {
+      ...lease,
+      fencingToken,
+      target: this.#target,
+      driftFactor: this.#driftFactor,
+      timeoutMs: this.#engine.options.nodeTimeout,
+      hadKeyOn: 0,
+      observe: answers.observe,
+    }).result;
+    await answers.untilSettled();
+    return result;
   }
 
   /**
-   * Releases the keys on every node. If a node cannot be reached, the release is repeated for `ttlMs`. Resolves with
-   * true if a quorum confirmed that every key held the token until now.
+   * Releases the keys on every node. If a node cannot be reached, the release is repeated for `ttlMs`. The result is
+   * `released` if a quorum confirmed that every key held the token until now, and `lost` if the nodes that may still
+   * have a key with the token are fewer than a quorum.
    */
-  release({ token, ttlMs }: KeptLease, onAnswer: OnAnswer): Promise<boolean> {
-    const engine = this.#engine;
-    const observe = this.#observer(onAnswer, Number);
-    return releaseEverywhere(engine, { target: this.#target, token, ttlMs, mayHoldOn: engine.everyNode, observe });
+  async release(
+    { token, ttlMs }: KeptLease,
+    onAnswer: OnAnswer,
+  ): Promise<{ readonly kind: "released" | "failed" | "lost" }> {
+    const { nodes, quorum, everyNode } = this.#engine;
+    const answers = this.#answers(Number, onAnswer);
+    const request = { target: this.#target, token, ttlMs, mayHoldOn: everyNode, observe: answers.observe };
+    const isReleased = await releaseEverywhere(this.#engine, request);
+    await answers.untilSettled();
+    if (isReleased) return { kind: "released" };
+    return { kind: answers.refusals > nodes.length - quorum ? "lost" : "failed" };
   }
 
-  /** `appliedTo` returns the number of resources in a reply, or whether the reply is about all of the resources. */
-  #observer(onAnswer: OnAnswer, appliedTo: (value: unknown) => number | boolean): AnswerObserver {
-    return (node, answer) => onAnswer(node, this.#read(answer, appliedTo));
+  /** Releases a lease that nobody has received. */
+  drop({ token, ttlMs }: KeptLease): void {
+    const mayHoldOn = this.#engine.everyNode;
+    void releaseEverywhere(this.#engine, { target: this.#target, token, ttlMs, mayHoldOn });
   }
 
-  #read(answer: Answer, appliedTo: (value: unknown) => number | boolean): NodeAnswer {
-    if (isNotAsked(answer)) return { kind: "not asked" };
-    if (answer.kind === "error") return { kind: "failed", error: answer.message };
-    const reply = appliedTo(answer.value);
-    const applied = typeof reply === "number" ? reply : reply ? this.resourceCount : 0;
-    const { quarantineLeftMs } = answer;
-    const refusal = nodeRefusalOf(answer.value);
-    const wrongType = refusal?.kind === "held" ? refusal.wrongType : undefined;
-    return { kind: "answered", applied, quarantineLeftMs, wrongType };
+  #unlessExpired(grant: Grant): Attempted<Grant, RefusedAttempt> {
+    if (remainingMs(grant.end, readClock(this.#engine.clock)) > 0) return { kind: "granted", grant };
+    this.drop(grant);
+    return { kind: "refused", refusal: "unreachable", votes: [], freeInMs: [] };
   }
+
+  #answers(appliedTo: (value: unknown) => number | boolean, onAnswer: OnAnswer): StepAnswers {
+    const { resourceCount } = this;
+    return new StepAnswers(this.#engine, this.#graces, { resourceCount, appliedTo, onAnswer });
+  }
+}
+
+function isOne(value: unknown): boolean {
+  return value === 1;
 }

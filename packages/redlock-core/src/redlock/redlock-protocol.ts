@@ -7,7 +7,7 @@ import { RedlockClosedError } from "../api/errors.ts";
 import type { RedlockEvents } from "../api/events.ts";
 import { type PlacedOptions, resolvePlacedOptions, resolvePlacedTry, resolveTurnOptions } from "../api/options.ts";
 import type { Clock } from "../kit/clock.ts";
-import { CallDeadline } from "../kit/deadlines.ts";
+import { CallDeadline, Deadlines } from "../kit/deadlines.ts";
 import type { Emitter } from "../kit/emitter.ts";
 import { outerCall } from "../kit/outer-call.ts";
 import { callQuietly } from "../kit/quietly.ts";
@@ -21,6 +21,7 @@ import type { Lock } from "../lock/lock.ts";
 import { LockSteps } from "../lock/lock-steps.ts";
 import { type LeaseScripts, takeBack } from "../lock/script-lease.ts";
 import { type Lent, Section } from "../lock/section.ts";
+import { GRACE_MS } from "../lock/step-answers.ts";
 import type { LockNode } from "../nodes/node.ts";
 import { clientNames } from "../rounds/client-name.ts";
 import {
@@ -73,9 +74,11 @@ export interface NodeFacts {
 
 export class RedlockProtocol {
   readonly #engine: Engine;
+  readonly #graces: Deadlines;
 
   constructor(engine: Engine) {
     this.#engine = engine;
+    this.#graces = new Deadlines(engine.clock, GRACE_MS);
   }
 
   /** The nodes, in the order of the clients passed to the `Redlock`. */
@@ -146,9 +149,12 @@ export class RedlockProtocol {
     return await section.during(routine);
   }
 
-  /** Returns the steps of a lock on `resources`, for a sibling that keeps the lease itself. Names may repeat. */
-  stepsOf(resources: string | readonly string[]): LockSteps {
-    return new LockSteps(this.#engine, resolveResources(resources, true));
+  /**
+   * Returns the steps of a lock on `resources`, for a sibling that keeps the lease itself. Names may repeat.
+   * `driftFactor` is not checked.
+   */
+  stepsOf(resources: string | readonly string[], driftFactor: number): LockSteps {
+    return new LockSteps(this.#engine, this.#graces, resolveResources(resources, true), driftFactor);
   }
 
   /** Events of the `Redlock`, for grants by siblings on its node. */

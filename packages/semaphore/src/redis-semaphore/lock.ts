@@ -157,16 +157,17 @@ export abstract class Lock {
     const { refreshInterval } = this.#options;
     const next = (ms: number): number => ms + refreshInterval;
     const lostError = (): Error => new LostLockError(`Lost ${this._kind} for key ${this._key}`);
+    let isLost = false;
     this.#refreshing = new AutoExtension(
       systemClock,
       {
-        remaining: () => this.#remaining(),
+        remaining: () => (isLost ? 0 : this.#remaining()),
         keepAlive: false,
         expiredError: lostError,
         extend: async () => {
           const isOurs = await this.#attempt(() => this._refresh()).catch(() => undefined);
-          if (isOurs === true) return { kind: "extended" };
-          return { kind: isOurs === undefined ? "failed" : "lost", error: lostError() };
+          isLost = isOurs === false;
+          if (isOurs !== true) throw lostError();
         },
       },
       { dueMs: next, retryMs: next },
