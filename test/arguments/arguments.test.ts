@@ -69,6 +69,7 @@ beforeAll(async () => {
     redlock,
     lock,
     protocol: protocolOf(redlock),
+    keys: protocolOf(redlock).keys,
     lease: protocolOf(lock),
     embedded,
     fenced: await fence(client, "fenced", 1),

@@ -39,6 +39,7 @@ export interface Subjects {
   readonly redlock: core.Redlock;
   readonly lock: Lock;
   readonly protocol: protocol.RedlockProtocol;
+  readonly keys: protocol.RedlockProtocol["keys"];
   readonly lease: protocol.Lease;
   readonly embedded: protocol.EmbeddedLocks;
   readonly fenced: core.Fenced;
@@ -343,23 +344,25 @@ export const TABLE: Readonly<Record<string, TableEntry>> = {
       },
     },
     placeAt: { wallMs: { legal: number(0, Number.MAX_SAFE_INTEGER), right: 0 } },
-    checkResource: { resource },
     newToken: NONE,
-    keyInSlot: { slot: { legal: integer(0, 16_383), right: 0 } },
     namesOf: { clients: { legal: texts, right: [] } },
-    lockKey: { resource },
-    linesKey: { resource },
-    sideKey: {
-      resource,
-      name: { legal: (value) => text(1)(value) && /^(.*:)?fence$/s.test(value as string), right: "fence" },
-    },
-    channel: { resource, name: { legal: text(1), right: "n" } },
     run: {
       script: { legal: never, right: script },
       request: { options: { keys: texts, args: texts }, right: { keys: [], args: [] }, says: "request" },
       options: { options: { enough: optional(callback) } },
     },
     subscribe: { channel: { legal: text(1), right: "c" }, listener: handler },
+  }),
+  ...methods("keys", "protocol.LockKeys", {
+    checkResource: { resource },
+    lockKey: { resource },
+    sideKey: {
+      resource,
+      name: { legal: (value) => text(1)(value) && /^(.*:)?fence$/s.test(value as string), right: "fence" },
+    },
+    linesKey: { resource },
+    channel: { resource, name: { legal: text(1), right: "n" } },
+    keyInSlot: { slot: { legal: integer(0, 16_383), right: 0 } },
   }),
   ...methods("lease", "protocol.Lease", {
     keep: {
@@ -866,6 +869,7 @@ export const MODULES: Readonly<Record<string, object>> = {
 export const OBJECTS = (subjects: Subjects): Readonly<Record<string, object>> => ({
   "nodeCron.RunCoordinator": subjects.runCoordinator,
   "protocol.RedlockProtocol": subjects.protocol,
+  "protocol.LockKeys": subjects.keys,
   "protocol.EmbeddedLocks": subjects.embedded,
   "semaphore.Access": subjects.access,
   "scheduler.Schedule": subjects.schedule,

@@ -283,7 +283,7 @@ describe("the page's data", () => {
     const redlock = connected();
     const node = new Redis(servers[0]?.url ?? "");
     for (const name of names) await node.set(name, `x${"0".repeat(40)}`);
-    const register = protocolOf(redlock).sideKey("leader:odd", `${long}:register`);
+    const register = protocolOf(redlock).keys.sideKey("leader:odd", `${long}:register`);
     await node.set(register, "");
     onTestFinished(async () => {
       await node.del(register, ...names);

@@ -64,7 +64,7 @@ describe("candidates", () => {
     const redlock = nodes.redlock({ clock: own.clock });
     const election = new LeaderElection(redlock, { name: "turn", ...LEASE });
     const turn = `reserved:${(Date.now() - 30_000) * 1_000}:x:redlock:other#1`;
-    await nodes.servers[0]?.call("SET", protocolOf(redlock).lockKey("leader:turn"), turn, "PX", "60000");
+    await nodes.servers[0]?.call("SET", protocolOf(redlock).keys.lockKey("leader:turn"), turn, "PX", "60000");
     const once = new LeaderElection(nodes.redlock({ clock: own.clock }), { name: "turn", ...LEASE });
     expect(await once.tryCampaign()).toBeUndefined();
     const campaigning = election.campaign().catch((error: unknown) => error);

@@ -59,7 +59,7 @@ describe("an election whose Redlock is closed", () => {
     const end = election.campaign().catch((error: unknown) => error);
     await expect.poll(() => election.state).toBe("candidate");
     const held = (): Promise<unknown> | undefined =>
-      lab.nodes.servers[0]?.call("EXISTS", protocolOf(redlock).lockKey("leader:closed-early"));
+      lab.nodes.servers[0]?.call("EXISTS", protocolOf(redlock).keys.lockKey("leader:closed-early"));
     expect(await held()).toBe(1);
     await redlock.close();
     expect(await end).toMatchObject({ code: "REDLOCK_CLOSED" });

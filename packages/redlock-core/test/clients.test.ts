@@ -308,9 +308,11 @@ describe("a Redis Cluster behind one client", () => {
     for (const resource of ["plain", "{tag}:r", "a{tag}b", "ünï", "a{b", "x y"]) {
       expect(hasStableSlot(resource)).toBe(true);
       const slots = await Promise.all(
-        [resource, protocolOf(redlock).sideKey(resource, "fence"), protocolOf(redlock).sideKey(resource, "note")].map(
-          async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key),
-        ),
+        [
+          resource,
+          protocolOf(redlock).keys.sideKey(resource, "fence"),
+          protocolOf(redlock).keys.sideKey(resource, "note"),
+        ].map(async (key) => await cluster.nodes[0]?.call("CLUSTER", "KEYSLOT", key)),
       );
       expect(new Set(slots)).toEqual(new Set([slotOf(resource)]));
       await (await redlock.acquire(resource)).release();

@@ -528,7 +528,7 @@ describe("Redlock", () => {
     expect(await errorOf(redlock.acquire("a", { ttl: 9_999 }))).toBeInstanceOf(RangeError);
     expect(await errorOf(redlock.tryAcquire("a", { ttl: "1" as never }))).toBeInstanceOf(TypeError);
     expect(await errorOf(redlock.using("a", "no function" as never))).toBeInstanceOf(TypeError);
-    expect(() => protocolOf(redlock).checkResource("{a}:fence")).toThrow(RangeError);
+    expect(() => protocolOf(redlock).keys.checkResource("{a}:fence")).toThrow(RangeError);
     expect(() => redlock.on("nothing" as never, () => undefined)).toThrow(RangeError);
     expect(() => redlock.on("lost", 7 as never)).toThrow(TypeError);
   });

@@ -41,9 +41,9 @@ export class CountDownLatch {
     this.name = name;
     this.#redlock = redlock;
     this.#protocol = protocolOf(redlock);
-    this.#protocol.checkResource(name);
-    this.#key = this.#protocol.sideKey(name, "latch");
-    this.#before = this.#protocol.sideKey(name, "latch:before");
+    this.#protocol.keys.checkResource(name);
+    this.#key = this.#protocol.keys.sideKey(name, "latch");
+    this.#before = this.#protocol.keys.sideKey(name, "latch:before");
   }
 
   /**

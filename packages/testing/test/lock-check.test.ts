@@ -41,7 +41,7 @@ it("shows no token of a lock in a violation, nor in a node's refusal", async () 
   await one.acquire("a");
   const protocol = protocolOf(one);
   const ask = async (source: string) =>
-    await clock.until(protocol.run(defineScript("ask", source), { keys: [protocol.lockKey("a")], args: [] }));
+    await clock.until(protocol.run(defineScript("ask", source), { keys: [protocol.keys.lockKey("a")], args: [] }));
   const [told] = await ask("return redis.call('GET', KEYS[1])");
   const token = told?.ok === true ? String(told.value) : "";
   const refused = await ask("return redis.call('HGET', KEYS[1], redis.call('GET', KEYS[1]))");

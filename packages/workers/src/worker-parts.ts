@@ -205,7 +205,7 @@ export function createWorkerParts(
     id: worker.id,
     setup: describeSetup(
       { ...options, warnings: plan.findings },
-      { lockKeyOf: (name) => protocolOf(redlock).lockKey(name), nodes: redlock.nodeCount },
+      { lockKeyOf: (name) => protocolOf(redlock).keys.lockKey(name), nodes: redlock.nodeCount },
     ),
     rules: formatRules(rules),
     status: () => counts.status,

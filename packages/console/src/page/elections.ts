@@ -153,7 +153,7 @@ export class Elections {
     name: string,
   ): Promise<{ readonly records: readonly TermFacts[]; readonly lastSign: LastSign | undefined }> {
     const protocol = protocolOf(this.#redlock);
-    const keys = ["terms", "leader"].map((part) => protocol.sideKey(`leader:${name}`, part));
+    const keys = ["terms", "leader"].map((part) => protocol.keys.sideKey(`leader:${name}`, part));
     const replies = await protocol.run(TERMS, { keys, args: [KEPT_TERMS] });
     const now = this.#clock.wallMs();
     const records = new Map<number, TermFacts>();

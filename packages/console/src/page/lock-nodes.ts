@@ -67,7 +67,7 @@ export class LockNodes {
     this.#parts = parts;
     this.#protocol = protocol;
     this.#clock = protocol.clock;
-    this.#prefix = protocol.lockKey("x").slice(0, -1);
+    this.#prefix = protocol.keys.lockKey("x").slice(0, -1);
     this.#locks = new LockTable(redlock.quorum, this.#prefix, turns);
     this.#semaphores = new SemaphoreTable({
       quorum: redlock.quorum,
@@ -138,7 +138,7 @@ export class LockNodes {
     const name = [inner, owner]
       .filter((each) => each.startsWith(this.#prefix))
       .map((each) => each.slice(this.#prefix.length))
-      .find((each) => each !== "" && this.#protocol.sideKey(each, kind) === key);
+      .find((each) => each !== "" && this.#protocol.keys.sideKey(each, kind) === key);
     return name === undefined ? undefined : { name, kind: kind === "readwrite" ? "read-write lock" : kind };
   }
 
@@ -218,7 +218,7 @@ export class LockNodes {
         string[],
       ];
       const given = [...args, semaphores.length, ...semaphores, ...this.#withLines(own)];
-      const replies = await protocol.run(LOOK, { keys: [protocol.keyInSlot(slot)], args: given });
+      const replies = await protocol.run(LOOK, { keys: [protocol.keys.keyInSlot(slot)], args: given });
       return replies.map((reply) => ({ at: master.at, reply: { ...reply, node: master.name } }));
     });
     return (await Promise.all(asking)).flat();
@@ -226,7 +226,7 @@ export class LockNodes {
 
   /** Returns each lock key with the key of its lines of waiters. */
   #withLines(lockKeys: readonly string[]): readonly string[] {
-    return lockKeys.flatMap((key) => [key, this.#protocol.linesKey(key.slice(this.#prefix.length))]);
+    return lockKeys.flatMap((key) => [key, this.#protocol.keys.linesKey(key.slice(this.#prefix.length))]);
   }
 
   #known(masters: readonly Master[]): void {

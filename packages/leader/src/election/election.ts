@@ -92,7 +92,7 @@ export class LeaderElection implements AsyncDisposable {
     const defaultId = `${hostname()}/${process.pid}`;
     const resolved = resolveOptions(options, { defaultId, maxTtl, driftFactor, nodeTimeout });
     const { id, name, resource, value, worker } = resolved;
-    protocolOf(redlock).checkResource(resource);
+    protocolOf(redlock).keys.checkResource(resource);
     const standing = new Standing<HeldTerm>(redlock, resolved);
     const note = leadsOnGrant(resolved) ? claimOf({ id, instance: standing.instance, value }) : "";
     this.name = name;

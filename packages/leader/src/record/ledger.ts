@@ -61,11 +61,11 @@ export class Ledger {
     this.quorum = redlock.quorum;
     this.nodeCount = redlock.nodeCount;
     this.clock = protocolOf(redlock).clock;
-    this.channel = protocolOf(redlock).channel(resource, "news");
+    this.channel = protocolOf(redlock).keys.channel(resource, "news");
   }
 
   key(name: string): string {
-    return protocolOf(this.#redlock).sideKey(this.#resource, name);
+    return protocolOf(this.#redlock).keys.sideKey(this.#resource, name);
   }
 
   /**
@@ -76,7 +76,7 @@ export class Ledger {
     afterTerm: number,
     enough: (views: readonly NodeRecord[]) => boolean = () => true,
   ): Promise<readonly NodeRecord[]> {
-    const lockKey = protocolOf(this.#redlock).lockKey(this.#resource);
+    const lockKey = protocolOf(this.#redlock).keys.lockKey(this.#resource);
     const keys = [lockKey, this.key("leader"), this.key("terms"), this.key("note")];
     const args = [String(afterTerm), String(KEPT_TERMS)];
     return this.ask("reading the leader's record", READ_RECORD, keys, args, parseView, enough);

@@ -39,7 +39,7 @@ class Lab extends VirtualLab {
   /** The whole register and mailbox. */
   async stored(): Promise<string> {
     const redlock = this.redlock();
-    const keys = ["register", "mailbox"].map((key) => protocolOf(redlock).sideKey("leader:jobs", key));
+    const keys = ["register", "mailbox"].map((key) => protocolOf(redlock).keys.sideKey("leader:jobs", key));
     const lua = "return {redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}";
     const replies = await this.clock.until(protocolOf(redlock).run(defineScript("test-all", lua), { keys, args: [] }));
     return JSON.stringify(replies.map((reply) => (reply.ok ? reply.value : "silent")));
@@ -362,7 +362,7 @@ describe("the register", () => {
     expect(stored).not.toContain("d:kept");
     expect(stored).toContain("kept");
     const redlock = lab.redlock();
-    const key = protocolOf(redlock).sideKey("leader:jobs", "mailbox");
+    const key = protocolOf(redlock).keys.sideKey("leader:jobs", "mailbox");
     const order = defineScript("test-hset", "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])");
     await lab.clock.until(protocolOf(redlock).run(order, { keys: [key], args: ["d:gone", late] }));
     await lab.clock.advance(10 * SECOND);
@@ -376,7 +376,7 @@ describe("the register", () => {
     const a = lab.replica();
     await lab.clock.until(a.scheduler.reconcile([every("x", SECOND)]));
     const redlock = lab.redlock();
-    const key = protocolOf(redlock).sideKey("leader:jobs", "mailbox");
+    const key = protocolOf(redlock).keys.sideKey("leader:jobs", "mailbox");
     const order = defineScript("test-hset", "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])");
     const put = (field: string, line: string): Promise<unknown> =>
       lab.clock.until(protocolOf(redlock).run(order, { keys: [key], args: [field, line] }));

@@ -23,7 +23,7 @@ class Lab extends VirtualLab {
   async write(command: string, ...args: readonly string[]): Promise<void> {
     const script = { name: `test-${command}`, lua: `return redis.call('${command}', KEYS[1], unpack(ARGV))` };
     const [key = "", ...rest] = args;
-    const own = protocolOf(this.#redis).sideKey("leader:jobs", key);
+    const own = protocolOf(this.#redis).keys.sideKey("leader:jobs", key);
     await this.clock.until(
       protocolOf(this.#redis).run(defineScript(script.name, script.lua), { keys: [own], args: rest }),
     );

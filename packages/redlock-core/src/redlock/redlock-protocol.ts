@@ -12,7 +12,7 @@ import type { Emitter } from "../kit/emitter.ts";
 import { outerCall } from "../kit/outer-call.ts";
 import { callQuietly } from "../kit/quietly.ts";
 import type { Random } from "../kit/random.ts";
-import { callback, integer, number, text, textLike, texts } from "../kit/schema/check.ts";
+import { callback, number, text, texts } from "../kit/schema/check.ts";
 import { acquire, acquireUntraced, tryAcquire } from "../lock/acquire.ts";
 import { type EmbeddedGrant, EmbeddedLocks, grantOf } from "../lock/embedded.ts";
 import type { Engine, RefusalFacts } from "../lock/engine.ts";
@@ -32,26 +32,15 @@ import {
   type ScriptInput,
   type ScriptOptions,
 } from "../rounds/run.ts";
-import {
-  checkLockKey,
-  lockKeyOf,
-  NODE_KEYS,
-  nodeKeysOf,
-  RESERVED_ENDINGS,
-  SLOT_COUNT,
-  sideKeyOf,
-} from "../rules/keys.ts";
+import { NODE_KEYS } from "../rules/keys.ts";
 import { resolveResource, resolveResources } from "../rules/resources.ts";
 import type { NodeScript } from "../rules/script.ts";
 import { Subscription } from "../waiting/subscription.ts";
 import { waitForTurn } from "../waiting/waiter.ts";
+import { LockKeys } from "./lock-keys.ts";
 
 const CHANNEL = text({ min: 1 });
-const SIDE_KEY_NAME = textLike("the name of a side key", (name) =>
-  RESERVED_ENDINGS.some((ending) => `:${name}`.endsWith(ending)),
-);
 const TEXT = text();
-const SLOT = integer({ min: 0, max: SLOT_COUNT - 1, unit: "" });
 const LISTENER = callback();
 const WALL_MS = number({ min: 0, max: Number.MAX_SAFE_INTEGER, unit: "ms" });
 
@@ -73,10 +62,12 @@ export interface NodeFacts {
 }
 
 export class RedlockProtocol {
+  readonly keys: LockKeys;
   readonly #engine: Engine;
   readonly #graces: Deadlines;
 
   constructor(engine: Engine) {
+    this.keys = new LockKeys(engine.targets);
     this.#engine = engine;
     this.#graces = new Deadlines(engine.clock, GRACE_MS);
   }
@@ -257,51 +248,12 @@ export class RedlockProtocol {
     this.#engine.learn([key], refused);
   }
 
-  /** Throws the `TypeError` or `RangeError` with which a lock on `resource` would be refused. */
-  checkResource(resource: string): void {
-    this.#engine.targets.of([resolveResource(resource)]);
-  }
-
-  /**
-   * Returns the lock's own key on each node.
-   * @throws RangeError if the key may not belong to a lock.
-   */
-  lockKey(resource: string): string {
-    const key = lockKeyOf(this.#engine.targets.keyPrefix, resolveResource(resource));
-    checkLockKey(key);
-    return key;
-  }
-
-  /**
-   * Returns a side key of the lock, in the same hash slot, for data that belongs to the lock. The key ends with one of
-   * the `SIDE_KEY_NAMES`, which the key of a lock never does.
-   */
-  sideKey(resource: string, name: string): string {
-    return sideKeyOf(this.lockKey(resource), SIDE_KEY_NAME.of("name", name));
-  }
-
-  /** Returns the node's key that contains the line of the lock, see scripts/hand-over.lua.ts. */
-  linesKey(resource: string): string {
-    const { targets } = this.#engine;
-    return targets.lineKeysOf(targets.of([resolveResource(resource)]))[0];
-  }
-
-  /** Returns the name of a channel for messages about the lock. A channel and a key never collide. */
-  channel(resource: string, name: string): string {
-    return sideKeyOf(this.lockKey(resource), CHANNEL.of("name", name));
-  }
-
   /**
    * Whether the only node is a Redis Cluster. A script then runs on the master of its keys, or on any master if it has
    * none.
    */
   get isCluster(): boolean {
     return this.#engine.isCluster;
-  }
-
-  /** Returns a key in a slot of a Cluster, for a script that must run on the master of this slot. */
-  keyInSlot(slot: number): string {
-    return nodeKeysOf(SLOT.of("slot", slot)).hash;
   }
 
   /**

@@ -81,8 +81,10 @@ export class Pool {
     this.turns = Turns.of(redlock);
     this.nodeCount = redlock.nodeCount;
     this.#capacity = capacity;
-    this.protocol.checkResource(name);
-    const own = ["", ":holders", ":waiters", ":places"].map((ending) => this.protocol.sideKey(name, keys + ending));
+    this.protocol.keys.checkResource(name);
+    const own = ["", ":holders", ":waiters", ":places"].map((ending) =>
+      this.protocol.keys.sideKey(name, keys + ending),
+    );
     const { quarantineMs, hash } = this.protocol.node;
     this.#keys = quarantineMs > 0 ? [...own, hash] : own;
   }

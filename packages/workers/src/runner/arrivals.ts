@@ -91,7 +91,7 @@ export class Arrivals {
  */
 function lockKeyOf(redlock: Redlock, job: Job, resource: string): string {
   try {
-    return protocolOf(redlock).lockKey(resource);
+    return protocolOf(redlock).keys.lockKey(resource);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     throw new JobKeyError(String(job.id), `cannot name a lock: ${error.message}`);
