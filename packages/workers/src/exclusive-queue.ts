@@ -183,6 +183,7 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     return await this.#keys.counts();
   }
 
+  // Repeats the text of `QueueOperators`, because editors would otherwise show the text of BullMQ's method.
   /**
    * Resolves with BullMQ's metrics, and with gauges of the queue's keys, in the text format of Prometheus. `labels` are
    * added to every sample. This call costs as much as `counts()`.

@@ -66,6 +66,7 @@ export interface QueueOperators {
    *
    * With `whenBusy: "merge"`, cancelling the job that runs aborts the whole processor call. If the call rejects, its
    * other jobs stay in line. Cancelling one of these other jobs does not abort the call.
+   * @throws RangeError if several partitions have a job with this ID: `PartitionedQueue` then needs the option `key`.
    */
   cancel(jobId: string, reason?: string, options?: { readonly remove?: boolean | undefined }): Promise<CancelledState>;
 
@@ -79,7 +80,10 @@ export interface QueueOperators {
    */
   cancelKey(key: string, reason?: string, options?: { readonly remove?: boolean | undefined }): Promise<CancelledJobs>;
 
-  /** Explains why a job waits, behind which jobs and until when. Resolves with undefined if the job does not exist. */
+  /**
+   * Explains why a job waits, behind which jobs and until when. Resolves with undefined if the job does not exist.
+   * @throws RangeError if several partitions have a job with this ID: `PartitionedQueue` then needs the option `key`.
+   */
   explain(jobId: string): Promise<Explanation | undefined>;
 
   /**
@@ -96,8 +100,8 @@ export interface QueueOperators {
    * of the request, and each further 500 cost another one. With `read`, the request also reads these keys, 5 at most,
    * as `readKey` does.
    *
-   * Each partition is read at a moment of its own. `atMs` is the latest of these moments, and `isPaused` reports
-   * whether all partitions are paused.
+   * In a queue in partitions, each partition is read at a moment of its own. `atMs` is the latest of these moments, and
+   * `isPaused` reports whether all partitions are paused.
    */
   overview(options?: {
     readonly keys?: number | undefined;
@@ -150,8 +154,8 @@ export interface QueueOperators {
   listKeyPolicies(options?: { readonly limit?: number | undefined }): Promise<Map<string, KeyPolicy>>;
 
   /**
-   * Changes whether jobs of a key exclude each other, for all workers of the queue and with one command. Default of a
-   * queue: `"on"`. Resolves with false if the queue was in this mode already.
+   * Changes whether jobs of a key exclude each other, for all workers of the queue. Default of a queue: `"on"`.
+   * Resolves with false if the queue was in this mode already.
    *
    * `"watch"`: no job waits because its key is busy. Workers can then run next to plain workers of BullMQ, and
    * `exclusion()` reports what exclusion would have prevented. Each job still acquires its lock and fencing token, and
@@ -162,8 +166,9 @@ export interface QueueOperators {
    * jobs as the key allows. Jobs that overlap already run to their end: `overlappingKeys` of `exclusion()` counts their
    * keys.
    *
-   * Partitions change independently of each other, and none changes if any partition refuses. Resolves with true if a
-   * partition has changed.
+   * A queue in partitions first asks all partitions, and changes none if one refuses. It then changes each partition
+   * with a command of its own. If the call fails at this point, some partitions may have changed. Resolves with true if
+   * a partition has changed.
    * @throws ExclusionRefusedError if a worker of the queue would not follow the change: a plain worker is connected or
    * runs a job (`"on"`), or a worker has `whenBusy: "merge"` (`"watch"`) or an older version. With `force` (default
    * false) the mode changes in any case. An idle plain worker is not found if Redis refuses `CLIENT LIST`.
@@ -177,7 +182,7 @@ export interface QueueOperators {
    * the queue is watched again. The cost is O(workers, clients of Redis, keys with a policy or overlapping jobs), in
    * pages.
    *
-   * A queue counts as watched if any of its partitions is watched.
+   * A queue in partitions counts as watched if any of its partitions is watched.
    */
   exclusion(options?: { readonly limit?: number | undefined }): Promise<ExclusionReport>;
 

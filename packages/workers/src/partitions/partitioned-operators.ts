@@ -75,7 +75,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
   }
 
   /**
-   * Cancels a job. Without the job's `key`, all partitions are asked. See `ExclusiveQueue.cancel`.
+   * Cancels a job. Without the job's `key`, all partitions are asked. See `QueueOperators.cancel`.
    * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
    */
   async cancel(

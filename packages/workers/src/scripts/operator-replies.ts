@@ -207,7 +207,7 @@ export interface QueueFacts {
   readonly active: number;
   /** IDs of the jobs that have started, and whose workers are gone: at most the 100 oldest active jobs. */
   readonly stalled: readonly string[];
-  /** Whether the queue is exclusive or only watched, and the figures of `ExclusiveQueue.exclusion`, without `keys`. */
+  /** Whether the queue is exclusive or only watched, and the figures of `QueueOperators.exclusion`, without `keys`. */
   readonly exclusion: ExclusionFigures;
 }
 
