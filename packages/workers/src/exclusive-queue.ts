@@ -20,7 +20,16 @@ import { KeyOperators } from "./operators/key-operators.ts";
 import { KeyPolicies } from "./operators/key-policies.ts";
 import { OperatorLane } from "./operators/operator-lane.ts";
 import { QueueExclusion } from "./operators/queue-exclusion.ts";
-import type { QueueOperators } from "./operators/queue-operators.ts";
+import type {
+  CancelOptions,
+  JobsOfOptions,
+  ListOptions,
+  OverviewOptions,
+  PauseOptions,
+  QueueOperators,
+  SetExclusionOptions,
+  StateOptions,
+} from "./operators/queue-operators.ts";
 import type { ExclusionMode, ExclusionReport } from "./operators/rules/exclusion.ts";
 import type { KeyPolicy } from "./operators/rules/key-policy.ts";
 import type {
@@ -29,7 +38,6 @@ import type {
   CancelledState,
   Explanation,
   JobCounts,
-  KeyJobState,
   KeyJobs,
   KeyReading,
 } from "./operators/rules/key-report.ts";
@@ -102,34 +110,23 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     this.#policies = new KeyPolicies({ lane, onError: (error) => void this.emit("error", error) });
   }
 
-  async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
+  async listKeys(options: ListOptions = {}): Promise<BusyKey[]> {
     return await this.#keys.list(options);
   }
 
-  async jobsOf(
-    key: string,
-    options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
-  ): Promise<KeyJobs> {
+  async jobsOf(key: string, options: JobsOfOptions = {}): Promise<KeyJobs> {
     return await this.#jobs.jobsOf(key, options);
   }
 
-  async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
+  async removeJobs(key: string, options: StateOptions = {}): Promise<number> {
     return await this.#jobs.remove(key, options);
   }
 
-  async cancel(
-    jobId: string,
-    reason?: string,
-    options: { readonly remove?: boolean | undefined } = {},
-  ): Promise<CancelledState> {
+  async cancel(jobId: string, reason?: string, options: CancelOptions = {}): Promise<CancelledState> {
     return await this.#jobs.cancel(jobId, reason, options);
   }
 
-  async cancelKey(
-    key: string,
-    reason?: string,
-    options: { readonly remove?: boolean | undefined } = {},
-  ): Promise<CancelledJobs> {
+  async cancelKey(key: string, reason?: string, options: CancelOptions = {}): Promise<CancelledJobs> {
     return await this.#jobs.cancelKey(key, reason, options);
   }
 
@@ -137,17 +134,15 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     return await this.#jobs.explain(jobId);
   }
 
-  async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
+  async readKey(key: string, options: ListOptions = {}): Promise<KeyReading> {
     return await this.#keys.read(key, options);
   }
 
-  async overview(
-    options: { readonly keys?: number | undefined; readonly read?: readonly string[] | undefined } = {},
-  ): Promise<QueueOverview> {
+  async overview(options: OverviewOptions = {}): Promise<QueueOverview> {
     return await this.#keys.overview(options);
   }
 
-  async pauseKey(key: string, reason?: string, options: { readonly for?: number | undefined } = {}): Promise<boolean> {
+  async pauseKey(key: string, reason?: string, options: PauseOptions = {}): Promise<boolean> {
     return await this.#keys.pause(key, reason, options);
   }
 
@@ -167,15 +162,15 @@ export class ExclusiveQueue<Data = any, Result = any, Name extends string = stri
     return await this.#policies.remove(key);
   }
 
-  async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
+  async listKeyPolicies(options: ListOptions = {}): Promise<Map<string, KeyPolicy>> {
     return await this.#policies.list(options);
   }
 
-  async setExclusion(mode: ExclusionMode, options: { readonly force?: boolean | undefined } = {}): Promise<boolean> {
+  async setExclusion(mode: ExclusionMode, options: SetExclusionOptions = {}): Promise<boolean> {
     return await this.#exclusion.set(mode, options);
   }
 
-  async exclusion(options: { readonly limit?: number | undefined } = {}): Promise<ExclusionReport> {
+  async exclusion(options: ListOptions = {}): Promise<ExclusionReport> {
     return await this.#exclusion.report(options);
   }
 

@@ -7,6 +7,7 @@ import { JobCancelledError } from "../errors.ts";
 import { KEY } from "../rules/entity-key.ts";
 import { parseCancel, parseExplain, parseLine, parseSearch } from "../scripts/operator-replies.ts";
 import type { OperatorLane } from "./operator-lane.ts";
+import type { CancelOptions, JobsOfOptions, StateOptions } from "./queue-operators.ts";
 import {
   type CancelledJobs,
   type CancelledState,
@@ -28,15 +29,6 @@ const JOBS_PAGE = 100;
 const MAX_SEARCHES = 10;
 const PARTS: Readonly<Record<KeyJobState, readonly string[]>> = { ...STATE_KEYS, parked: ["line"] };
 
-interface JobsOptions {
-  readonly limit?: number | undefined;
-  readonly state?: KeyJobState | "all" | undefined;
-}
-
-interface CancelOptions {
-  readonly remove?: boolean | undefined;
-}
-
 interface JobOperatorsParts {
   readonly queue: string;
   readonly lane: OperatorLane;
@@ -56,7 +48,7 @@ export class JobOperators {
     return explanationOf(jobId, parseExplain(await this.#parts.lane.operate("explain", jobId)));
   }
 
-  async jobsOf(key: string, options: JobsOptions): Promise<KeyJobs> {
+  async jobsOf(key: string, options: JobsOfOptions): Promise<KeyJobs> {
     KEY.of("key", key);
     const { limit, state } = JOBS.resolve(options);
     await this.#assertKeysKnown(state);
@@ -77,7 +69,7 @@ export class JobOperators {
     return { ...who, ...inLine, ...(await listed("waiting")), ...(await listed("delayed")) };
   }
 
-  async remove(key: string, options: Pick<JobsOptions, "state">): Promise<number> {
+  async remove(key: string, options: StateOptions): Promise<number> {
     KEY.of("key", key);
     const { state } = REMOVE.resolve(options);
     await this.#assertKeysKnown(state);

@@ -11,6 +11,7 @@ import {
   parseRunnable,
 } from "../scripts/operator-replies.ts";
 import type { OperatorLane } from "./operator-lane.ts";
+import type { ListOptions, OverviewOptions, PauseOptions } from "./queue-operators.ts";
 import { type BusyKey, busyKeyOf, type JobCounts, type KeyReading, keyReadingOf } from "./rules/key-report.ts";
 import { LINE_LIMIT, LIST, OVERVIEW, PAUSE, PAUSE_REASON, READ } from "./rules/operator-arguments.ts";
 import type { QueueOverview } from "./rules/queue-overview.ts";
@@ -20,16 +21,6 @@ import { reportsOf } from "./rules/worker-report.ts";
 const LIST_PAGE = 500;
 /** Bounds of the search for keys that could start: a page takes Redis a few ms. */
 const [RUNNABLE_PAGE, MOST_LOOKED, MOST_RUNNABLE] = [500, 10_000, 1_000];
-
-/** At most `limit` entries are listed. */
-interface ListOptions {
-  readonly limit?: number | undefined;
-}
-
-interface OverviewOptions {
-  readonly keys?: number | undefined;
-  readonly read?: readonly string[] | undefined;
-}
 
 interface KeyOperatorsParts {
   readonly lane: OperatorLane;
@@ -75,11 +66,7 @@ export class KeyOperators {
     return { ...facts, workers: reportsOf(reports, facts.atMs), keys, readings: readings.map(keyReadingOf) };
   }
 
-  async pause(
-    key: string,
-    given: string | undefined,
-    options: { readonly for?: number | undefined },
-  ): Promise<boolean> {
+  async pause(key: string, given: string | undefined, options: PauseOptions): Promise<boolean> {
     KEY.of("key", key);
     const reason = PAUSE_REASON.of("reason", given);
     const { for: ms = "" } = PAUSE.resolve(options);

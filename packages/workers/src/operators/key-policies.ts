@@ -3,6 +3,7 @@ import { messageOf, quote } from "@x/redlock-core/kit";
 import { KEY } from "../rules/entity-key.ts";
 import { parsePolicies } from "../scripts/operator-replies.ts";
 import type { OperatorLane } from "./operator-lane.ts";
+import type { ListOptions } from "./queue-operators.ts";
 import { checkPolicy, type KeyPolicy, parsePolicy, resolvePolicy, rulesOf } from "./rules/key-policy.ts";
 import { LIST } from "./rules/operator-arguments.ts";
 import { readRegistry } from "./worker-registry.ts";
@@ -40,7 +41,7 @@ export class KeyPolicies {
     return (await this.#parts.lane.operate("setPolicy", key, "")) === 1;
   }
 
-  async list(options: { readonly limit?: number | undefined }): Promise<Map<string, KeyPolicy>> {
+  async list(options: ListOptions): Promise<Map<string, KeyPolicy>> {
     const { limit } = LIST.resolve(options);
     const found = new Map<string, KeyPolicy>();
     let cursor = "0";

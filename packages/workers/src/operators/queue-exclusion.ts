@@ -2,6 +2,7 @@
 import { ExclusionRefusedError } from "../errors.ts";
 import { parseOverlapping, parseWatched } from "../scripts/operator-replies.ts";
 import type { OperatorLane } from "./operator-lane.ts";
+import type { ListOptions, SetExclusionOptions } from "./queue-operators.ts";
 import type { ExclusionFigures, ExclusionMode, ExclusionReport } from "./rules/exclusion.ts";
 import { obstaclesTo } from "./rules/obstacles.ts";
 import { EXCLUSION_CHANGE, EXCLUSION_MODE, EXCLUSION_REPORT } from "./rules/operator-arguments.ts";
@@ -23,7 +24,7 @@ export class QueueExclusion {
     this.#parts = parts;
   }
 
-  async set(given: ExclusionMode, options: { readonly force?: boolean | undefined }): Promise<boolean> {
+  async set(given: ExclusionMode, options: SetExclusionOptions): Promise<boolean> {
     const mode = EXCLUSION_MODE.of("mode", given);
     const { force } = EXCLUSION_CHANGE.resolve(options);
     const { queue, lane } = this.#parts;
@@ -35,7 +36,7 @@ export class QueueExclusion {
     return isChanged;
   }
 
-  async report(options: { readonly limit?: number | undefined }): Promise<ExclusionReport> {
+  async report(options: ListOptions): Promise<ExclusionReport> {
     const { limit } = EXCLUSION_REPORT.resolve(options);
     const figures = await this.figures(limit);
     const obstacles = await this.#obstaclesTo(figures.mode === "on" ? "watch" : "on");

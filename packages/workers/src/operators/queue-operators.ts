@@ -15,6 +15,61 @@ import type { QueueOverview } from "./rules/queue-overview.ts";
 import type { WorkerSetup } from "./rules/worker-setup.ts";
 
 /**
+ * The most entries to list. Each method describes its default and range.
+ * @inline
+ */
+export interface ListOptions {
+  readonly limit?: number | undefined;
+}
+
+/**
+ * The state of the jobs to list or remove. Each method describes its default.
+ * @inline
+ */
+export interface StateOptions {
+  readonly state?: KeyJobState | "all" | undefined;
+}
+
+/**
+ * Options of `jobsOf`.
+ * @inline
+ */
+export interface JobsOfOptions extends ListOptions, StateOptions {}
+
+/**
+ * Whether to remove a job instead of failing it. See `QueueOperators.cancel`.
+ * @inline
+ */
+export interface CancelOptions {
+  readonly remove?: boolean | undefined;
+}
+
+/**
+ * The most keys to list, and the keys to read. See `QueueOperators.overview`.
+ * @inline
+ */
+export interface OverviewOptions {
+  readonly keys?: number | undefined;
+  readonly read?: readonly string[] | undefined;
+}
+
+/**
+ * Duration of the pause in ms. See `QueueOperators.pauseKey`.
+ * @inline
+ */
+export interface PauseOptions {
+  readonly for?: number | undefined;
+}
+
+/**
+ * Whether the mode changes in any case. See `QueueOperators.setExclusion`.
+ * @inline
+ */
+export interface SetExclusionOptions {
+  readonly force?: boolean | undefined;
+}
+
+/**
  * The operators' methods of a queue, which `ExclusiveQueue` and `PartitionedQueue` share.
  *
  * A queue in partitions asks the partition of a key, or all partitions. The cost of a call then applies to each
@@ -27,7 +82,7 @@ export interface QueueOperators {
    *
    * The name differs from `keys`, which is a property of BullMQ's queues.
    */
-  listKeys(options?: { readonly limit?: number | undefined }): Promise<BusyKey[]>;
+  listKeys(options?: ListOptions): Promise<BusyKey[]>;
 
   /**
    * Returns the jobs that have a key and the jobs that wait for it: at most `limit` (default 1000) waiting jobs in each
@@ -38,10 +93,7 @@ export interface QueueOperators {
    * `"parked"`, the cost is O(jobs of the queue in this state), in pages.
    * @throws TypeError if the state includes jobs whose keys only the option `key` can tell, and the option is missing.
    */
-  jobsOf(
-    key: string,
-    options?: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined },
-  ): Promise<KeyJobs>;
+  jobsOf(key: string, options?: JobsOfOptions): Promise<KeyJobs>;
 
   /**
    * Permanently removes the jobs of a key that are not running, with their children. `state` restricts the removal to
@@ -51,7 +103,7 @@ export interface QueueOperators {
    * removed as well. The cost is O(jobs of the queue in this state), in pages.
    * @throws TypeError as `jobsOf`.
    */
-  removeJobs(key: string, options?: { readonly state?: KeyJobState | "all" | undefined }): Promise<number>;
+  removeJobs(key: string, options?: StateOptions): Promise<number>;
 
   /**
    * Cancels a job, from any process. The job can only fail from now on, without a retry, with a `JobCancelledError`.
@@ -68,7 +120,7 @@ export interface QueueOperators {
    * other jobs stay in line. Cancelling one of these other jobs does not abort the call.
    * @throws RangeError if several partitions have a job with this ID: `PartitionedQueue` then needs the option `key`.
    */
-  cancel(jobId: string, reason?: string, options?: { readonly remove?: boolean | undefined }): Promise<CancelledState>;
+  cancel(jobId: string, reason?: string, options?: CancelOptions): Promise<CancelledState>;
 
   /**
    * Cancels all jobs of a key as `cancel` does, the jobs that wait before those that run. Resolves with the number of
@@ -78,7 +130,7 @@ export interface QueueOperators {
    * cost is O(jobs of the queue that wait or are delayed), in pages.
    * @throws TypeError as `jobsOf` with the state `"all"`.
    */
-  cancelKey(key: string, reason?: string, options?: { readonly remove?: boolean | undefined }): Promise<CancelledJobs>;
+  cancelKey(key: string, reason?: string, options?: CancelOptions): Promise<CancelledJobs>;
 
   /**
    * Explains why a job waits, behind which jobs and until when. Resolves with undefined if the job does not exist.
@@ -90,7 +142,7 @@ export interface QueueOperators {
    * Reads a key at one moment: the jobs that have it, the first `limit` jobs in line (0 to 100, default 25), the
    * policy, the pause and the limits. Each job is explained as by `explain`. Costs one request.
    */
-  readKey(key: string, options?: { readonly limit?: number | undefined }): Promise<KeyReading>;
+  readKey(key: string, options?: ListOptions): Promise<KeyReading>;
 
   /**
    * Reads the queue as a whole at one moment: how many jobs run and can run, which jobs have stalled, and what the
@@ -103,10 +155,7 @@ export interface QueueOperators {
    * In a queue in partitions, each partition is read at a moment of its own. `atMs` is the latest of these moments, and
    * `isPaused` reports whether all partitions are paused.
    */
-  overview(options?: {
-    readonly keys?: number | undefined;
-    readonly read?: readonly string[] | undefined;
-  }): Promise<QueueOverview>;
+  overview(options?: OverviewOptions): Promise<QueueOverview>;
 
   /**
    * Pauses a key. No process starts a job of the key until `resumeKey` is called. With `for`, the pause also ends after
@@ -118,7 +167,7 @@ export interface QueueOperators {
    * A job may have the key without running: it was chosen, waits for its retry or lock, or has stalled. This job goes
    * first after the pause. Plain code is not kept out. To exclude plain code, acquire the lock of the key's resource.
    */
-  pauseKey(key: string, reason?: string, options?: { readonly for?: number | undefined }): Promise<boolean>;
+  pauseKey(key: string, reason?: string, options?: PauseOptions): Promise<boolean>;
 
   /**
    * Ends a pause, the halt after a failed job, or both. Before the call, `paused.jobId` of `listKeys()` names the
@@ -151,7 +200,7 @@ export interface QueueOperators {
    * Returns the policies by key: at most `limit` (default 1000), in no particular order. The cost is O(busy keys and
    * keys with a policy).
    */
-  listKeyPolicies(options?: { readonly limit?: number | undefined }): Promise<Map<string, KeyPolicy>>;
+  listKeyPolicies(options?: ListOptions): Promise<Map<string, KeyPolicy>>;
 
   /**
    * Changes whether jobs of a key exclude each other, for all workers of the queue. Default of a queue: `"on"`.
@@ -174,7 +223,7 @@ export interface QueueOperators {
    * false) the mode changes in any case. An idle plain worker is not found if Redis refuses `CLIENT LIST`.
    * @throws TypeError, RangeError for invalid arguments.
    */
-  setExclusion(mode: ExclusionMode, options?: { readonly force?: boolean | undefined }): Promise<boolean>;
+  setExclusion(mode: ExclusionMode, options?: SetExclusionOptions): Promise<boolean>;
 
   /**
    * Reports whether the queue is exclusive, and what exclusion would have prevented since the queue was last watched.
@@ -184,7 +233,7 @@ export interface QueueOperators {
    *
    * A queue in partitions counts as watched if any of its partitions is watched.
    */
-  exclusion(options?: { readonly limit?: number | undefined }): Promise<ExclusionReport>;
+  exclusion(options?: ListOptions): Promise<ExclusionReport>;
 
   /**
    * Counts the jobs that a free slot would take now (`runnable`), the running jobs (`active`), and the jobs that wait

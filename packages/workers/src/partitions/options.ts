@@ -2,6 +2,7 @@
 import { boolean, type Option, Schema, text } from "@x/redlock-core/kit";
 import type { ConnectionOptions, QueueOptions } from "../bullmq/public.ts";
 import { readNode } from "../bullmq/rules/connection.ts";
+import type { CancelOptions } from "../operators/queue-operators.ts";
 import { type ExclusiveWorkerOptions, readOptions } from "../options.ts";
 import { KEY } from "../rules/entity-key.ts";
 import { PARTITIONS, QUEUE_NAME, queueName, serverOf } from "./rules/partition.ts";
@@ -58,10 +59,23 @@ export interface Division {
   readonly places: readonly { readonly queue: string; readonly connection: ConnectionOptions }[];
 }
 
-/** Option to look up a job. With the job's key only one partition is asked. */
+/**
+ * Option to look up a job. With the job's key only one partition is asked.
+ * @inline
+ */
+export interface LookupOptions {
+  readonly key?: string | undefined;
+}
+
+/**
+ * Options to cancel a job, which is looked up first.
+ * @inline
+ */
+export interface CancelInPartitionsOptions extends CancelOptions, LookupOptions {}
+
 export const LOOKUP: Schema<{ readonly key: Option<string | undefined> }> = new Schema({ key: KEY.optional() });
 
-export const CANCEL: Schema<{
+export const CANCEL_IN_PARTITIONS: Schema<{
   readonly key: Option<string | undefined>;
   readonly remove: Option<boolean | undefined>;
 }> = new Schema({ key: KEY.optional(), remove: boolean.optional() });

@@ -12,7 +12,7 @@ import type { ExclusiveQueueEvents } from "../events.ts";
 import { ExclusiveQueue, type ExclusiveQueueOptions } from "../exclusive-queue.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
 import { divisionFaultOf, LayoutRecord } from "./layout.ts";
-import { type Division, LOOKUP } from "./options.ts";
+import { type Division, LOOKUP, type LookupOptions } from "./options.ts";
 import { partitionOf } from "./rules/partition.ts";
 
 /** Partition events that the divided queue emits. The `queue` of an event is the name of the partition. */
@@ -60,7 +60,7 @@ export class PartitionQueues<Data, Result, Name extends string> {
   /** Asks the partition of the job's `key`, or all partitions. Rejects if several partitions have the job. */
   async findJob<Found>(
     id: string,
-    options: { readonly key?: string | undefined },
+    options: LookupOptions,
     ask: (queue: ExclusiveQueue<Data, Result, Name>) => Promise<Found | undefined>,
   ): Promise<Found | undefined> {
     const { key } = LOOKUP.resolve(options);

@@ -4,7 +4,16 @@
  */
 import { ExclusionRefusedError, type WorkerFinding } from "../errors.ts";
 import type { ExclusiveQueue } from "../exclusive-queue.ts";
-import type { QueueOperators } from "../operators/queue-operators.ts";
+import type {
+  CancelOptions,
+  JobsOfOptions,
+  ListOptions,
+  OverviewOptions,
+  PauseOptions,
+  QueueOperators,
+  SetExclusionOptions,
+  StateOptions,
+} from "../operators/queue-operators.ts";
 import { type ExclusionMode, type ExclusionReport, sumExclusions } from "../operators/rules/exclusion.ts";
 import type { KeyPolicy } from "../operators/rules/key-policy.ts";
 import type {
@@ -13,7 +22,6 @@ import type {
   CancelledState,
   Explanation,
   JobCounts,
-  KeyJobState,
   KeyJobs,
   KeyReading,
 } from "../operators/rules/key-report.ts";
@@ -30,7 +38,7 @@ import { sumCounts } from "../operators/rules/prometheus.ts";
 import { type QueueOverview, sumOverviews } from "../operators/rules/queue-overview.ts";
 import type { WorkerSetup } from "../operators/rules/worker-setup.ts";
 import { readMetrics } from "./metrics.ts";
-import { CANCEL } from "./options.ts";
+import { CANCEL_IN_PARTITIONS, type CancelInPartitionsOptions, type LookupOptions } from "./options.ts";
 import type { PartitionQueues } from "./partition-queues.ts";
 import { distinct } from "./rules/merge.ts";
 import { partitionOf } from "./rules/partition.ts";
@@ -59,18 +67,15 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     return this.#queues.at(this.partitionOf(key));
   }
 
-  async listKeys(options: { readonly limit?: number | undefined } = {}): Promise<BusyKey[]> {
+  async listKeys(options: ListOptions = {}): Promise<BusyKey[]> {
     return await this.#listAll(options, async (queue, bounded) => await queue.listKeys(bounded));
   }
 
-  async jobsOf(
-    key: string,
-    options: { readonly limit?: number | undefined; readonly state?: KeyJobState | "all" | undefined } = {},
-  ): Promise<KeyJobs> {
+  async jobsOf(key: string, options: JobsOfOptions = {}): Promise<KeyJobs> {
     return await this.queueOf(key).jobsOf(key, options);
   }
 
-  async removeJobs(key: string, options: { readonly state?: KeyJobState | "all" | undefined } = {}): Promise<number> {
+  async removeJobs(key: string, options: StateOptions = {}): Promise<number> {
     return await this.queueOf(key).removeJobs(key, options);
   }
 
@@ -78,25 +83,17 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
    * Cancels a job. Without the job's `key`, all partitions are asked. See `QueueOperators.cancel`.
    * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
    */
-  async cancel(
-    jobId: string,
-    reason?: string,
-    options: { readonly key?: string | undefined; readonly remove?: boolean | undefined } = {},
-  ): Promise<CancelledState> {
+  async cancel(jobId: string, reason?: string, options: CancelInPartitionsOptions = {}): Promise<CancelledState> {
     JOB_ID.of("jobId", jobId);
     CANCEL_REASON.of("reason", reason);
-    const { key, remove } = CANCEL.resolve(options);
+    const { key, remove } = CANCEL_IN_PARTITIONS.resolve(options);
     const found = await this.#queues.findJob(jobId, { key }, async (queue) =>
       (await queue.explain(jobId)) === undefined ? undefined : queue,
     );
     return (await found?.cancel(jobId, reason, { remove })) ?? "unknown";
   }
 
-  async cancelKey(
-    key: string,
-    reason?: string,
-    options: { readonly remove?: boolean | undefined } = {},
-  ): Promise<CancelledJobs> {
+  async cancelKey(key: string, reason?: string, options: CancelOptions = {}): Promise<CancelledJobs> {
     return await this.queueOf(key).cancelKey(key, reason, options);
   }
 
@@ -105,17 +102,15 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
    * does not exist.
    * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
    */
-  async explain(jobId: string, options: { readonly key?: string | undefined } = {}): Promise<Explanation | undefined> {
+  async explain(jobId: string, options: LookupOptions = {}): Promise<Explanation | undefined> {
     return await this.#queues.findJob(jobId, options, async (queue) => await queue.explain(jobId));
   }
 
-  async readKey(key: string, options: { readonly limit?: number | undefined } = {}): Promise<KeyReading> {
+  async readKey(key: string, options: ListOptions = {}): Promise<KeyReading> {
     return await this.queueOf(key).readKey(key, options);
   }
 
-  async overview(
-    options: { readonly keys?: number | undefined; readonly read?: readonly string[] | undefined } = {},
-  ): Promise<QueueOverview> {
+  async overview(options: OverviewOptions = {}): Promise<QueueOverview> {
     const { keys, read } = OVERVIEW.resolve(options);
     const parts = await this.#queues.askAll(
       async (queue) => await queue.overview({ keys, read: read.filter((key) => this.queueOf(key) === queue) }),
@@ -123,7 +118,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     return sumOverviews(parts, { keys, read });
   }
 
-  async pauseKey(key: string, reason?: string, options: { readonly for?: number | undefined } = {}): Promise<boolean> {
+  async pauseKey(key: string, reason?: string, options: PauseOptions = {}): Promise<boolean> {
     return await this.queueOf(key).pauseKey(key, reason, options);
   }
 
@@ -143,11 +138,11 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     return await this.queueOf(key).removeKeyPolicy(key);
   }
 
-  async listKeyPolicies(options: { readonly limit?: number | undefined } = {}): Promise<Map<string, KeyPolicy>> {
+  async listKeyPolicies(options: ListOptions = {}): Promise<Map<string, KeyPolicy>> {
     return new Map(await this.#listAll(options, async (queue, bounded) => await queue.listKeyPolicies(bounded)));
   }
 
-  async setExclusion(mode: ExclusionMode, options: { readonly force?: boolean | undefined } = {}): Promise<boolean> {
+  async setExclusion(mode: ExclusionMode, options: SetExclusionOptions = {}): Promise<boolean> {
     EXCLUSION_MODE.of("mode", mode);
     const { force } = EXCLUSION_CHANGE.resolve(options);
     if (!force) {
@@ -159,7 +154,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     return (await this.#queues.askAll(async (queue) => await queue.setExclusion(mode, { force: true }))).includes(true);
   }
 
-  async exclusion(options: { readonly limit?: number | undefined } = {}): Promise<ExclusionReport> {
+  async exclusion(options: ListOptions = {}): Promise<ExclusionReport> {
     const { limit } = EXCLUSION_REPORT.resolve(options);
     return sumExclusions(await this.#queues.askAll(async (queue) => await queue.exclusion({ limit })), limit);
   }
@@ -184,7 +179,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
 
   /** Lists what all partitions list, up to the limit. */
   async #listAll<Listed>(
-    options: { readonly limit?: number | undefined },
+    options: ListOptions,
     list: (queue: ExclusiveQueue<Data, Result, Name>, bounded: { readonly limit: number }) => Promise<Iterable<Listed>>,
   ): Promise<Listed[]> {
     const { limit } = LIST.resolve(options);

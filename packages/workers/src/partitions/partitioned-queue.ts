@@ -24,7 +24,13 @@ import type { ExclusiveQueueOptions } from "../exclusive-queue.ts";
 import { JOB_ID } from "../operators/rules/operator-arguments.ts";
 import { sumCounts } from "../operators/rules/prometheus.ts";
 import { keyOptions, PATH_OR_FUNCTION } from "../options.ts";
-import { divisionOf, type NewJob, type PartitionedQueueOptions, readDivisionOptions } from "./options.ts";
+import {
+  divisionOf,
+  type LookupOptions,
+  type NewJob,
+  type PartitionedQueueOptions,
+  readDivisionOptions,
+} from "./options.ts";
 import { PartitionQueues } from "./partition-queues.ts";
 import { PartitionedOperators } from "./partitioned-operators.ts";
 import { type BulkJob, PartitionedProducer } from "./producer.ts";
@@ -164,10 +170,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * Returns the job with this ID. Without the job's `key`, all partitions are asked.
    * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
    */
-  async getJob(
-    id: string,
-    options: { readonly key?: string | undefined } = {},
-  ): Promise<Job<Data, Result, Name> | undefined> {
+  async getJob(id: string, options: LookupOptions = {}): Promise<Job<Data, Result, Name> | undefined> {
     JOB_ID.of("id", id);
     return await this.#queues.findJob(
       id,
