@@ -59,6 +59,19 @@ export class LayoutRecord {
   }
 
   /**
+   * Compares this division with the stored layout. `fault` is undefined if the queue has this division, is being moved
+   * to this division, or has no layout. `isInForce` reports whether the queue has this division. With `register`, this
+   * division is first stored unless a layout is stored.
+   */
+  async compare(
+    operation: "read" | "register",
+  ): Promise<{ readonly fault: DivisionMismatchError | undefined; readonly isInForce: boolean }> {
+    const stored = await this.run(operation);
+    const fault = stored.partitions === 0 ? undefined : divisionFaultOf(this.#division, stored);
+    return { fault, isInForce: fault === undefined && stored.partitions === this.#division.partitions };
+  }
+
+  /**
    * Returns the stored layout, or a layout with 0 partitions if there is none.
    *
    * `register` stores this division unless a layout is stored. `announce` stores that the queue is being moved to this
@@ -122,10 +135,7 @@ export class Door {
 /**
  * Compares a division with the stored layout. Returns undefined if the queue has this division or is being moved to it.
  */
-export function divisionFaultOf(
-  { name, partitions, servers }: Division,
-  layout: Layout,
-): DivisionMismatchError | undefined {
+function divisionFaultOf({ name, partitions, servers }: Division, layout: Layout): DivisionMismatchError | undefined {
   if (layout.next === partitions) return undefined;
   if (layout.partitions !== partitions) {
     const { partitions: others, next } = layout;

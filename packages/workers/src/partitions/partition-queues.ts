@@ -1,5 +1,5 @@
 /**
- * The queues of a divided queue's partitions, asked as one, and the record of the queue's division.
+ * The queues of a divided queue's partitions, asked as one.
  *
  * Guaranteed: no rejection and no emitted error contains the client's failed command, whose arguments may contain a
  * password. Errors without a listener are printed, as by BullMQ.
@@ -7,11 +7,10 @@
 import { EventEmitter } from "node:events";
 import { withoutCommand } from "@x/redlock-core/protocol";
 import { queueRedisOf } from "../bullmq/bullmq.ts";
-import type { DivisionMismatchError } from "../errors.ts";
 import type { ExclusiveQueueEvents } from "../events.ts";
 import { ExclusiveQueue, type ExclusiveQueueOptions } from "../exclusive-queue.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
-import { divisionFaultOf, LayoutRecord } from "./layout.ts";
+import { LayoutRecord } from "./layout.ts";
 import { type Division, LOOKUP, type LookupOptions } from "./options.ts";
 import { partitionOf } from "./rules/partition.ts";
 
@@ -27,6 +26,7 @@ export class PartitionQueues<Data, Result, Name extends string> {
   readonly events: EventEmitter = new EventEmitter();
   readonly division: Division;
   readonly all: readonly ExclusiveQueue<Data, Result, Name>[];
+  /** The record of the queue's division, on the server of the first partition. */
   readonly record: LayoutRecord;
 
   /** Creates the queues, which connect immediately. */
@@ -69,12 +69,6 @@ export class PartitionQueues<Data, Result, Name extends string> {
     const found = asked.filter((each) => (each ?? undefined) !== undefined);
     if (found.length > 1) throw new RangeError(`${found.length} partitions have a job ${id}: give its key`);
     return found[0];
-  }
-
-  /** Compares this division with the stored layout. Resolves with undefined if they agree, or if nothing is stored. */
-  async findDivisionFault(): Promise<DivisionMismatchError | undefined> {
-    const layout = await this.record.run("read");
-    return layout.partitions === 0 ? undefined : divisionFaultOf(this.division, layout);
   }
 
   /** Forwards the connection errors of one of BullMQ's classes. */

@@ -1,5 +1,5 @@
 /**
- * The operators' side of a divided queue. A call about a key asks the key's partition. The other calls ask all
+ * The operators' methods of a divided queue. A call about a key asks the key's partition. The other calls ask all
  * partitions, and combine the answers.
  */
 import { ExclusionRefusedError, type WorkerFinding } from "../errors.ts";
@@ -48,13 +48,13 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
   readonly partitions: number;
   /** The queues by partition, for calls that this class does not have. */
   readonly queues: readonly ExclusiveQueue<Data, Result, Name>[];
-  readonly #queues: PartitionQueues<Data, Result, Name>;
+  readonly #partitionQueues: PartitionQueues<Data, Result, Name>;
 
   constructor(queues: PartitionQueues<Data, Result, Name>) {
     this.name = queues.division.name;
     this.partitions = queues.division.partitions;
     this.queues = queues.all;
-    this.#queues = queues;
+    this.#partitionQueues = queues;
   }
 
   /** Returns the partition of a key. */
@@ -64,7 +64,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
 
   /** Returns the queue that contains the jobs of a key, for calls about one key. */
   queueOf(key: string): ExclusiveQueue<Data, Result, Name> {
-    return this.#queues.at(this.partitionOf(key));
+    return this.#partitionQueues.at(this.partitionOf(key));
   }
 
   async listKeys(options: ListOptions = {}): Promise<BusyKey[]> {
@@ -87,7 +87,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     JOB_ID.of("jobId", jobId);
     CANCEL_REASON.of("reason", reason);
     const { key, remove } = CANCEL_IN_PARTITIONS.resolve(options);
-    const found = await this.#queues.findJob(jobId, { key }, async (queue) =>
+    const found = await this.#partitionQueues.findJob(jobId, { key }, async (queue) =>
       (await queue.explain(jobId)) === undefined ? undefined : queue,
     );
     return (await found?.cancel(jobId, reason, { remove })) ?? "unknown";
@@ -103,7 +103,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
    * @throws RangeError if several partitions have a job with this ID. In this case pass the `key`.
    */
   async explain(jobId: string, options: LookupOptions = {}): Promise<Explanation | undefined> {
-    return await this.#queues.findJob(jobId, options, async (queue) => await queue.explain(jobId));
+    return await this.#partitionQueues.findJob(jobId, options, async (queue) => await queue.explain(jobId));
   }
 
   async readKey(key: string, options: ListOptions = {}): Promise<KeyReading> {
@@ -112,7 +112,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
 
   async overview(options: OverviewOptions = {}): Promise<QueueOverview> {
     const { keys, read } = OVERVIEW.resolve(options);
-    const parts = await this.#queues.askAll(
+    const parts = await this.#partitionQueues.askAll(
       async (queue) => await queue.overview({ keys, read: read.filter((key) => this.queueOf(key) === queue) }),
     );
     return sumOverviews(parts, { keys, read });
@@ -146,35 +146,37 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     EXCLUSION_MODE.of("mode", mode);
     const { force } = EXCLUSION_CHANGE.resolve(options);
     if (!force) {
-      const reports = await this.#queues.askAll(async (queue) => await queue.exclusion({ limit: 0 }));
+      const reports = await this.#partitionQueues.askAll(async (queue) => await queue.exclusion({ limit: 0 }));
       const changing = reports.filter((report) => report.mode !== mode);
       const obstacles = [...new Set(changing.flatMap((report) => report.obstacles))];
       if (obstacles.length > 0) throw new ExclusionRefusedError(this.name, mode, obstacles);
     }
-    return (await this.#queues.askAll(async (queue) => await queue.setExclusion(mode, { force: true }))).includes(true);
+    return (
+      await this.#partitionQueues.askAll(async (queue) => await queue.setExclusion(mode, { force: true }))
+    ).includes(true);
   }
 
   async exclusion(options: ListOptions = {}): Promise<ExclusionReport> {
     const { limit } = EXCLUSION_REPORT.resolve(options);
-    return sumExclusions(await this.#queues.askAll(async (queue) => await queue.exclusion({ limit })), limit);
+    return sumExclusions(await this.#partitionQueues.askAll(async (queue) => await queue.exclusion({ limit })), limit);
   }
 
   async counts(): Promise<JobCounts> {
-    return sumCounts(await this.#queues.askAll(async (queue) => await queue.counts()));
+    return sumCounts(await this.#partitionQueues.askAll(async (queue) => await queue.counts()));
   }
 
   async exportPrometheusMetrics(labels: Record<string, string> = {}): Promise<string> {
-    return await readMetrics(this.#queues, labels);
+    return await readMetrics(this.#partitionQueues, labels);
   }
 
   async check(): Promise<readonly WorkerFinding[]> {
-    const findings = distinct((await this.#queues.askAll(async (queue) => await queue.check())).flat());
-    const fault = await this.#queues.findDivisionFault();
+    const findings = distinct((await this.#partitionQueues.askAll(async (queue) => await queue.check())).flat());
+    const { fault } = await this.#partitionQueues.record.compare("read");
     return fault === undefined ? findings : [fault.finding, ...findings];
   }
 
   async setups(): Promise<readonly WorkerSetup[]> {
-    return distinct((await this.#queues.askAll(async (queue) => await queue.setups())).flat());
+    return distinct((await this.#partitionQueues.askAll(async (queue) => await queue.setups())).flat());
   }
 
   /** Lists what all partitions list, up to the limit. */
@@ -183,7 +185,7 @@ export class PartitionedOperators<Data, Result, Name extends string> implements 
     list: (queue: ExclusiveQueue<Data, Result, Name>, bounded: { readonly limit: number }) => Promise<Iterable<Listed>>,
   ): Promise<Listed[]> {
     const { limit } = LIST.resolve(options);
-    const lists = await this.#queues.askAll(async (queue) => await list(queue, { limit }));
+    const lists = await this.#partitionQueues.askAll(async (queue) => await list(queue, { limit }));
     return lists.flatMap((each) => [...each]).slice(0, limit);
   }
 }

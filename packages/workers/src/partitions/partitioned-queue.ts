@@ -1,6 +1,6 @@
 /**
- * The producers' and operators' side of a divided queue. Each partition is an `ExclusiveQueue`, and a job's key selects
- * the partition.
+ * A divided queue: BullMQ's methods for producers, in addition to the operators' methods (partitioned-operators.ts).
+ * Each partition is an `ExclusiveQueue`, and a job's key selects the partition.
  *
  * Guaranteed: all jobs of a key are in the same partition, so a partition can guarantee everything that a queue
  * guarantees for a key. No job is added to a closed partition, according to an answer of its server that is at most a
@@ -8,7 +8,7 @@
  *
  * Not guaranteed: any order between partitions, and that calls for several partitions are atomic.
  */
-import { integer } from "@x/redlock-core/kit";
+import { integer, text } from "@x/redlock-core/kit";
 import type {
   FlowJob,
   Job,
@@ -40,6 +40,7 @@ import { mergePages } from "./rules/merge.ts";
 const KEY_OPTION = PATH_OR_FUNCTION.optional();
 type PartitionedQueueEvent = keyof ExclusiveQueueEvents | "error";
 const INDEX = integer({ min: 0, unit: "" });
+const SCHEDULER_ID = text({ min: 1 });
 
 // oxlint-disable typescript/no-explicit-any -- BullMQ's own defaults, so that untyped code compiles as before
 export class PartitionedQueue<Data = any, Result = any, Name extends string = string> extends PartitionedOperators<
@@ -47,7 +48,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   Result,
   Name
 > {
-  readonly #queues: PartitionQueues<Data, Result, Name>;
+  readonly #partitionQueues: PartitionQueues<Data, Result, Name>;
   readonly #producer: PartitionedProducer<Data, Result, Name>;
 
   /**
@@ -67,7 +68,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
       key: checked,
     });
     super(queues);
-    this.#queues = queues;
+    this.#partitionQueues = queues;
     this.#producer = new PartitionedProducer(queues, keyOf);
   }
 
@@ -77,18 +78,18 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * arguments may contain a password.
    */
   on<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
-    this.#queues.events.on(event, listener as () => void);
+    this.#partitionQueues.events.on(event, listener as () => void);
     return this;
   }
 
   /** Adds a listener for the next event only. */
   once<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
-    this.#queues.events.once(event, listener as () => void);
+    this.#partitionQueues.events.once(event, listener as () => void);
     return this;
   }
 
   off<Event extends PartitionedQueueEvent>(event: Event, listener: ExclusiveQueueListener[Event]): this {
-    this.#queues.events.off(event, listener as () => void);
+    this.#partitionQueues.events.off(event, listener as () => void);
     return this;
   }
 
@@ -130,19 +131,19 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
     repeat: Omit<RepeatOptions, "key">,
     template: { readonly name: Name; readonly data: Data; readonly opts?: JobSchedulerTemplateOptions | undefined },
   ): Promise<void> {
-    JOB_ID.of("id", id);
+    SCHEDULER_ID.of("id", id);
     await this.#producer.upsertJobScheduler(id, repeat, template);
   }
 
   /** Removes a job scheduler. Resolves with false if it does not exist. */
   async removeJobScheduler(id: string): Promise<boolean> {
-    JOB_ID.of("id", id);
-    return (await this.#queues.askAll(async (queue) => await queue.removeJobScheduler(id))).includes(true);
+    SCHEDULER_ID.of("id", id);
+    return (await this.#partitionQueues.askAll(async (queue) => await queue.removeJobScheduler(id))).includes(true);
   }
 
   /** Lists the job schedulers of all partitions, ordered by their next time. */
   async getJobSchedulers(): ReturnType<Queue<Data, Result, Name>["getJobSchedulers"]> {
-    const found = (await this.#queues.askAll(async (queue) => await queue.getJobSchedulers())).flat();
+    const found = (await this.#partitionQueues.askAll(async (queue) => await queue.getJobSchedulers())).flat();
     return found.sort((a, b) => (a.next ?? 0) - (b.next ?? 0));
   }
 
@@ -151,7 +152,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    * states.
    */
   async getJobCounts(...types: JobType[]): Promise<Record<string, number>> {
-    return sumCounts(await this.#queues.askAll(async (queue) => await queue.getJobCounts(...types)));
+    return sumCounts(await this.#partitionQueues.askAll(async (queue) => await queue.getJobCounts(...types)));
   }
 
   /**
@@ -162,7 +163,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   async getJobs(types: JobType | JobType[], start = 0, end = 99, asc = false): Promise<Job<Data, Result, Name>[]> {
     INDEX.of("start", start);
     INDEX.of("end", end);
-    const pages = await this.#queues.askAll(async (queue) => await queue.getJobs(types, 0, end, asc));
+    const pages = await this.#partitionQueues.askAll(async (queue) => await queue.getJobs(types, 0, end, asc));
     return mergePages(pages as Job<Data, Result, Name>[][], { start, end, asc });
   }
 
@@ -172,7 +173,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
    */
   async getJob(id: string, options: LookupOptions = {}): Promise<Job<Data, Result, Name> | undefined> {
     JOB_ID.of("id", id);
-    return await this.#queues.findJob(
+    return await this.#partitionQueues.findJob(
       id,
       options,
       async (queue) => (await queue.getJob(id)) as Job<Data, Result, Name>,
@@ -181,31 +182,34 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   /** Counts the waiting jobs of all partitions. */
   async count(): Promise<number> {
-    return (await this.#queues.askAll(async (queue) => await queue.count())).reduce((sum, count) => sum + count, 0);
+    return (await this.#partitionQueues.askAll(async (queue) => await queue.count())).reduce(
+      (sum, count) => sum + count,
+      0,
+    );
   }
 
   /** Pauses all partitions, in no particular order. */
   async pause(): Promise<void> {
-    await this.#queues.askAll(async (queue) => await queue.pause());
+    await this.#partitionQueues.askAll(async (queue) => await queue.pause());
   }
 
   async resume(): Promise<void> {
-    await this.#queues.askAll(async (queue) => await queue.resume());
+    await this.#partitionQueues.askAll(async (queue) => await queue.resume());
   }
 
   /** Resolves with true if every partition is paused. */
   async isPaused(): Promise<boolean> {
-    return !(await this.#queues.askAll(async (queue) => await queue.isPaused())).includes(false);
+    return !(await this.#partitionQueues.askAll(async (queue) => await queue.isPaused())).includes(false);
   }
 
   /** Removes the waiting jobs. With `delayed`, delayed and parked jobs are removed as well. */
   async drain(delayed?: boolean): Promise<void> {
-    await this.#queues.askAll(async (queue) => await queue.drain(delayed));
+    await this.#partitionQueues.askAll(async (queue) => await queue.drain(delayed));
   }
 
   /** Removes all data of all partitions, like BullMQ's `obliterate`. Only the record of the division remains. */
   async obliterate(options?: { readonly force?: boolean; readonly count?: number }): Promise<void> {
-    await this.#queues.askAll(async (queue) => await queue.obliterate(options));
+    await this.#partitionQueues.askAll(async (queue) => await queue.obliterate(options));
   }
 
   /**
@@ -223,7 +227,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
 
   /** Resolves when all partitions are connected. */
   async waitUntilReady(): Promise<void> {
-    await this.#queues.askAll(async (queue) => await queue.waitUntilReady());
+    await this.#partitionQueues.askAll(async (queue) => await queue.waitUntilReady());
   }
 
   async close(): Promise<void> {

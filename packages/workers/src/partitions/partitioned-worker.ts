@@ -19,8 +19,8 @@ import type { ExclusiveWorkerListener } from "../events.ts";
 import type { ExclusiveWorker } from "../exclusive-worker.ts";
 import type { ExclusiveProcessorFunction } from "../runner/runner.ts";
 import { PROCESSOR } from "../worker-parts.ts";
-import { divisionFaultOf, LayoutRecord } from "./layout.ts";
-import { type Division, divisionOf, type PartitionedWorkerOptions, readDivisionOptions } from "./options.ts";
+import { LayoutRecord } from "./layout.ts";
+import { divisionOf, type PartitionedWorkerOptions, readDivisionOptions } from "./options.ts";
 import { PartitionWorker } from "./partition-worker.ts";
 import { partitionOf } from "./rules/partition.ts";
 import { Slots } from "./slots.ts";
@@ -43,7 +43,6 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   readonly partitions: number;
   /** The workers by partition, for calls that this class does not have. Do not close or pause a single worker. */
   readonly workers: readonly ExclusiveWorker<Data, Result, Name>[];
-  readonly #division: Division;
   readonly #record: LayoutRecord;
   readonly #events = new EventEmitter();
   readonly #isStopped = new AbortController();
@@ -67,8 +66,8 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
   ) {
     const options = readDivisionOptions(given);
     PROCESSOR.of("processor", processor);
-    this.#division = divisionOf(name, options);
-    const { partitions, places, prefix } = this.#division;
+    const division = divisionOf(name, options);
+    const { partitions, places, prefix } = division;
     const { partitions: _partitions, connection: _connection, autorun = true, ...others } = options;
     const concurrency = CONCURRENCY.of("concurrency", options.concurrency);
     const slots = new Slots(concurrency, systemClock);
@@ -86,7 +85,7 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
       throw error;
     }
     this.workers = workers;
-    this.#record = new LayoutRecord(this.#division, queueRedisOf(this.#workerOf(0)));
+    this.#record = new LayoutRecord(division, queueRedisOf(this.#workerOf(0)));
     if (autorun && (processor ?? null) !== null) this.run().catch((error: unknown) => this.#reportError(error));
   }
 
@@ -210,11 +209,10 @@ export class PartitionedWorker<Data = any, Result = any, Name extends string = s
     let reported = "";
     while (!this.#isStopped.signal.aborted) {
       try {
-        const layout = await this.#record.run("register");
-        const fault = divisionFaultOf(this.#division, layout);
+        const { fault, isInForce } = await this.#record.compare("register");
         if (fault !== undefined && fault.message !== reported) this.#reportError(fault);
         reported = fault?.message ?? "";
-        if (fault === undefined && layout.partitions === this.partitions && !this.#isPaused) break;
+        if (isInForce && !this.#isPaused) break;
       } catch (error) {
         if (!this.#isStopped.signal.aborted) this.#reportError(error);
       }

@@ -17,7 +17,7 @@ import {
 } from "../bullmq/public.ts";
 import { rejectWithoutCommand } from "../without-command.ts";
 import { JobPlacement } from "./job-placement.ts";
-import { Door, divisionFaultOf } from "./layout.ts";
+import { Door } from "./layout.ts";
 import type { NewJob } from "./options.ts";
 import type { PartitionQueues } from "./partition-queues.ts";
 import { type MoveOptions, moveQueue, repeatOf, type Scheduler } from "./repartition.ts";
@@ -139,7 +139,7 @@ export class PartitionedProducer<Data, Result, Name extends string> {
 
   /** Stores this division unless a layout is stored. Rejects if the stored layout is different. */
   async #registerDivision(): Promise<void> {
-    const fault = divisionFaultOf(this.#queues.division, await this.#queues.record.run("register"));
+    const { fault } = await this.#queues.record.compare("register");
     if (fault !== undefined) throw fault;
   }
 }
