@@ -75,7 +75,7 @@ function Terms({ name }: { readonly name: string }) {
           unless it is renewed.
         </p>
       )}
-      <HistoryTable id="terms" title="Last terms" name={name} columns={["Term", "Leader", "From", "To", "End"]}>
+      <HistoryTable title="Last terms" name={name} columns={["Term", "Leader", "From", "To", "End"]}>
         {terms.toReversed().map(({ term, id, since, until, end }) => (
           <tr key={term}>
             <th scope="row">{term}</th>
@@ -98,7 +98,7 @@ function HistoryTable({
   columns,
   children,
 }: {
-  readonly id: string;
+  readonly id?: string;
   readonly title: string;
   readonly name: string;
   readonly columns: readonly string[];

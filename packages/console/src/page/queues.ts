@@ -4,7 +4,7 @@
  * look.
  */
 import type { Clock } from "@x/redlock-core";
-import type { BusyKey, ExclusiveQueue, KeyReading, QueueOverview } from "@x/workers";
+import type { BusyKey, ExclusiveQueue, KeyReading, QueueOperators, QueueOverview } from "@x/workers";
 import type { PartitionedQueue } from "@x/workers/partitions";
 import { differencesOf, type QueueReports } from "./rules/fleet.ts";
 import { filterOf, groupsOf, type KeyGroups } from "./rules/key-groups.ts";
@@ -49,12 +49,16 @@ interface Listed extends QueueOverview {
   readonly stopped: number;
 }
 
-type AskedMethod = "name" | "overview" | "readKey" | "pauseKey" | "resumeKey" | "setKeyPolicy" | "removeKeyPolicy";
+type AskedMethod = "overview" | "readKey" | "pauseKey" | "resumeKey" | "setKeyPolicy" | "removeKeyPolicy";
 
-/** The methods that the page needs, of an `ExclusiveQueue` or of a queue in partitions. */
-export type AskedQueue =
-  | Pick<ExclusiveQueue, AskedMethod | "cancel" | "getJob" | "removeJobs">
-  | Pick<PartitionedQueue, AskedMethod | "queueOf">;
+/**
+ * The methods that the page needs. The methods for jobs are called on an `ExclusiveQueue`, which a queue in partitions
+ * returns for each key.
+ */
+export type AskedQueue = Pick<QueueOperators, AskedMethod> & { readonly name: string } & (
+    | Pick<ExclusiveQueue, "cancel" | "getJob" | "removeJobs">
+    | Pick<PartitionedQueue, "queueOf">
+  );
 
 /** The reading of a key, and when a browser last wanted the key, by the monotonic clock. */
 interface Opened {

@@ -103,7 +103,10 @@ export class Sections {
     for (let step = 0; step < MOST_STEPS && !this.#nodes.isComplete; step += 1) await this.#nodes.look();
   }
 
-  /** Runs the look with this number. Look 0 reads everything, and later looks leave out what is expensive. */
+  /**
+   * Runs the look with this number, which decides whether quarantine, outboxes and findings are read. Look 0 reads all
+   * three. While browsers are open, each look also reads the findings if the number of answering nodes has changed.
+   */
   async look(number: number): Promise<void> {
     this.#turns.renew();
     const viewers = this.#viewers();
