@@ -235,16 +235,16 @@ function namesOf(prefix: string, name: string, value: unknown): readonly string[
   if (prototype === undefined || !String(value).startsWith("class ")) return [prefix + name];
   // Errors are created by their package.
   if (prototype instanceof Error) return [];
-  return [`${prefix}new ${name}`, ...ownMethodsOf(prototype).map((method) => `${prefix}${name}.${method}`)];
+  return [`${prefix}new ${name}`, ...methodsOfClass(prototype).map((method) => `${prefix}${name}.${method}`)];
 }
 
 /** Classes of Node.js and BullMQ that classes of the packages extend. */
 const FOREIGN: ReadonlySet<object> = new Set([Object, EventEmitter, Queue, Worker].map(({ prototype }) => prototype));
 
 /** Returns the methods of a class, including those that the class inherits from another class of the packages. */
-function ownMethodsOf(prototype: object): readonly string[] {
+function methodsOfClass(prototype: object): readonly string[] {
   if (FOREIGN.has(prototype)) return [];
-  return [...methodsOf(prototype), ...ownMethodsOf(Object.getPrototypeOf(prototype) as object)];
+  return [...methodsOf(prototype), ...methodsOfClass(Object.getPrototypeOf(prototype) as object)];
 }
 
 function methodsOf(object: object): readonly string[] {
