@@ -14,13 +14,19 @@ import {
   remainingMs,
   untilGranted,
 } from "@x/redlock-core/protocol";
+import { type Lease, leaseOf } from "./lease.ts";
 import { checkDuration, settingsOf } from "./settings.ts";
 import type { SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings, type SomeSettings } from "./types.ts";
-import { newVotes, type Votes } from "./votes.ts";
+import { Votes } from "./votes.ts";
 
 /** Limit for the list of attempts, which would grow forever with `retryCount: -1`. */
 const MAX_ATTEMPTS_KEPT = 1_000;
+
+/** Result of one extension or release. After `failed`, another attempt may help. */
+interface Outcome {
+  readonly kind: "extended" | "released" | "failed" | "lost";
+}
 
 /** A `Redlock`, as its calls see it. */
 export interface Caller {
@@ -46,10 +52,12 @@ export class Call {
     this.onVoteAgainst = caller.onVoteAgainst;
   }
 
-  /** Checks the duration of a lock. Afterwards a key of the lock may live for `duration`. */
   checkDuration(duration: number): void {
     checkDuration(duration, this.settings.driftFactor, this.shared.settings.maxTtl);
-    this.shared.longestMs = Math.max(this.shared.longestMs, duration);
+  }
+
+  leaseOf(lock: { expiration: number }): Lease {
+    return leaseOf(lock, this.shared.redlock.options.maxTtl);
   }
 
   leftMs(end: LeaseEnd): number {
@@ -58,12 +66,12 @@ export class Call {
 
   /** Adds the votes of an attempt that counts. */
   note(votes: Votes | undefined): void {
-    if (votes !== undefined) this.attempts.push(votes.stats);
+    if (votes !== undefined) this.attempts.push(votes.untilComplete());
     if (this.attempts.length > MAX_ATTEMPTS_KEPT) void this.attempts.shift();
   }
 
-  /** Returns the pause before the next attempt. Undefined if no further attempt may be made. */
-  nextPauseMs(): number | undefined {
+  /** Counts the pause before the next attempt and returns its length. Undefined if no further attempt may be made. */
+  startPause(): number | undefined {
     const { random, closed } = this.shared.protocol;
     const { retryCount, retryDelay, retryJitter } = this.settings;
     if ((retryCount !== -1 && this.#pauses >= retryCount) || closed.aborted) return undefined;
@@ -75,14 +83,14 @@ export class Call {
    * Extends or releases a lock that ends at `end`. Repeats the step until it succeeds or the lock is lost, or until the
    * retries or the lock's time are used up.
    */
-  async repeat(end: LeaseEnd, step: (onAnswer: OnAnswer) => Promise<{ readonly kind: string }>): Promise<void> {
+  async repeat(end: LeaseEnd, step: (onAnswer: OnAnswer) => Promise<Outcome>): Promise<void> {
     const { clock, closed } = this.shared.protocol;
     for (;;) {
-      const votes = newVotes(this);
+      const votes = new Votes(this);
       const { kind } = await step(votes.onAnswer);
       this.note(votes);
       if (kind !== "failed" && kind !== "lost") return;
-      const pauseMs = kind === "lost" ? undefined : this.nextPauseMs();
+      const pauseMs = kind === "lost" ? undefined : this.startPause();
       if (pauseMs === undefined || this.leftMs(end) <= pauseMs) throw this.error();
       await sleep(clock, pauseMs, closed, { keepAlive: true }).catch(() => undefined);
     }
@@ -110,18 +118,11 @@ export class Acquisition extends Call implements Acquirer<Grant, RefusedAttempt,
   #dueMs: number | undefined;
 
   /** Runs the attempts. Rejects with `ExecutionError` if all attempts fail. */
-  async acquire(duration: number): Promise<Grant> {
+  acquire(duration: number): Promise<Grant> {
     this.checkDuration(duration);
     this.#ttlMs = duration;
     const { clock, closed } = this.shared.protocol;
-    const loop = { clock, started: this.#started, timeoutMs: Number.POSITIVE_INFINITY, closed };
-    try {
-      return await untilGranted(loop, this);
-    } catch (error) {
-      // The error was created in the callback of a reply or timer, so its stack does not contain the caller.
-      if (error instanceof ExecutionError) Error.captureStackTrace(error);
-      throw error;
-    }
+    return untilGranted({ clock, started: this.#started, timeoutMs: Number.POSITIVE_INFINITY, closed }, this);
   }
 
   untilReady(): Promise<void> | undefined {
@@ -129,7 +130,7 @@ export class Acquisition extends Call implements Acquirer<Grant, RefusedAttempt,
   }
 
   attempt(asked: Instant, _leftMs: number, owner: AttemptOwner<Grant, RefusedAttempt>): void {
-    this.#votes = newVotes(this, this.#dueMs === undefined);
+    this.#votes = new Votes(this, this.#dueMs === undefined);
     this.steps.attempt({ asked, ttlMs: this.#ttlMs, place: this.#place }, this.#votes.onAnswer, owner);
   }
 
@@ -148,17 +149,20 @@ export class Acquisition extends Call implements Acquirer<Grant, RefusedAttempt,
     const { clock, closed } = this.shared.protocol;
     if (this.#dueMs === undefined) {
       this.note(this.#votes);
-      const pauseMs = this.nextPauseMs();
+      const pauseMs = this.startPause();
       if (pauseMs === undefined) throw await this.#finalError(refused);
       this.#dueMs = clock.monotonicMs() + pauseMs;
     }
     this.#place ??= this.steps.placeAt(this.#started.wallMs);
     const pause = new CallDeadline(clock, { startMs: this.#dueMs, timeoutMs: 0, closed });
     const untilOver = (): Promise<void> => pause.untilCalled(() => () => undefined);
-    if (refused.refusal === "held") await this.#place.untilTurn(refused.freeInMs, pause, untilOver);
-    else await untilOver();
-    if (pause.reason !== undefined) this.#dueMs = undefined;
-    pause.dispose();
+    try {
+      if (refused.refusal === "held") await this.#place.untilTurn(refused.freeInMs, pause, untilOver);
+      else await untilOver();
+      if (pause.reason !== undefined) this.#dueMs = undefined;
+    } finally {
+      pause.dispose();
+    }
   }
 
   errorOf(): ExecutionError {
@@ -173,10 +177,13 @@ export class Acquisition extends Call implements Acquirer<Grant, RefusedAttempt,
    * Sends a request behind all releases and waits for its answers. Afterwards no client that answers has keys of this
    * call.
    */
-  async #finalError({ votes, freeInMs }: RefusedAttempt): Promise<ExecutionError> {
+  async #finalError({ refusal, votes, freeInMs }: RefusedAttempt): Promise<ExecutionError> {
     const leftMs = votes.flatMap(({ quarantineLeftMs = [] }) => quarantineLeftMs);
-    const quarantine = ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
-    const error = this.error(leftMs.length === 0 ? "" : quarantine);
+    let quarantine = "";
+    if (refusal === "unreachable" && leftMs.length > 0) {
+      quarantine = ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
+    }
+    const error = this.error(quarantine);
     this.#place?.leave();
     await this.steps.release({ token: this.shared.protocol.newToken(), ttlMs: 0 }, () => undefined);
     return error;

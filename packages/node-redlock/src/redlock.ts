@@ -1,9 +1,10 @@
 import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
-import { callQuietly, readClock } from "@x/redlock-core/kit";
-import { AutoExtension, BY_THIRDS, batchScript, type LeaseEnd } from "@x/redlock-core/protocol";
+import { callQuietly } from "@x/redlock-core/kit";
+import { AutoExtension, BY_THIRDS, batchScript } from "@x/redlock-core/protocol";
 import { Acquisition, Call, type Caller } from "./calls.ts";
-import { type CustomScripts, clientsOf, ENGINE_SETTINGS, LOCK, SCRIPTS, settingsOf } from "./settings.ts";
+import { Leased, withLease } from "./lease.ts";
+import { type CustomScripts, clientsOf, ENGINE_SETTINGS, lockWith, SCRIPTS, settingsOf } from "./settings.ts";
 import { quitClients, sharedEngine } from "./shared-engine.ts";
 import {
   type Client,
@@ -17,18 +18,21 @@ import {
   type SomeSettings,
 } from "./types.ts";
 
-/** Event with each `ResourceLockedError`, for the class of version 4. Contention is not an `error`. */
+/**
+ * Emitted with each `ResourceLockedError` of an attempt that counts, for the class of version 4. Contention is not an
+ * `error`.
+ */
 export const CONTENTION: unique symbol = Symbol("contention");
 
 /** A lock that was acquired or extended. */
-export class Lock {
+export class Lock extends Leased {
   readonly redlock: Redlock;
   readonly resources: string[];
   readonly value: string;
   readonly attempts: readonly Promise<ExecutionStats>[];
   /**
-   * Time until which the lock may be trusted, in ms since the epoch. 0 after the lock was released, or replaced by an
-   * extension.
+   * Time until which the lock may be trusted, in ms since the epoch. 0 after the lock was released, after an extension
+   * has replaced it, and after an extension has found another holder.
    */
   expiration: number;
   /**
@@ -45,6 +49,7 @@ export class Lock {
     expiration: number,
     fencingToken?: number,
   ) {
+    super();
     this.redlock = redlock;
     // A copy. Untyped code may pass a single resource as a string.
     this.resources = Array.isArray(resources) ? [...resources] : [resources];
@@ -112,8 +117,15 @@ export class Redlock extends EventEmitter {
    */
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
     const call = new Acquisition(this.#caller, resources, settings);
-    const { token, end, fencingToken } = await call.acquire(duration);
-    return withEnd(new Lock(this, resources, token, call.attempts, 0, fencingToken), end);
+    try {
+      const { token, end, fencingToken } = await call.acquire(duration);
+      const lock = new Lock(this, resources, token, call.attempts, 0, fencingToken);
+      return withLease(lock, { end, longestMs: duration });
+    } catch (error) {
+      // The error was created in the callback of a reply or timer, so its stack does not contain the caller.
+      if (error instanceof ExecutionError) Error.captureStackTrace(error);
+      throw error;
+    }
   }
 
   /**
@@ -127,10 +139,9 @@ export class Redlock extends EventEmitter {
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     LOCK.of("lock", lock);
     const call = new Call(this.#caller, lock.resources, settings);
-    const end = endOf(lock);
+    const { end, longestMs: ttlMs } = call.leaseOf(lock);
     lock.expiration = 0;
-    const lease = { token: lock.value, ttlMs: call.shared.longestMs };
-    await call.repeat(end, (onAnswer) => call.steps.release(lease, onAnswer));
+    await call.repeat(end, (onAnswer) => call.steps.release({ token: lock.value, ttlMs }, onAnswer));
     return { attempts: call.attempts };
   }
 
@@ -145,12 +156,14 @@ export class Redlock extends EventEmitter {
     const call = new Call(this.#caller, existing.resources, settings);
     call.checkDuration(duration);
     const { value, fencingToken } = existing;
-    const end = endOf(existing);
+    const lease = call.leaseOf(existing);
+    const { end } = lease;
     if (call.leftMs(end) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
+    lease.longestMs = Math.max(lease.longestMs, duration);
     const extended = new Lock(this, existing.resources, value, call.attempts, 0, fencingToken);
     await call.repeat(end, async (onAnswer) => {
       const result = await call.steps.extend({ token: value, fencingToken, ttlMs: duration, end }, onAnswer);
-      if (result.kind === "extended") withEnd(extended, result.end);
+      if (result.kind === "extended") withLease(extended, { ...lease, end: result.end });
       if (result.kind !== "failed") existing.expiration = 0;
       return result;
     });
@@ -194,7 +207,7 @@ export class Redlock extends EventEmitter {
     const extension = new AutoExtension(
       systemClock,
       {
-        remaining: () => call.leftMs(endOf(lock)),
+        remaining: () => call.leftMs(call.leaseOf(lock).end),
         keepAlive: true,
         expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
         extend: async () => {
@@ -216,20 +229,4 @@ export class Redlock extends EventEmitter {
   }
 }
 
-/** Ends of the locks by all clocks. A lock that the caller constructed has none until it is extended. */
-const ends = new WeakMap<object, LeaseEnd>();
-
-/** Sets the end of a lock of version 4 or 5, and its `expiration`, which only contains the wall clock. */
-export function withEnd<Any extends { expiration: number }>(lock: Any, end: LeaseEnd): Any {
-  lock.expiration = end.wallMs;
-  ends.set(lock, end);
-  return lock;
-}
-
-/** Returns the end of a lock. If the caller has set `expiration`, the end is known by the wall clock only. */
-export function endOf(lock: { readonly expiration: number }): LeaseEnd {
-  const known = ends.get(lock);
-  if (known?.wallMs === lock.expiration) return known;
-  const now = readClock(systemClock);
-  return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
-}
+const LOCK = lockWith<Lock>("resources");

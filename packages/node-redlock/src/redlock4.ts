@@ -7,8 +7,9 @@ import { callbackify } from "node:util";
 import { callQuietly } from "@x/redlock-core/kit";
 /** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { CONTENTION, endOf, Lock as Lock5, Redlock as Redlock5, withEnd } from "./redlock.ts";
-import { LOCK, numbersIn, OBJECT } from "./settings.ts";
+import { Leased, withLeaseOf } from "./lease.ts";
+import { CONTENTION, Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
+import { lockWith, numbersIn, OBJECT } from "./settings.ts";
 import { quitClients } from "./shared-engine.ts";
 import { type Client, type EngineSettings, ExecutionError, type SomeSettings } from "./types.ts";
 
@@ -54,11 +55,14 @@ export class LockError extends Error {
 }
 
 /** A lock that was acquired. An extension updates this object. */
-export class Lock {
+export class Lock extends Leased {
   readonly redlock: Redlock;
   resource: Resource;
   value: string;
-  /** Time until which the lock may be trusted, in ms since the epoch. 0 once the lock is unlocked. */
+  /**
+   * Time until which the lock may be trusted, in ms since the epoch. 0 once the lock is unlocked, or an extension has
+   * found another holder.
+   */
   expiration: number;
   attempts: number;
   attemptsRemaining: number;
@@ -74,6 +78,7 @@ export class Lock {
     attemptsRemaining = 0,
     fencingToken?: number,
   ) {
+    super();
     this.redlock = redlock;
     this.resource = resource;
     this.value = value;
@@ -164,7 +169,7 @@ export class Redlock extends EventEmitter {
       const attempts = held.attempts.length;
       const remaining = settings.retryCount - attempts;
       const lock = new Lock(this, held.resources, held.value, 0, attempts, remaining, held.fencingToken);
-      return withEnd(lock, endOf(held));
+      return withLeaseOf(held, lock);
     });
   }
 
@@ -215,22 +220,26 @@ export class Redlock extends EventEmitter {
    */
   extend(lock: Lock, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return promised(callback, async () => {
-      const extended = await this.#redlock.extend(this.#heldLockOf(lock), ttl).catch(
+      const held = this.#heldLockOf(lock);
+      const extended = await this.#redlock.extend(held, ttl).catch(
         rethrow((attempts) => {
+          if (held.expiration === 0) lock.expiration = 0;
           const reason = attempts === 0 ? " because the lock has already expired." : ": it is not ours any more.";
           return `Cannot extend lock on resource "${String(lock.resource)}"${reason}`;
         }),
       );
-      return withEnd(lock, endOf(extended));
+      return withLeaseOf(extended, lock);
     });
   }
 
   /** Returns a version 5 lock with the public fields, which users change, especially `resource`. */
   #heldLockOf(lock: Lock): Lock5 {
-    const { resource, value, expiration, fencingToken } = LOCK.of("lock", lock) as Lock;
-    return withEnd(new Lock5(this.#redlock, resource as string[], value, [], expiration, fencingToken), endOf(lock));
+    const { resource, value, fencingToken } = LOCK.of("lock", lock);
+    return withLeaseOf(lock, new Lock5(this.#redlock, resource as string[], value, [], 0, fencingToken));
   }
 }
+
+const LOCK = lockWith<Lock>("resource");
 
 type Lock4 = Lock;
 type LockError4 = LockError;

@@ -47,10 +47,12 @@ export const OBJECT: Check<object> = shaped<object>(
   (given) => Object.prototype.toString.call(given) === "[object Object]",
 );
 
-/** Checks a lock of version 4 or 5, which the caller may have constructed. */
-export const LOCK: Check<object> = shaped("a Lock", ({ resource, resources = resource, value, expiration }) => {
-  return resources !== undefined && typeof value === "string" && typeof expiration === "number";
-});
+/** Checks a lock, which the caller may have constructed. `resources` is the name of the field with its resources. */
+export function lockWith<Lock>(resources: keyof Lock & string): Check<Lock> {
+  return shaped("a Lock", ({ [resources]: names, value, expiration }) => {
+    return names !== undefined && typeof value === "string" && typeof expiration === "number";
+  });
+}
 
 /** Returns complete settings. Settings that are left out or undefined are taken from `defaults`. */
 export function settingsOf(settings: SomeSettings | undefined, defaults: Settings = DEFAULT_SETTINGS): Settings {

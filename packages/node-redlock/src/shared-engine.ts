@@ -51,8 +51,6 @@ export class SharedEngine {
   readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
   readonly settings: SharedSettings;
-  /** Longest duration of a lock that any caller has requested. The keys of a lock may live for this long. */
-  longestMs: number;
   /** Databases of the clients. Undefined for a client that has ended. */
   readonly #databases: (number | undefined)[];
   #isNew = true;
@@ -65,7 +63,6 @@ export class SharedEngine {
     this.protocol = protocolOf(this.redlock);
     this.clients = clients;
     this.settings = settings;
-    this.longestMs = this.redlock.options.maxTtl;
     this.#databases = clients.map(databaseOf);
     for (const [index, client] of clients.entries()) this.#closeWithClient(client, index);
   }
@@ -108,9 +105,10 @@ export class SharedEngine {
    * engine's own connections are open.
    */
   async #untilQuorum(): Promise<void> {
-    const { nodes } = this.protocol;
+    const { nodes, closed } = this.protocol;
     if (this.#isNew) await this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting"), CONNECT_MS);
     this.#isNew = false;
+    if (this.#hasQuorum() || closed.aborted) return;
     const down = this.clients.filter((_, index) => nodes[index]?.state !== "ready");
     // A connected client queues nothing. If its server hangs, the answer would never arrive.
     const answers = down.map(async (client) => (client.status === "ready" ? undefined : await client.ping()));

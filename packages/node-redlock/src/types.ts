@@ -3,7 +3,7 @@ import type { IoredisClient } from "@x/redlock-core/protocol";
 
 /**
  * A client of ioredis 5 or 6, `Redis` or `Cluster`. The connection is duplicated. The client itself is only used by
- * `quit()`, and while it connects.
+ * `quit()`, and by a `ping()` while it is not connected and no quorum is.
  */
 export interface Client extends IoredisClient {
   quit(): Promise<unknown>;

@@ -3,6 +3,7 @@ import { type RedisServer, startRedis } from "@x/test-support";
 import Bluebird from "bluebird";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
+import Redlock5, { type Lock as Lock5 } from "../src/index.ts";
 import Redlock, { Lock, LockError, type Options } from "../src/v4.ts";
 
 let server: RedisServer;
@@ -54,6 +55,26 @@ it("extend() believes an expiration that the caller has set", async () => {
     message: 'Cannot extend lock on resource "set" because the lock has already expired.',
     attempts: 0,
   });
+});
+
+it("extend() invalidates a lock that another holder has", async () => {
+  const redlock = open();
+  const lock = await redlock.lock("lost", 30_000);
+  await (redlock.servers[0] as Redis).set("lost", "somebody");
+  await expect(lock.extend(30_000)).rejects.toThrow('Cannot extend lock on resource "lost": it is not ours any more.');
+  expect(lock.expiration).toBe(0);
+});
+
+it("a lock of the other version is refused, and keeps its expiration", async () => {
+  const redlock = open();
+  const redlock5 = new Redlock5(redlock.servers);
+  const [lock, lock5] = [await redlock.lock("4", 30_000), await redlock5.acquire(["5"], 30_000)];
+  const { expiration } = lock5;
+  await expect(redlock.unlock(lock5 as unknown as Lock)).rejects.toThrow("lock must be a Lock, got ");
+  await expect(redlock.extend(lock5 as unknown as Lock, 1_000)).rejects.toThrow("lock must be a Lock, got ");
+  await expect(redlock5.release(lock as unknown as Lock5)).rejects.toThrow("lock must be a Lock, got ");
+  await expect(redlock5.extend(lock as unknown as Lock5, 1_000)).rejects.toThrow("existing must be a Lock, got ");
+  expect(lock5.expiration).toBe(expiration);
 });
 
 it("a lock has its resources as they were given, and locks a repeated resource once", async () => {

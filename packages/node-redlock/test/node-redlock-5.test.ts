@@ -211,6 +211,16 @@ describe("the node-redlock entry on this engine", () => {
     expect(lock.expiration).toBe(0);
   });
 
+  it("the first calls do not use a client that is down if a quorum is connected", async () => {
+    const { servers, clients } = await nodes(3);
+    await servers[2]?.kill();
+    const pinged = vi.spyOn(clients[2] as Redis, "ping");
+    const redlock = open(clients, { retryCount: 0 });
+    const locks = await Promise.all(Array.from({ length: 10 }, (_, index) => redlock.acquire([`${index}`], 10_000)));
+    await Promise.all(locks.map((lock) => lock.release()));
+    expect(pinged).not.toHaveBeenCalled();
+  });
+
   it("opens one connection per client, however many instances exist", async () => {
     const { clients } = await nodes(1);
     const [client] = clients;
@@ -300,6 +310,20 @@ describe("the node-redlock entry on this engine", () => {
       .poll(async () => await redlock.acquire(["fresh"], 400).then((lock) => lock.release()), { timeout: 10_000 })
       .toBeDefined();
     await expect(redlock.acquire(["fresh"], 2_001)).rejects.toThrow("Duration must be <= maxTtl (2000), got 2001");
+  });
+
+  it("does not report contention as quarantine", async () => {
+    const { clients } = await nodes(3);
+    const redlock = open(clients, { maxTtl: 500, retryCount: 0 });
+    await expect
+      .poll(async () => await redlock.acquire(["warm"], 400).then((lock) => lock.release()), { timeout: 10_000 })
+      .toBeDefined();
+    await clients[0]?.flushall();
+    await Promise.all(clients.slice(1).map((client) => client.set("held", "another's")));
+    const error = await executionErrorOf(redlock.acquire(["held"], 400));
+    expect(error.message).toBe("The operation was unable to achieve a quorum during its retry window.");
+    const votes = (await votesAgainst(error)).map(({ message }) => message).join();
+    expect(votes).toContain("in quarantine for");
   });
 
   it("locks a resource once if the call names it twice", async () => {
@@ -418,6 +442,25 @@ describe("the node-redlock entry on this engine", () => {
     await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
     await expect.poll(() => server?.call("EXISTS", "unanswered")).toBe(0);
     await expect.poll(() => server?.call("EXISTS", "shortened")).toBe(0);
+  });
+
+  it("repeats a refused release for as long as its own lock may live, whichever instance releases it", async () => {
+    const { servers, clients } = await nodes(1);
+    const [server] = servers;
+    const [acquiring, releasing] = [open(clients), open(clients, { maxTtl: 1_000, retryCount: 0 })];
+    await (await acquiring.acquire(["longest"], 60_000)).release();
+    await (await releasing.acquire(["warm"], 1_000)).release();
+    const [long, short] = [await acquiring.acquire(["long"], 20_000), await acquiring.acquire(["short"], 300)];
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "1");
+    await executionErrorOf(releasing.release(long));
+    await executionErrorOf(acquiring.release(short, { retryCount: 0 }));
+    // Longer than the lease of the short lock, and than `maxTtl` of the instance that released the long lock.
+    await delay(1_500);
+    await server?.call("CONFIG", "SET", "min-replicas-to-write", "0");
+    await server?.call("SET", "short", short.value);
+    await expect.poll(() => server?.call("EXISTS", "long"), { timeout: 5_000 }).toBe(0);
+    await (await acquiring.acquire(["after"], 1_000)).release();
+    expect(await server?.call("EXISTS", "short")).toBe(1);
   });
 
   it("waits for itself inside `using`, as node-redlock does", async () => {
