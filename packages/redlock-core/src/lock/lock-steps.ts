@@ -10,7 +10,7 @@ import { PlaceInLine } from "../waiting/place-in-line.ts";
 import { type Grant, isGrant, type RefusedAttempt, startAttempt } from "./attempt.ts";
 import type { Engine } from "./engine.ts";
 import { type ExtendResult, extendRound } from "./extend.ts";
-import { releaseEverywhere } from "./release.ts";
+import { releaseEverywhere, startRelease } from "./release.ts";
 import { type OnAnswer, StepAnswers } from "./step-answers.ts";
 import type { Attempted, AttemptOwner } from "./until-granted.ts";
 
@@ -18,6 +18,10 @@ import type { Attempted, AttemptOwner } from "./until-granted.ts";
 interface KeptLease {
   readonly token: string;
   readonly ttlMs: number;
+}
+
+interface ReleaseResult {
+  readonly kind: "released" | "failed" | "lost";
 }
 
 /** Fencing token with which an extension repairs no node. */
@@ -90,7 +94,7 @@ export class LockSteps {
       hadKeyOn: 0,
       observe: answers.observe,
     }).result;
-    await answers.untilSettled();
+    await new Promise<void>((resolve) => answers.whenSettled(resolve));
     return result;
   }
 
@@ -99,17 +103,19 @@ export class LockSteps {
    * `released` if a quorum confirmed that every key held the token until now, and `lost` if the nodes that may still
    * have a key with the token are fewer than a quorum.
    */
-  async release(
-    { token, ttlMs }: KeptLease,
-    onAnswer: OnAnswer,
-  ): Promise<{ readonly kind: "released" | "failed" | "lost" }> {
-    const { nodes, quorum, everyNode } = this.#engine;
+  release({ token, ttlMs }: KeptLease, onAnswer: OnAnswer): Promise<ReleaseResult> {
+    const engine = this.#engine;
+    const { nodes, quorum, everyNode } = engine;
     const answers = this.#answers(Number, onAnswer);
     const request = { target: this.#target, token, ttlMs, mayHoldOn: everyNode, observe: answers.observe };
-    const isReleased = await releaseEverywhere(this.#engine, request);
-    await answers.untilSettled();
-    if (isReleased) return { kind: "released" };
-    return { kind: answers.refusals > nodes.length - quorum ? "lost" : "failed" };
+    return new Promise((resolve) => {
+      startRelease(engine, request, engine.clock.monotonicMs(), (isReleased) => {
+        answers.whenSettled(() => {
+          const isLost = answers.refusals > nodes.length - quorum;
+          resolve({ kind: isReleased ? "released" : isLost ? "lost" : "failed" });
+        });
+      });
+    });
   }
 
   /** Releases a lease that nobody has received. */
@@ -125,8 +131,7 @@ export class LockSteps {
   }
 
   #answers(appliedTo: (value: unknown) => number | boolean, onAnswer: OnAnswer): StepAnswers {
-    const { resourceCount } = this;
-    return new StepAnswers(this.#engine, this.#graces, { resourceCount, appliedTo, onAnswer });
+    return new StepAnswers(this.#engine, this.#graces, this.resourceCount, appliedTo, onAnswer);
   }
 }
 

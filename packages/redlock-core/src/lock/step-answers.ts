@@ -5,7 +5,6 @@
  */
 import { quarantineReason } from "../api/errors.ts";
 import { Deadline, type Deadlines, type Timed } from "../kit/deadlines.ts";
-import { deferred } from "../kit/signals.ts";
 import { type Answer, type AnswerObserver, isNotAsked } from "../rounds/round.ts";
 import { nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import type { Engine } from "./engine.ts";
@@ -33,12 +32,8 @@ export type OnAnswer = (node: number, answer: NodeAnswer) => void;
  */
 export const GRACE_MS = 50;
 
-interface Step {
-  readonly resourceCount: number;
-  /** Returns the number of resources in a reply, or whether the reply is about all of the resources. */
-  readonly appliedTo: (value: unknown) => number | boolean;
-  readonly onAnswer: OnAnswer;
-}
+/** Returns the number of resources in a reply, or whether the reply is about all of the resources. */
+type AppliedTo = (value: unknown) => number | boolean;
 
 export class StepAnswers implements Timed {
   readonly observe: AnswerObserver = (node, answer) => this.#count(node, answer);
@@ -46,17 +41,22 @@ export class StepAnswers implements Timed {
   refusals = 0;
   readonly #engine: Engine;
   readonly #graces: Deadlines;
-  readonly #step: Step;
-  readonly #grace = new Deadline(this);
+  readonly #resourceCount: number;
+  readonly #appliedTo: AppliedTo;
+  readonly #onAnswer: OnAnswer;
+  /** Undefined until a decided step waits. */
+  #grace: Deadline | undefined;
   /** Nodes that have not answered, as bits. After the decision, only the nodes that are worth waiting for. */
   #missing: number;
   #onSettled: (() => void) | undefined;
 
   /** `graces` has the timeout `GRACE_MS`. */
-  constructor(engine: Engine, graces: Deadlines, step: Step) {
+  constructor(engine: Engine, graces: Deadlines, resourceCount: number, appliedTo: AppliedTo, onAnswer: OnAnswer) {
     this.#engine = engine;
     this.#graces = graces;
-    this.#step = step;
+    this.#resourceCount = resourceCount;
+    this.#appliedTo = appliedTo;
+    this.#onAnswer = onAnswer;
     this.#missing = engine.everyNode;
   }
 
@@ -66,16 +66,9 @@ export class StepAnswers implements Timed {
     if (this.#missing === 0) run();
     else {
       this.#onSettled = run;
+      this.#grace = new Deadline(this);
       this.#graces.start(this.#grace);
     }
-  }
-
-  /** Resolves like `whenSettled`. Undefined if no answer is missing. */
-  untilSettled(): Promise<void> | undefined {
-    if (this.#missing === 0) return undefined;
-    const { promise, resolve } = deferred<void>();
-    this.whenSettled(resolve);
-    return promise;
   }
 
   onDeadline(): void {
@@ -94,11 +87,10 @@ export class StepAnswers implements Timed {
 
   #count(node: number, answer: Answer): void {
     this.#missing &= ~(1 << node);
-    const { resourceCount, onAnswer } = this.#step;
     const read = this.#read(answer);
-    if (read.kind === "answered" && read.applied !== resourceCount) this.refusals += 1;
-    onAnswer(node, read);
-    if (this.#onSettled === undefined || this.#missing !== 0) return;
+    if (read.kind === "answered" && read.applied !== this.#resourceCount) this.refusals += 1;
+    this.#onAnswer(node, read);
+    if (this.#grace === undefined || this.#missing !== 0) return;
     this.#graces.stop(this.#grace);
     this.onDeadline();
   }
@@ -106,10 +98,9 @@ export class StepAnswers implements Timed {
   #read(answer: Answer): NodeAnswer {
     if (isNotAsked(answer)) return { kind: "not asked" };
     if (answer.kind === "error") return { kind: "failed", error: answer.message };
-    const { resourceCount, appliedTo } = this.#step;
-    const reply = appliedTo(answer.value);
-    const applied = typeof reply === "number" ? reply : reply ? resourceCount : 0;
-    if (applied === resourceCount && answer.quarantineLeftMs > 0) {
+    const reply = this.#appliedTo(answer.value);
+    const applied = typeof reply === "number" ? reply : reply ? this.#resourceCount : 0;
+    if (applied === this.#resourceCount && answer.quarantineLeftMs > 0) {
       return { kind: "failed", error: quarantineReason(answer.quarantineLeftMs) };
     }
     const refusal = nodeRefusalOf(answer.value);
