@@ -13,7 +13,13 @@
  * Not guaranteed: fairness between locks of several resources, or towards clients that do not wait in line.
  */
 
-import { type AttemptFacts, LockHeldError, QuorumUnreachableError, RedlockClosedError } from "../api/errors.ts";
+import {
+  type AttemptFacts,
+  LockHeldError,
+  QuorumUnreachableError,
+  RedlockClosedError,
+  RedlockError,
+} from "../api/errors.ts";
 import { traces } from "../api/events.ts";
 import type { ResolvedAcquireOptions } from "../api/options.ts";
 import { retryDelayMs } from "../kit/back-off.ts";
@@ -63,9 +69,11 @@ async function tryUntraced(
   options: ResolvedAcquireOptions,
 ): Promise<Lock | null> {
   try {
-    return await acquireUntraced(engine, resources, options);
+    return await acquireUntraced(engine, resources, options, true);
   } catch (error) {
-    if (error instanceof LockHeldError && error !== options.signal?.reason) return null;
+    const isOurs = error instanceof RedlockError && error !== options.signal?.reason;
+    if (isOurs && error instanceof LockHeldError) return null;
+    if (isOurs) Error.captureStackTrace(error);
     throw error;
   }
 }
@@ -75,6 +83,7 @@ export function acquireUntraced(
   engine: Engine,
   resources: readonly string[],
   options: ResolvedAcquireOptions,
+  isTry = false,
 ): Promise<Lock> {
   const { clock, closed } = engine;
   try {
@@ -82,7 +91,7 @@ export function acquireUntraced(
     const target = engine.targets.of(resources);
     const started = readClock(clock);
     const { timeout: timeoutMs, signal } = options;
-    const acquirer = new LockAcquirer(engine, target, options, started);
+    const acquirer = new LockAcquirer(engine, target, options, started, isTry);
     return untilGranted({ clock, started, timeoutMs, signal, closed }, acquirer);
   } catch (error) {
     return Promise.reject(error);
@@ -97,6 +106,7 @@ interface NamedHolder {
 }
 
 class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
+  readonly isTry: boolean;
   readonly #engine: Engine;
   readonly #target: Target;
   readonly #options: ResolvedAcquireOptions;
@@ -115,7 +125,8 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
   #noted: Refused | undefined;
   #namedHolder: NamedHolder | undefined;
 
-  constructor(engine: Engine, target: Target, options: ResolvedAcquireOptions, started: Instant) {
+  constructor(engine: Engine, target: Target, options: ResolvedAcquireOptions, started: Instant, isTry: boolean) {
+    this.isTry = isTry;
     this.#engine = engine;
     this.#target = target;
     this.#options = options;
@@ -147,6 +158,7 @@ class LockAcquirer implements Acquirer<Grant, RefusedAttempt, Lock> {
       target: this.#target,
       asked: now,
       ttlMs: this.#options.ttl,
+      driftFactor: this.#engine.options.driftFactor,
       timeoutMs: Math.min(nodeTimeout, leftMs),
       place: this.#place?.place ?? this.#options.place,
       enrolment: this.#place?.waiterForAttempt(),

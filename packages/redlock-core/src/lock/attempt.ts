@@ -14,8 +14,17 @@
 
 import { type Instant, readClock } from "../kit/clock.ts";
 import { type Answer, type AnswerObserver, Round, type RoundOwner } from "../rounds/round.ts";
-import { acquireText, type OperationKind, type Target } from "../rules/operation.ts";
-import { countOf, emptyTally, type Refusal, refusalOf, type Vote, type VoteKind } from "../rules/quorum.ts";
+import { acquireText, acquisitionKind, type OperationKind, type Target } from "../rules/operation.ts";
+import {
+  countOf,
+  emptyTally,
+  type Outcome,
+  outcome,
+  type Refusal,
+  refusalOf,
+  type Vote,
+  type VoteKind,
+} from "../rules/quorum.ts";
 import { elapsedMs, type LeaseEnd, leaseEnd, validityMs } from "../rules/validity.ts";
 import { type NodeRefusal, nodeRefusalOf } from "../scripts/acquire.lua.ts";
 import { type Enrolment, leaveLines } from "../waiting/leave.ts";
@@ -59,8 +68,8 @@ export interface AttemptRequest {
   /** All clocks, read before anything is sent. */
   readonly asked: Instant;
   readonly ttlMs: number;
-  /** Possible drift between clocks, as a share of `ttlMs`. Default: the option of the `Redlock`. */
-  readonly driftFactor?: number;
+  /** Possible drift between clocks, as a share of `ttlMs`. */
+  readonly driftFactor: number;
   /** Milliseconds in which a node must answer. */
   readonly timeoutMs: number;
   /**
@@ -105,7 +114,6 @@ class Attempt implements RoundOwner {
   #grantedBy = 0;
   #keylessOn = 0;
   #refusedCount = 0;
-  /** Ballots of all answers, except the grant that decided. */
   #ballots: (Ballot | undefined)[] | undefined;
   /**
    * Nodes that had not answered when a waiter was refused, as bits. The later answer of each node decides whether the
@@ -116,8 +124,7 @@ class Attempt implements RoundOwner {
   #isGranted = false;
 
   constructor(engine: Engine, request: AttemptRequest) {
-    const { target, asked, ttlMs, driftFactor = engine.options.driftFactor, timeoutMs } = request;
-    const { place, enrolment, note } = request;
+    const { target, asked, ttlMs, driftFactor, timeoutMs, place, enrolment, note } = request;
     this.#engine = engine;
     this.#request = request;
     this.#token = engine.newToken();
@@ -136,8 +143,7 @@ class Attempt implements RoundOwner {
   }
 
   get kind(): OperationKind {
-    const { note } = this.#request;
-    return note === undefined || note === "" ? "acquire" : "acquireNoted";
+    return acquisitionKind(this.#request.note);
   }
 
   get target(): Target {
@@ -150,22 +156,20 @@ class Attempt implements RoundOwner {
   }
 
   onAnswer(node: number, answer: Answer): boolean {
-    const { quorum, nodes } = this.#engine;
     const refusal = refusalIn(answer);
     const vote = voteOf(answer, refusal);
-    if (vote === "granted") {
-      this.#grantedBy |= 1 << node;
-      if (countOf(this.#grantedBy) === quorum) {
-        this.#decideWon(node, answer);
-        return true;
-      }
-    } else {
+    if (vote === "granted") this.#grantedBy |= 1 << node;
+    else {
       this.#refusedCount += 1;
       if (isKeyless(vote, answer)) this.#keylessOn |= 1 << node;
     }
-    const ballots = (this.#ballots ??= nodes.map(() => undefined));
+    if (this.#outcome === "won") {
+      this.#decideWon(node, answer);
+      return true;
+    }
+    const ballots = this.#ballotsByNode();
     ballots[node] = { vote, ms: this.#engine.clock.monotonicMs() - this.#request.asked.monotonicMs, answer, refusal };
-    if (this.#refusedCount <= nodes.length - quorum && !this.#isLostToSilence(ballots)) return false;
+    if (this.#outcome === "open" && !this.#isLostToSilence(ballots)) return false;
     this.#decideLost();
     return true;
   }
@@ -179,12 +183,12 @@ class Attempt implements RoundOwner {
    */
   #decideWon(node: number, last: Answer): void {
     const engine = this.#engine;
-    const { target, asked, ttlMs, driftFactor = engine.options.driftFactor, enrolment } = this.#request;
+    const { target, asked, ttlMs, driftFactor, enrolment } = this.#request;
     const now = readClock(engine.clock);
     const tookMs = elapsedMs(asked, now);
     if (tookMs >= this.timeoutMs) {
       const message = `answer was read ${Math.round(tookMs)} ms after the request, allowed are ${Math.round(this.timeoutMs)} ms`;
-      (this.#ballots ??= [])[node] = { vote: "failed", ms: tookMs, answer: { kind: "error", message, timedOut: true } };
+      this.#ballotsByNode()[node] = { vote: "failed", ms: tookMs, answer: { kind: "error", message, timedOut: true } };
       this.#refuse("too late");
       return;
     }
@@ -215,7 +219,7 @@ class Attempt implements RoundOwner {
    * This rule only makes attempts fail earlier: a silent node still receives the request.
    */
   #isLostToSilence(ballots: (Ballot | undefined)[]): boolean {
-    const { nodes, quorum, batchers, options } = this.#engine;
+    const { batchers, options } = this.#engine;
     for (const batcher of batchers) {
       if (ballots[batcher.index] === undefined && batcher.silentMs() < options.nodeTimeout) return false;
     }
@@ -225,7 +229,7 @@ class Attempt implements RoundOwner {
       ballots[batcher.index] = { vote: "failed", ms: 0, answer: { kind: "error", message, timedOut: true } };
       this.#refusedCount += 1;
     }
-    return this.#refusedCount > nodes.length - quorum;
+    return this.#outcome === "lost";
   }
 
   #decideLost(): void {
@@ -239,7 +243,7 @@ class Attempt implements RoundOwner {
   #refuse(reason: "votes" | "too late"): void {
     const engine = this.#engine;
     const { target, asked, ttlMs, enrolment } = this.#request;
-    const ballots = this.#ballots ?? [];
+    const ballots = this.#ballotsByNode();
     const tally = emptyTally();
     for (const ballot of ballots) if (ballot !== undefined) tally[ballot.vote] += 1;
     const refusal = reason === "too late" ? "unreachable" : refusalOf(tally, engine.nodes.length);
@@ -259,6 +263,16 @@ class Attempt implements RoundOwner {
       client: clientOf(ballots.find((ballot) => ballot?.vote === "held")?.refusal),
       freeInMs: engine.nodes.map((_, node) => freeInMs(ballots[node])),
     });
+  }
+
+  get #outcome(): Outcome {
+    return outcome({ yes: countOf(this.#grantedBy), no: this.#refusedCount }, this.#engine.nodes.length);
+  }
+
+  /** Returns the ballots of all answers, except the grant that decided. Undefined for a node that has not answered. */
+  #ballotsByNode(): (Ballot | undefined)[] {
+    this.#ballots ??= this.#engine.nodes.map(() => undefined);
+    return this.#ballots;
   }
 
   /** Nodes that may hold a key with the token, as bits. */

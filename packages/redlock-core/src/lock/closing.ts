@@ -17,7 +17,7 @@ export interface OpenLease extends Renewable {
   close(): Promise<boolean>;
 }
 
-interface ClosedEngine extends Pick<RoundEngine, "nodes" | "batchers" | "clock" | "options"> {
+interface ClosableEngine extends Pick<RoundEngine, "nodes" | "batchers" | "clock" | "options"> {
   readonly hints: Hints;
   readonly renewal: Renewal<OpenLease>;
 }
@@ -25,13 +25,13 @@ interface ClosedEngine extends Pick<RoundEngine, "nodes" | "batchers" | "clock" 
 export class Closing {
   /** Calls that `close()` waits for. */
   readonly calls: InFlight = new InFlight();
-  readonly #engine: ClosedEngine;
-  /** Stop notifying the engine of the nodes' states. */
+  readonly #engine: ClosableEngine;
+  /** Functions that end the notifications of the nodes' states. */
   readonly #stopListening: readonly (() => void)[];
   readonly #controller: AbortController = new AbortController();
   #end: Promise<void> | undefined;
 
-  constructor(engine: ClosedEngine, stopListening: readonly (() => void)[]) {
+  constructor(engine: ClosableEngine, stopListening: readonly (() => void)[]) {
     this.#engine = engine;
     this.#stopListening = stopListening;
   }

@@ -21,13 +21,17 @@ import { elapsedMs, type LeaseEnd, leaseEnd, remainingMs } from "../rules/validi
 import { parseExtension } from "../scripts/extend.lua.ts";
 import type { Engine } from "./engine.ts";
 
-interface ExtendRequest extends Extension {
-  /** Possible drift between clocks, as a share of `ttlMs`. Default: the option of the `Redlock`. */
-  readonly driftFactor?: number;
+export interface LeaseExtension {
+  readonly ttlMs: number;
+  /** Possible drift between clocks, as a share of `ttlMs`. */
+  readonly driftFactor: number;
   /** How long a node may take to answer. */
   readonly timeoutMs: number;
   /** End of the current validity. An extension that ends later has failed. */
   readonly end: LeaseEnd;
+}
+
+interface ExtendRequest extends Extension, LeaseExtension {
   readonly observe?: AnswerObserver | undefined;
   /** Reports whether the lock is still held. After a release or loss, no key may be set again. */
   isHeld?(): boolean;
@@ -57,10 +61,9 @@ type Count = (vote: Vote, loss?: "taken" | "forced") => ExtendResult | undefined
 export function countExtension(
   engine: Engine,
   asked: Instant,
-  request: Pick<ExtendRequest, "ttlMs" | "driftFactor" | "timeoutMs" | "end">,
+  { ttlMs, driftFactor, timeoutMs, end }: LeaseExtension,
 ): Count {
   const { clock, nodes } = engine;
-  const { ttlMs, driftFactor = engine.options.driftFactor, timeoutMs, end } = request;
   const votes: Vote[] = [];
   const tally = { yes: 0, no: 0, taken: 0, forced: 0 };
   return (vote, loss) => {

@@ -196,11 +196,12 @@ export class LeaseKeys implements Renewable {
   }
 
   #ask(ttlMs: number, timeoutMs: number): ExtendRound {
-    const { end } = this.#owner;
-    if (this.#scripts !== undefined) return extendByScript(this.#engine, this.#scripts, { ttlMs, timeoutMs, end });
+    const { driftFactor } = this.#engine.options;
+    const lease = { ttlMs, driftFactor, timeoutMs, end: this.#owner.end };
+    if (this.#scripts !== undefined) return extendByScript(this.#engine, this.#scripts, lease);
     const { target, token, fencingToken, hadKeyOn } = this.grant;
     const isHeld = (): boolean => this.#owner.isOpen;
-    return extendRound(this.#engine, { target, token, fencingToken, ttlMs, timeoutMs, end, isHeld, hadKeyOn });
+    return extendRound(this.#engine, { ...lease, target, token, fencingToken, isHeld, hadKeyOn });
   }
 
   #applyResult(result: ExtendResult, ttlMs: number, startedMs: number): void {

@@ -8,7 +8,7 @@
 
 import { type Answer, type AnswerObserver, Round, type RoundOwner } from "../rounds/round.ts";
 import { releaseText, type Target } from "../rules/operation.ts";
-import { countOf } from "../rules/quorum.ts";
+import { countOf, outcome } from "../rules/quorum.ts";
 import type { Engine } from "./engine.ts";
 
 export interface ReleaseRequest {
@@ -50,8 +50,7 @@ class Release implements RoundOwner {
   readonly #round: Round;
   readonly #untilMs: number;
   readonly #onEnd: (isConfirmed: boolean) => void;
-  #yes = 0;
-  #no: number;
+  readonly #tally: { yes: number; no: number };
 
   constructor(engine: Engine, request: ReleaseRequest, nowMs: number, onEnd: (isConfirmed: boolean) => void) {
     const { target, token, mayHoldOn } = request;
@@ -63,7 +62,7 @@ class Release implements RoundOwner {
     this.#engine = engine;
     this.#untilMs = nowMs + (request.longestTtlMs ?? request.ttlMs);
     this.#onEnd = onEnd;
-    this.#no = engine.nodes.length - countOf(mayHoldOn);
+    this.#tally = { yes: 0, no: engine.nodes.length - countOf(mayHoldOn) };
     this.#round = new Round(engine, this);
   }
 
@@ -72,11 +71,11 @@ class Release implements RoundOwner {
   }
 
   onAnswer(_node: number, answer: Answer): boolean {
-    if (answer.kind === "reply" && answer.value === this.target.keys.length) this.#yes += 1;
-    else this.#no += 1;
-    const { nodes, quorum } = this.#engine;
-    if (this.#yes < quorum && this.#no <= nodes.length - quorum) return false;
-    this.#onEnd(this.#yes >= quorum);
+    const isDeleted = answer.kind === "reply" && answer.value === this.target.keys.length;
+    this.#tally[isDeleted ? "yes" : "no"] += 1;
+    const decided = outcome(this.#tally, this.#engine.nodes.length);
+    if (decided === "open") return false;
+    this.#onEnd(decided === "won");
     return true;
   }
 

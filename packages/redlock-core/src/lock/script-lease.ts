@@ -7,9 +7,9 @@ import { readClock } from "../kit/clock.ts";
 import type { Batcher } from "../rounds/batcher.ts";
 import { type NodeReply, runOn, type ScriptCall } from "../rounds/run.ts";
 import { outcome, type Vote } from "../rules/quorum.ts";
-import { type LeaseEnd, remainingMs } from "../rules/validity.ts";
+import { remainingMs } from "../rules/validity.ts";
 import type { Engine } from "./engine.ts";
-import { countExtension, type ExtendResult, type ExtendRound } from "./extend.ts";
+import { countExtension, type ExtendResult, type ExtendRound, type LeaseExtension } from "./extend.ts";
 
 const REPLY = { done: 1, storedAgain: 3 } as const;
 
@@ -25,11 +25,7 @@ export interface LeaseScripts {
   release(): ScriptCall;
 }
 
-export function extendByScript(
-  engine: Engine,
-  scripts: LeaseScripts,
-  request: { readonly ttlMs: number; readonly timeoutMs: number; readonly end: LeaseEnd },
-): ExtendRound {
+export function extendByScript(engine: Engine, scripts: LeaseScripts, request: LeaseExtension): ExtendRound {
   const asked = readClock(engine.clock);
   const timeoutMs = Math.min(request.timeoutMs, Math.max(remainingMs(request.end, asked), 1));
   const call = scripts.extend(request.ttlMs);

@@ -25,7 +25,7 @@ export type Attempted<Granted, Refused> =
 
 /** Receives the result of an attempt. */
 export interface AttemptOwner<Granted, Refused> {
-  /** Called once, in the step that decides the attempt. */
+  /** Called once with the result. */
   onResult(result: Attempted<Granted, Refused>): void;
 }
 
@@ -47,6 +47,8 @@ export interface Acquirer<Granted, Refused extends { readonly kind: "refused" },
   untilNext(refused: Refused, deadline: CallDeadline): Promise<void>;
   /** Returns the error of a call that ends without a grant. */
   errorOf(end: CallEnd): unknown;
+  /** Whether the caller discards the errors of refusals. They then need no stack. */
+  readonly isTry?: boolean | undefined;
   /** Resolves with the error to use instead. Never rejects. Undefined if the error of `errorOf` is final. */
   errorWithHolder?(): Promise<unknown> | undefined;
   /** Leaves all lines. Called once, when the call ends. */
@@ -72,9 +74,9 @@ export function untilGranted<Granted, Refused extends { readonly kind: "refused"
 }
 
 /**
- * Rejects with an error whose stack contains the call that waits. The error was created in the callback of a reply or
- * timer, so its own stack does not. The call's promise follows the promise of this function, and two microtasks later
- * V8 knows that. A call that succeeds pays nothing.
+ * Rejects with `failure` after replacing its stack with the stack of the waiting caller. The error was created in the
+ * callback of a reply or timer. V8 finds the caller through the promise that follows the promise of this function, and
+ * both are linked two microtasks later.
  */
 async function rejectAtCaller(failure: RedlockError): Promise<never> {
   await Promise.resolve();
@@ -232,7 +234,8 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
   }
 
   #rejectWith(error: unknown): void {
-    if (error instanceof RedlockError && error !== this.#deadline.signal?.reason) this.#resolve(rejectAtCaller(error));
+    const isOurs = error instanceof RedlockError && error !== this.#deadline.signal?.reason;
+    if (isOurs && this.#acquirer.isTry !== true) this.#resolve(rejectAtCaller(error));
     else this.#reject(error);
   }
 

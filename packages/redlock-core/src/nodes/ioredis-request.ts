@@ -61,7 +61,10 @@ interface Written {
   readonly payload: string | Buffer | undefined;
 }
 
-/** The requests that were serialized in this turn of the event loop. All nodes receive them one after another. */
+/** A batcher sends at most this number of requests in one turn. */
+const MAX_WRITTEN = 16;
+
+/** Requests that were serialized in this turn of the event loop. All nodes receive them one after another. */
 let written: Written[] = [];
 
 const onTurnEnd = (): void => {
@@ -72,6 +75,7 @@ function payloadOf(sha1: string, keys: readonly string[], args: readonly string[
   const known = written.find((each) => each.keys === keys && each.args === args && each.sha1 === sha1);
   if (known !== undefined) return known.payload;
   if (written.length === 0) systemClock.defer(onTurnEnd);
+  if (written.length === MAX_WRITTEN) written = [];
   const payload = write(sha1, keys, args);
   written.push({ sha1, keys, args, payload });
   return payload;

@@ -26,6 +26,9 @@ interface BatchRequest {
   readonly args: readonly string[];
 }
 
+/** A batcher sends at most this number of requests in one turn, except to a Cluster. */
+const MAX_BUILT = 16;
+
 interface BuiltRequest {
   readonly operations: readonly BatchOperation[];
   readonly request: BatchRequest;
@@ -36,7 +39,7 @@ export class BatchRequests {
   readonly sender: BatchSender;
   readonly #clock: Pick<Clock, "defer">;
   readonly #settings: string;
-  /** The requests that were built in this turn of the event loop. */
+  /** Requests that were built in this turn of the event loop. */
   #built: BuiltRequest[] = [];
 
   constructor(sender: BatchSender, clock: Pick<Clock, "defer">) {
@@ -57,8 +60,9 @@ export class BatchRequests {
     if (this.sender.isAlone) return this.#make(operations, greatestNumber);
     const known = this.#built.find((built) => areSame(built.operations, operations));
     if (known !== undefined) return known.request;
-    const request = this.#make(operations, greatestNumber);
     if (this.#built.length === 0) this.#clock.defer(this.#onTurnEnd);
+    if (this.#built.length === MAX_BUILT) this.#built = [];
+    const request = this.#make(operations, greatestNumber);
     this.#built.push({ operations, request });
     return request;
   }

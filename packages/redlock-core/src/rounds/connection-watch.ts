@@ -29,7 +29,7 @@ export class ConnectionWatch {
     this.#answerCount = answerCount;
   }
 
-  /** `silentMs`: for how long the node has owed an answer. */
+  /** Records that the node is silent if it has owed an answer for `silentMs`, longer than `nodeTimeout`. */
   suspectIfSilent(silentMs: number): void {
     if (silentMs > this.#nodeTimeoutMs) this.suspect();
   }

@@ -22,8 +22,14 @@ export interface Target {
 /** What an operation does. */
 export type OperationKind = "acquire" | "acquireNoted" | "extend" | "repair" | "release" | "leave" | "wait";
 
+/** Reports whether a grant of the operation has a number. */
 export function isAcquisition(kind: OperationKind): boolean {
   return kind === "acquire" || kind === "acquireNoted";
+}
+
+/** Returns the kind of an acquisition. An acquisition with a `note` also stores this text. */
+export function acquisitionKind(note: string | undefined): OperationKind {
+  return note === undefined || note === "" ? "acquire" : "acquireNoted";
 }
 
 /**
@@ -43,14 +49,29 @@ export const LETTER = {
   wait: "W",
 } as const;
 
+/** Letters of each kind of operation. */
+export const LETTERS: Readonly<Record<OperationKind, readonly string[]>> = {
+  acquire: [LETTER.acquireOne, LETTER.acquire],
+  acquireNoted: [LETTER.acquireNoted],
+  extend: [LETTER.extendOne, LETTER.extend],
+  repair: [LETTER.repair],
+  release: [LETTER.releaseOne, LETTER.release],
+  leave: [LETTER.leave],
+  wait: [LETTER.wait],
+};
+
 /**
  * Names of the side keys. A request declares the lock keys of all resources of the operation, followed by their side
  * keys. Other operations need only the lock keys.
  */
-export const SIDE_KEYS: Readonly<Partial<Record<OperationKind, string>>> = {
+export const SIDE_KEYS: Readonly<Record<OperationKind, string | undefined>> = {
+  acquire: undefined,
   acquireNoted: NOTE,
   extend: FENCE,
   repair: FENCE,
+  release: undefined,
+  leave: undefined,
+  wait: undefined,
 };
 
 /**
@@ -121,12 +142,13 @@ export function acquireText(
   },
 ): string {
   const { ttlMs, ballot, place, note = "" } = facts;
+  const isNoted = acquisitionKind(note) === "acquireNoted";
   const waiter = facts.member ?? (place === undefined ? undefined : digits(place));
-  if (count === 1 && waiter === undefined && note === "" && token.length === TOKEN_LENGTH) {
+  if (count === 1 && waiter === undefined && !isNoted && token.length === TOKEN_LENGTH) {
     return `${LETTER.acquireOne}${token}${digits(ballot)}${ttlMs}`;
   }
   const fields = `${count} ${token} ${digits(ballot)} ${waiter ?? LAST_PLACE} ${ttlMs}`;
-  return note === "" ? `${LETTER.acquire}${fields}` : `${LETTER.acquireNoted}${fields} ${note}`;
+  return isNoted ? `${LETTER.acquireNoted}${fields} ${note}` : `${LETTER.acquire}${fields}`;
 }
 
 /** Data of a request to extend or repair a lease. */

@@ -56,7 +56,17 @@
  * text, and the grants before have the numbers before.
  */
 
-import { codeOf, FIELDS, LAST_PLACE, LETTER, MODE } from "../rules/operation.ts";
+import {
+  codeOf,
+  FIELDS,
+  isAcquisition,
+  LAST_PLACE,
+  LETTER,
+  LETTERS,
+  MODE,
+  type OperationKind,
+  SIDE_KEYS,
+} from "../rules/operation.ts";
 import { defineScript, type NodeScript } from "../rules/script.ts";
 import { acquire } from "./acquire.lua.ts";
 import { extend } from "./extend.lua.ts";
@@ -78,9 +88,13 @@ const ACQUIRE_TTL = field(FIELDS.acquireTtl);
 const EXTEND_REGISTER = field(FIELDS.extendRegister);
 const EXTEND_TTL = field(FIELDS.extendTtl);
 
-const isOneOf = (letters: readonly string[]): string => letters.map((each) => `kind == ${codeOf(each)}`).join(" or ");
-const acquires = isOneOf([LETTER.acquireOne, LETTER.acquire, LETTER.acquireNoted]);
-const hasSideKey = `(${isOneOf([LETTER.acquireNoted, LETTER.extendOne, LETTER.extend, LETTER.repair])})`;
+const KINDS = Object.keys(LETTERS) as OperationKind[];
+const isOneOf = (kinds: readonly OperationKind[]): string => {
+  const letters = kinds.flatMap((kind) => LETTERS[kind]);
+  return `(${letters.map((letter) => `kind == ${codeOf(letter)}`).join(" or ")})`;
+};
+const acquires = isOneOf(KINDS.filter(isAcquisition));
+const hasSideKey = isOneOf(KINDS.filter((kind) => SIDE_KEYS[kind] !== undefined));
 
 const start = /* lua */ `
 local call, try, byte, sub = redis.call, redis.pcall, string.byte, string.sub
@@ -233,7 +247,7 @@ while at <= last do
     end
   end
   if replies then replies[at - firstOperation + 3] = reply end
-  if several and (${acquires}) then register = register + count end
+  if several and ${acquires} then register = register + count end
   first, at = first + (${hasSideKey} and 2 or 1) * count, at + 1
 end
 
