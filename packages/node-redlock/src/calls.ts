@@ -11,29 +11,47 @@ import {
   type OnAnswer,
   type PlaceInLine,
   type RefusedAttempt,
-  remainingMs,
+  type StepResult,
   untilGranted,
 } from "@x/redlock-core/protocol";
-import { type Lease, leaseOf } from "./lease.ts";
-import { checkDuration, settingsOf } from "./settings.ts";
-import type { SharedEngine } from "./shared-engine.ts";
-import { ExecutionError, type ExecutionStats, type Settings, type SomeSettings } from "./types.ts";
-import { Votes } from "./votes.ts";
+import { type HeldLock, type Lease, leaseOf, leftMs, withLease } from "./lease.ts";
+import { type CustomScripts, checkDuration, clientsOf, ENGINE_SETTINGS, SCRIPTS, settingsOf } from "./settings.ts";
+import { type SharedEngine, sharedEngine } from "./shared-engine.ts";
+import {
+  type Client,
+  type EngineSettings,
+  ExecutionError,
+  type ExecutionStats,
+  type Settings,
+  type SomeSettings,
+} from "./types.ts";
+import { newVotes, type Votes } from "./votes.ts";
 
 /** Limit for the list of attempts, which would grow forever with `retryCount: -1`. */
 const MAX_ATTEMPTS_KEPT = 1_000;
 
-/** Result of one extension or release. After `failed`, another attempt may help. */
-interface Outcome {
-  readonly kind: "extended" | "released" | "failed" | "lost";
-}
-
-/** A `Redlock`, as its calls see it. */
+/** A `Redlock` of version 4 or 5, as its calls see it. */
 export interface Caller {
+  readonly clients: Set<Client>;
   readonly engine: SharedEngine;
   readonly settings: Settings;
   /** Called for each client that failed, and with a `ResourceLockedError` for contention in an attempt that counts. */
   readonly onVoteAgainst: (error: Error) => void;
+}
+
+/** Checks the arguments of a constructor. */
+export function newCaller(
+  given: Iterable<Client>,
+  allSettings: SomeSettings & EngineSettings,
+  scripts: CustomScripts,
+  onVoteAgainst: Caller["onVoteAgainst"],
+): Caller {
+  const clients = clientsOf(given);
+  SCRIPTS.resolve(scripts, "scripts");
+  const settings = settingsOf(allSettings);
+  const { driftFactor } = settings;
+  const engine = sharedEngine([...clients], { ...ENGINE_SETTINGS.pick(allSettings), driftFactor });
+  return { clients, engine, settings, onVoteAgainst };
 }
 
 export class Call {
@@ -56,12 +74,26 @@ export class Call {
     checkDuration(duration, this.settings.driftFactor, this.shared.settings.maxTtl);
   }
 
-  leaseOf(lock: { expiration: number }): Lease {
-    return leaseOf(lock, this.shared.redlock.options.maxTtl);
+  release(lock: HeldLock): Promise<void> {
+    const { end, longestMs: ttlMs = this.shared.redlock.options.maxTtl } = leaseOf(lock);
+    lock.expiration = 0;
+    return this.#repeat(end, (onAnswer) => this.steps.release({ token: lock.value, ttlMs }, onAnswer));
   }
 
-  leftMs(end: LeaseEnd): number {
-    return remainingMs(end, readClock(this.shared.protocol.clock));
+  /** Returns the new lease. */
+  async extend(lock: HeldLock, ttlMs: number): Promise<Lease> {
+    this.checkDuration(ttlMs);
+    let { end, longestMs = this.shared.redlock.options.maxTtl } = leaseOf(lock);
+    if (leftMs(end) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
+    longestMs = Math.max(longestMs, ttlMs);
+    const { value: token, fencingToken } = withLease(lock, { end, longestMs });
+    await this.#repeat(end, async (onAnswer) => {
+      const result = await this.steps.extend({ token, fencingToken, ttlMs, end }, onAnswer);
+      if (result.kind === "extended") end = result.end;
+      if (result.kind === "lost") lock.expiration = 0;
+      return result;
+    });
+    return { end, longestMs: leaseOf(lock).longestMs ?? longestMs };
   }
 
   /** Adds the votes of an attempt that counts. */
@@ -80,18 +112,18 @@ export class Call {
   }
 
   /**
-   * Extends or releases a lock that ends at `end`. Repeats the step until it succeeds or the lock is lost, or until the
-   * retries or the lock's time are used up.
+   * Repeats a step with a lock that ends at `end` until it succeeds or the lock is lost, or until the retries or the
+   * lock's time are used up.
    */
-  async repeat(end: LeaseEnd, step: (onAnswer: OnAnswer) => Promise<Outcome>): Promise<void> {
+  async #repeat(end: LeaseEnd, step: (onAnswer: OnAnswer) => Promise<StepResult>): Promise<void> {
     const { clock, closed } = this.shared.protocol;
     for (;;) {
-      const votes = new Votes(this);
+      const votes = newVotes(this);
       const { kind } = await step(votes.onAnswer);
       this.note(votes);
       if (kind !== "failed" && kind !== "lost") return;
       const pauseMs = kind === "lost" ? undefined : this.startPause();
-      if (pauseMs === undefined || this.leftMs(end) <= pauseMs) throw this.error();
+      if (pauseMs === undefined || leftMs(end) <= pauseMs) throw this.error();
       await sleep(clock, pauseMs, closed, { keepAlive: true }).catch(() => undefined);
     }
   }
@@ -130,7 +162,7 @@ export class Acquisition extends Call implements Acquirer<Grant, RefusedAttempt,
   }
 
   attempt(asked: Instant, _leftMs: number, owner: AttemptOwner<Grant, RefusedAttempt>): void {
-    this.#votes = new Votes(this, this.#dueMs === undefined);
+    this.#votes = newVotes(this, this.#dueMs === undefined);
     this.steps.attempt({ asked, ttlMs: this.#ttlMs, place: this.#place }, this.#votes.onAnswer, owner);
   }
 
@@ -179,11 +211,9 @@ export class Acquisition extends Call implements Acquirer<Grant, RefusedAttempt,
    */
   async #finalError({ refusal, votes, freeInMs }: RefusedAttempt): Promise<ExecutionError> {
     const leftMs = votes.flatMap(({ quarantineLeftMs = [] }) => quarantineLeftMs);
-    let quarantine = "";
-    if (refusal === "unreachable" && leftMs.length > 0) {
-      quarantine = ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
-    }
-    const error = this.error(quarantine);
+    const isQuarantine = refusal === "unreachable" && leftMs.length > 0;
+    const quarantine = ` ${leftMs.length} of ${freeInMs.length} clients are in quarantine (new, restarted or without their data), for ${Math.max(...leftMs)} ms more.`;
+    const error = this.error(isQuarantine ? quarantine : "");
     this.#place?.leave();
     await this.steps.release({ token: this.shared.protocol.newToken(), ttlMs: 0 }, () => undefined);
     return error;

@@ -2,10 +2,10 @@ import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
 import { callQuietly } from "@x/redlock-core/kit";
 import { AutoExtension, BY_THIRDS, batchScript } from "@x/redlock-core/protocol";
-import { Acquisition, Call, type Caller } from "./calls.ts";
-import { Leased, withLease } from "./lease.ts";
-import { type CustomScripts, clientsOf, ENGINE_SETTINGS, lockWith, SCRIPTS, settingsOf } from "./settings.ts";
-import { quitClients, sharedEngine } from "./shared-engine.ts";
+import { Acquisition, Call, type Caller, newCaller } from "./calls.ts";
+import { HeldLock, leaseOf, leftMs, withLease } from "./lease.ts";
+import { type CustomScripts, lockWith } from "./settings.ts";
+import { quitClients } from "./shared-engine.ts";
 import {
   type Client,
   type EngineSettings,
@@ -18,28 +18,12 @@ import {
   type SomeSettings,
 } from "./types.ts";
 
-/**
- * Emitted with each `ResourceLockedError` of an attempt that counts, for the class of version 4. Contention is not an
- * `error`.
- */
-export const CONTENTION: unique symbol = Symbol("contention");
-
 /** A lock that was acquired or extended. */
-export class Lock extends Leased {
+export class Lock extends HeldLock {
   readonly redlock: Redlock;
   readonly resources: string[];
-  readonly value: string;
+  declare readonly value: string;
   readonly attempts: readonly Promise<ExecutionStats>[];
-  /**
-   * Time until which the lock may be trusted, in ms since the epoch. 0 after the lock was released, after an extension
-   * has replaced it, and after an extension has found another holder.
-   */
-  expiration: number;
-  /**
-   * Fencing token, strictly greater than the token of every earlier grant of each of the resources (see
-   * `Lock.fencingToken` of the core). Undefined if the lock was constructed by the caller.
-   */
-  readonly fencingToken: number | undefined;
 
   constructor(
     redlock: Redlock,
@@ -49,14 +33,11 @@ export class Lock extends Leased {
     expiration: number,
     fencingToken?: number,
   ) {
-    super();
+    super(value, expiration, fencingToken);
     this.redlock = redlock;
     // A copy. Untyped code may pass a single resource as a string.
     this.resources = Array.isArray(resources) ? [...resources] : [resources];
-    this.value = value;
     this.attempts = attempts;
-    this.expiration = expiration;
-    this.fencingToken = fencingToken;
   }
 
   /** See `Redlock.release`. */
@@ -91,16 +72,11 @@ export class Redlock extends EventEmitter {
     super();
     // An `error` event without a listener would end the process.
     this.on("error", () => undefined);
-    this.clients = clientsOf(clients);
-    SCRIPTS.resolve(scripts, "scripts");
-    this.settings = settingsOf(settings);
-    const { driftFactor } = this.settings;
-    this.#caller = {
-      engine: sharedEngine([...this.clients], { ...ENGINE_SETTINGS.pick(settings), driftFactor }),
-      settings: this.settings,
-      onVoteAgainst: (error) =>
-        callQuietly(() => this.emit(error instanceof ResourceLockedError ? CONTENTION : "error", error)),
-    };
+    this.#caller = newCaller(clients, settings, scripts, (error) => {
+      if (!(error instanceof ResourceLockedError)) callQuietly(() => this.emit("error", error));
+    });
+    this.clients = this.#caller.clients;
+    this.settings = this.#caller.settings;
     const text = { value: batchScript.source, hash: batchScript.sha1 };
     this.scripts = { acquireScript: text, extendScript: text, releaseScript: text };
   }
@@ -139,9 +115,7 @@ export class Redlock extends EventEmitter {
   async release(lock: Lock, settings?: SomeSettings): Promise<ExecutionResult> {
     LOCK.of("lock", lock);
     const call = new Call(this.#caller, lock.resources, settings);
-    const { end, longestMs: ttlMs } = call.leaseOf(lock);
-    lock.expiration = 0;
-    await call.repeat(end, (onAnswer) => call.steps.release({ token: lock.value, ttlMs }, onAnswer));
+    await call.release(lock);
     return { attempts: call.attempts };
   }
 
@@ -154,20 +128,10 @@ export class Redlock extends EventEmitter {
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     LOCK.of("existing", existing);
     const call = new Call(this.#caller, existing.resources, settings);
-    call.checkDuration(duration);
+    const lease = await call.extend(existing, duration);
+    existing.expiration = 0;
     const { value, fencingToken } = existing;
-    const lease = call.leaseOf(existing);
-    const { end } = lease;
-    if (call.leftMs(end) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
-    lease.longestMs = Math.max(lease.longestMs, duration);
-    const extended = new Lock(this, existing.resources, value, call.attempts, 0, fencingToken);
-    await call.repeat(end, async (onAnswer) => {
-      const result = await call.steps.extend({ token: value, fencingToken, ttlMs: duration, end }, onAnswer);
-      if (result.kind === "extended") withLease(extended, { ...lease, end: result.end });
-      if (result.kind !== "failed") existing.expiration = 0;
-      return result;
-    });
-    return extended;
+    return withLease(new Lock(this, existing.resources, value, call.attempts, 0, fencingToken), lease);
   }
 
   /**
@@ -207,7 +171,7 @@ export class Redlock extends EventEmitter {
     const extension = new AutoExtension(
       systemClock,
       {
-        remaining: () => call.leftMs(call.leaseOf(lock).end),
+        remaining: () => leftMs(leaseOf(lock).end),
         keepAlive: true,
         expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
         extend: async () => {

@@ -1,17 +1,17 @@
 /**
- * The methods of node-redlock 4 on top of the class of node-redlock 5: callbacks in addition to promises, `lock` and
- * `unlock`, a single error class, and counts of attempts instead of votes.
+ * The class of node-redlock 4: callbacks in addition to promises, `lock` and `unlock`, a single error class, and counts
+ * of attempts instead of votes.
  */
 import { EventEmitter } from "node:events";
 import { callbackify } from "node:util";
 import { callQuietly } from "@x/redlock-core/kit";
 /** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { Leased, withLeaseOf } from "./lease.ts";
-import { CONTENTION, Lock as Lock5, Redlock as Redlock5 } from "./redlock.ts";
+import { Acquisition, Call, type Caller, newCaller } from "./calls.ts";
+import { HeldLock, withLease } from "./lease.ts";
 import { lockWith, numbersIn, OBJECT } from "./settings.ts";
 import { quitClients } from "./shared-engine.ts";
-import { type Client, type EngineSettings, ExecutionError, type SomeSettings } from "./types.ts";
+import { type Client, type EngineSettings, ExecutionError, ResourceLockedError, type SomeSettings } from "./types.ts";
 
 /** The options of node-redlock 4. An option that is not a number counts as left out, as in node-redlock. */
 export interface Options
@@ -55,19 +55,11 @@ export class LockError extends Error {
 }
 
 /** A lock that was acquired. An extension updates this object. */
-export class Lock extends Leased {
+export class Lock extends HeldLock {
   readonly redlock: Redlock;
   resource: Resource;
-  value: string;
-  /**
-   * Time until which the lock may be trusted, in ms since the epoch. 0 once the lock is unlocked, or an extension has
-   * found another holder.
-   */
-  expiration: number;
   attempts: number;
   attemptsRemaining: number;
-  /** Fencing token, which node-redlock does not have: see `Lock.fencingToken` of the core. */
-  readonly fencingToken: number | undefined;
 
   constructor(
     redlock: Redlock,
@@ -78,14 +70,11 @@ export class Lock extends Leased {
     attemptsRemaining = 0,
     fencingToken?: number,
   ) {
-    super();
+    super(value, expiration, fencingToken);
     this.redlock = redlock;
     this.resource = resource;
-    this.value = value;
-    this.expiration = expiration;
     this.attempts = attempts;
     this.attemptsRemaining = attemptsRemaining;
-    this.fencingToken = fencingToken;
   }
 
   /** See `Redlock.unlock`. */
@@ -117,7 +106,7 @@ export class Redlock extends EventEmitter {
   readonly retryCount: number;
   readonly retryDelay: number;
   readonly retryJitter: number;
-  readonly #redlock: Redlock5;
+  readonly #caller: Caller;
 
   /**
    * Creates a `Redlock` with one client per independent Redis node or Cluster.
@@ -127,21 +116,19 @@ export class Redlock extends EventEmitter {
     super();
     const { driftFactor, retryCount, retryDelay, retryJitter, ...others }: Options = OBJECT.of("options", options);
     const { lockScript, unlockScript, extendScript, ...engineSettings } = others as Record<string, undefined>;
-    this.#redlock = new Redlock5(
-      clients,
-      { ...engineSettings, ...numbersIn({ driftFactor, retryCount, retryDelay, retryJitter }) },
-      { acquireScript: lockScript, releaseScript: unlockScript, extendScript },
-    );
-    const { settings } = this.#redlock;
-    this.servers = [...this.#redlock.clients];
-    this.driftFactor = settings.driftFactor;
-    this.retryCount = settings.retryCount;
-    this.retryDelay = settings.retryDelay;
-    this.retryJitter = settings.retryJitter;
-    const onError = (error: unknown): void => callQuietly(() => this.emit("clientError", error));
-    this.#redlock.on("error", onError);
-    // A key of another type is not contention in node-redlock 4.
-    this.#redlock.on(CONTENTION, ({ cause }: Error) => void (cause === undefined || onError(cause)));
+    const settings = { ...engineSettings, ...numbersIn({ driftFactor, retryCount, retryDelay, retryJitter }) };
+    const scripts = { acquireScript: lockScript, releaseScript: unlockScript, extendScript };
+    this.#caller = newCaller(clients, settings, scripts, (error) => {
+      // A key of another type is not contention in node-redlock 4.
+      const shown = error instanceof ResourceLockedError ? error.cause : error;
+      if (shown !== undefined) callQuietly(() => this.emit("clientError", shown));
+    });
+    this.servers = [...this.#caller.clients];
+    const complete = this.#caller.settings;
+    this.driftFactor = complete.driftFactor;
+    this.retryCount = complete.retryCount;
+    this.retryDelay = complete.retryDelay;
+    this.retryJitter = complete.retryJitter;
   }
 
   /** Calls `quit()` on all clients, and closes the additional connections to their servers. */
@@ -163,13 +150,14 @@ export class Redlock extends EventEmitter {
       // In node-redlock 4, 0 also counts as left out.
       const { retryCount, retryDelay }: LockOptions = OBJECT.of("options", options);
       const settings = { retryCount: retryCount || this.retryCount, retryDelay: retryDelay || this.retryDelay };
-      const held = await this.#redlock
-        .acquire(resource as string[], ttl, settings)
+      const call = new Acquisition(this.#caller, resource, settings);
+      const { token, end, fencingToken } = await call
+        .acquire(ttl)
         .catch(rethrow(() => `Exceeded ${settings.retryCount} attempts to lock the resource "${String(resource)}".`));
-      const attempts = held.attempts.length;
+      const attempts = call.attempts.length;
       const remaining = settings.retryCount - attempts;
-      const lock = new Lock(this, held.resources, held.value, 0, attempts, remaining, held.fencingToken);
-      return withLeaseOf(held, lock);
+      const lock = new Lock(this, [resource].flat(), token, 0, attempts, remaining, fencingToken);
+      return withLease(lock, { end, longestMs: ttl });
     });
   }
 
@@ -201,11 +189,10 @@ export class Redlock extends EventEmitter {
    */
   unlock(lock: Lock, callback?: Callback): Promise<void> {
     return promised(callback, async () => {
-      const held = this.#heldLockOf(lock);
-      lock.expiration = 0;
-      await this.#redlock
-        .release(held, { retryCount: 0 })
-        .catch(rethrow(() => `Unable to fully release the lock on resource "${String(lock.resource)}".`));
+      const { resource } = LOCK.of("lock", lock);
+      await new Call(this.#caller, resource, { retryCount: 0 })
+        .release(lock)
+        .catch(rethrow(() => `Unable to fully release the lock on resource "${String(resource)}".`));
     });
   }
 
@@ -220,22 +207,15 @@ export class Redlock extends EventEmitter {
    */
   extend(lock: Lock, ttl: number, callback?: Callback<Lock>): Promise<Lock> {
     return promised(callback, async () => {
-      const held = this.#heldLockOf(lock);
-      const extended = await this.#redlock.extend(held, ttl).catch(
+      const { resource } = LOCK.of("lock", lock);
+      const lease = await new Call(this.#caller, resource, undefined).extend(lock, ttl).catch(
         rethrow((attempts) => {
-          if (held.expiration === 0) lock.expiration = 0;
           const reason = attempts === 0 ? " because the lock has already expired." : ": it is not ours any more.";
-          return `Cannot extend lock on resource "${String(lock.resource)}"${reason}`;
+          return `Cannot extend lock on resource "${String(resource)}"${reason}`;
         }),
       );
-      return withLeaseOf(extended, lock);
+      return withLease(lock, lease);
     });
-  }
-
-  /** Returns a version 5 lock with the public fields, which users change, especially `resource`. */
-  #heldLockOf(lock: Lock): Lock5 {
-    const { resource, value, fencingToken } = LOCK.of("lock", lock);
-    return withLeaseOf(lock, new Lock5(this.#redlock, resource as string[], value, [], 0, fencingToken));
   }
 }
 

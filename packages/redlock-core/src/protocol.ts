@@ -15,7 +15,7 @@ export { AutoExtension } from "./lock/auto-extension.ts";
 export type { EmbeddedLocks } from "./lock/embedded.ts";
 export { MAX_NODES } from "./lock/engine.ts";
 export type { Lease } from "./lock/lock.ts";
-export type { LockSteps } from "./lock/lock-steps.ts";
+export type { LockSteps, StepResult } from "./lock/lock-steps.ts";
 export { type Renewable, Renewal } from "./lock/renewal.ts";
 export type { NodeAnswer, OnAnswer } from "./lock/step-answers.ts";
 export { type Acquirer, type Attempted, type AttemptOwner, untilGranted } from "./lock/until-granted.ts";

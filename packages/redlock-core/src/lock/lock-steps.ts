@@ -24,6 +24,9 @@ interface ReleaseResult {
   readonly kind: "released" | "failed" | "lost";
 }
 
+/** Result of an extension or a release. After `failed`, another attempt may help. */
+export type StepResult = ExtendResult | ReleaseResult;
+
 /** Fencing token with which an extension repairs no node. */
 const NO_FENCING_TOKEN = -1;
 
