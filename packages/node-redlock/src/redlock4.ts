@@ -235,10 +235,11 @@ export declare namespace Redlock {
   export type CompatibleRedisClient = Client;
 }
 
-/** Returns a function that throws an error of version 5 as an error of version 4. */
+/** Returns a function that throws an error of version 5 as an error of version 4. The stacks contain the caller. */
 function rethrow(message: (attempts: number) => string): (error: unknown) => never {
   return (error) => {
     if (!(error instanceof ExecutionError)) throw error;
+    Error.captureStackTrace(error);
     const attempts = error.attempts.length;
     throw new LockError(message(attempts), attempts, { cause: error });
   };

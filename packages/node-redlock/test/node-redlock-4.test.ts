@@ -1,5 +1,5 @@
 /** Behavior that node-redlock 4's own tests (test/interop/redlock4-suite.test.ts) do not cover. */
-import { type RedisServer, startRedis } from "@x/test-support";
+import { errorOf, type RedisServer, startRedis } from "@x/test-support";
 import Bluebird from "bluebird";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
@@ -55,6 +55,14 @@ it("extend() believes an expiration that the caller has set", async () => {
     message: 'Cannot extend lock on resource "set" because the lock has already expired.',
     attempts: 0,
   });
+});
+
+it("the stacks of an error and its cause contain the caller", async () => {
+  const redlock = open({ retryCount: 1, retryDelay: 1 });
+  await redlock.lock("stack", 30_000);
+  const error = (await errorOf(redlock.lock("stack", 30_000))) as LockError;
+  expect(error).toBeInstanceOf(LockError);
+  for (const { stack } of [error, error.cause as Error]) expect(stack).toContain("node-redlock-4.test.ts");
 });
 
 it("extend() invalidates a lock that another holder has", async () => {

@@ -142,6 +142,7 @@ describe("the node-redlock entry on this engine", () => {
       redlock.acquire(["per-call"], 10_000, { retryCount: 3, retryDelay: 5, retryJitter: 5 }),
     );
     expect(three.attempts).toHaveLength(4);
+    expect(three.stack).toContain("node-redlock-5.test.ts");
     await redlock.release(lock, { retryCount: 0 });
   });
 
