@@ -15,44 +15,13 @@ import {
   untilGranted,
 } from "@x/redlock-core/protocol";
 import { type HeldLock, type Lease, leaseOf, leftMs, withLease } from "./lease.ts";
-import { type CustomScripts, checkDuration, clientsOf, ENGINE_SETTINGS, SCRIPTS, settingsOf } from "./settings.ts";
-import { type SharedEngine, sharedEngine } from "./shared-engine.ts";
-import {
-  type Client,
-  type EngineSettings,
-  ExecutionError,
-  type ExecutionStats,
-  type Settings,
-  type SomeSettings,
-} from "./types.ts";
+import { checkDuration, settingsOf } from "./settings.ts";
+import type { Caller, SharedEngine } from "./shared-engine.ts";
+import { ExecutionError, type ExecutionStats, type Settings, type SomeSettings } from "./types.ts";
 import { newVotes, type Votes } from "./votes.ts";
 
 /** Limit for the list of attempts, which would grow forever with `retryCount: -1`. */
 const MAX_ATTEMPTS_KEPT = 1_000;
-
-/** A `Redlock` of version 4 or 5, as its calls see it. */
-export interface Caller {
-  readonly clients: Set<Client>;
-  readonly engine: SharedEngine;
-  readonly settings: Settings;
-  /** Called for each client that failed, and with a `ResourceLockedError` for contention in an attempt that counts. */
-  readonly onVoteAgainst: (error: Error) => void;
-}
-
-/** Checks the arguments of a constructor. */
-export function newCaller(
-  given: Iterable<Client>,
-  allSettings: SomeSettings & EngineSettings,
-  scripts: CustomScripts,
-  onVoteAgainst: Caller["onVoteAgainst"],
-): Caller {
-  const clients = clientsOf(given);
-  SCRIPTS.resolve(scripts, "scripts");
-  const settings = settingsOf(allSettings);
-  const { driftFactor } = settings;
-  const engine = sharedEngine([...clients], { ...ENGINE_SETTINGS.pick(allSettings), driftFactor });
-  return { clients, engine, settings, onVoteAgainst };
-}
 
 export class Call {
   readonly settings: Settings;

@@ -2,10 +2,10 @@ import { EventEmitter } from "node:events";
 import { systemClock } from "@x/redlock-core";
 import { callQuietly } from "@x/redlock-core/kit";
 import { AutoExtension, BY_THIRDS, batchScript } from "@x/redlock-core/protocol";
-import { Acquisition, Call, type Caller, newCaller } from "./calls.ts";
+import { Acquisition, Call } from "./calls.ts";
 import { HeldLock, leaseOf, leftMs, withLease } from "./lease.ts";
 import { type CustomScripts, lockWith } from "./settings.ts";
-import { quitClients } from "./shared-engine.ts";
+import { type Caller, newCaller, quitClients } from "./shared-engine.ts";
 import {
   type Client,
   type EngineSettings,

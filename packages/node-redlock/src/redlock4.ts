@@ -7,10 +7,10 @@ import { callbackify } from "node:util";
 import { callQuietly } from "@x/redlock-core/kit";
 /** @ts-ignore -- code without disposers compiles without the types of bluebird */
 import type { Disposer as BluebirdDisposer } from "bluebird";
-import { Acquisition, Call, type Caller, newCaller } from "./calls.ts";
+import { Acquisition, Call } from "./calls.ts";
 import { HeldLock, withLease } from "./lease.ts";
 import { lockWith, numbersIn, OBJECT } from "./settings.ts";
-import { quitClients } from "./shared-engine.ts";
+import { type Caller, newCaller, quitClients } from "./shared-engine.ts";
 import { type Client, type EngineSettings, ExecutionError, ResourceLockedError, type SomeSettings } from "./types.ts";
 
 /** The options of node-redlock 4. An option that is not a number counts as left out, as in node-redlock. */

@@ -8,12 +8,37 @@
 import { Redlock } from "@x/redlock-core";
 import { onAbort } from "@x/redlock-core/kit";
 import { CallDeadline, databaseOf, protocolOf, type RedlockProtocol, untilNodes } from "@x/redlock-core/protocol";
-import type { Client, EngineSettings, Settings } from "./types.ts";
+import { type CustomScripts, clientsOf, ENGINE_SETTINGS, SCRIPTS, settingsOf } from "./settings.ts";
+import type { Client, EngineSettings, Settings, SomeSettings } from "./types.ts";
 
-export type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
+type SharedSettings = EngineSettings & Pick<Settings, "driftFactor">;
 
 /** How long the first call waits for new connections. A Cluster needs some hundred milliseconds. */
 const CONNECT_MS = 2_000;
+
+/** A `Redlock` of version 4 or 5, as its calls see it. */
+export interface Caller {
+  readonly clients: Set<Client>;
+  readonly engine: SharedEngine;
+  readonly settings: Settings;
+  /** Called for each client that failed, and with a `ResourceLockedError` for contention in an attempt that counts. */
+  readonly onVoteAgainst: (error: Error) => void;
+}
+
+/** Checks the arguments of a constructor. */
+export function newCaller(
+  given: Iterable<Client>,
+  allSettings: SomeSettings & EngineSettings,
+  scripts: CustomScripts,
+  onVoteAgainst: Caller["onVoteAgainst"],
+): Caller {
+  const clients = clientsOf(given);
+  SCRIPTS.resolve(scripts, "scripts");
+  const settings = settingsOf(allSettings);
+  const { driftFactor } = settings;
+  const engine = sharedEngine([...clients], { ...ENGINE_SETTINGS.pick(allSettings), driftFactor });
+  return { clients, engine, settings, onVoteAgainst };
+}
 
 /** Engines by the first of their clients. */
 const known = new WeakMap<Client, Set<SharedEngine>>();
@@ -22,7 +47,7 @@ const known = new WeakMap<Client, Set<SharedEngine>>();
  * Returns the engine for these settings and clients. The order of the clients matters because votes are reported by
  * position.
  */
-export function sharedEngine(clients: readonly Client[], settings: SharedSettings): SharedEngine {
+function sharedEngine(clients: readonly Client[], settings: SharedSettings): SharedEngine {
   const [first] = clients;
   if (first === undefined) throw new Error("Redlock must be instantiated with at least one redis client.");
   const engines = known.get(first) ?? new Set();
