@@ -295,9 +295,11 @@ it("all observers of a process that look in one turn of the event loop share one
     nodeCount: 1,
     [PROTOCOL]: {
       clock: new StillClock(),
-      sideKey: (resource: string, name: string) => `${resource}:${name}`,
-      lockKey: (resource: string) => resource,
-      channel: (resource: string, name: string) => `x:${resource}:${name}`,
+      keys: {
+        sideKey: (resource: string, name: string) => `${resource}:${name}`,
+        lockKey: (resource: string) => resource,
+        channel: (resource: string, name: string) => `x:${resource}:${name}`,
+      },
       run: async () => {
         runs += 1;
         await turn();
