@@ -805,6 +805,7 @@ export const NOT_CALLED: Readonly<Record<string, string>> = {
   "protocol.RedlockProtocol.hold": "called by @x/semaphore with what a script answered",
   "protocol.RedlockProtocol.ballot": "called by @x/semaphore with a key of its own and a clock that it has read",
   "protocol.RedlockProtocol.learn": "called by @x/semaphore with what a script answered",
+  "protocol.RedlockProtocol.untilNodes": "called by @x/node-redlock with a function and a time of its own",
   "protocol.RedlockProtocol.takeBack": "called by @x/semaphore with a script of its own",
   "protocol.EmbeddedLocks.adopt": "called by @x/workers with what a script answered",
   "protocol.EmbeddedLocks.drop": "called by @x/workers with what a script answered",

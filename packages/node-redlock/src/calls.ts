@@ -14,7 +14,7 @@ import {
   type StepResult,
   untilGranted,
 } from "@x/redlock-core/protocol";
-import { type HeldLock, type Lease, leaseOf, leftMs, withLease } from "./lease.ts";
+import { endOf, type HeldLock, leftMs } from "./lease.ts";
 import { checkDuration, settingsOf } from "./settings.ts";
 import type { Caller, SharedEngine } from "./shared-engine.ts";
 import { ExecutionError, type ExecutionStats, type Settings, type SomeSettings } from "./types.ts";
@@ -41,28 +41,29 @@ export class Call {
 
   checkDuration(duration: number): void {
     checkDuration(duration, this.settings.driftFactor, this.shared.settings.maxTtl);
+    this.shared.longestMs = Math.max(this.shared.longestMs, duration);
   }
 
   release(lock: HeldLock): Promise<void> {
-    const { end, longestMs: ttlMs = this.shared.redlock.options.maxTtl } = leaseOf(lock);
+    const end = endOf(lock);
+    const ttlMs = Math.max(leftMs(end), this.shared.longestMs);
     lock.expiration = 0;
     return this.#repeat(end, (onAnswer) => this.steps.release({ token: lock.value, ttlMs }, onAnswer));
   }
 
-  /** Returns the new lease. */
-  async extend(lock: HeldLock, ttlMs: number): Promise<Lease> {
+  /** Returns the new end. */
+  async extend(lock: HeldLock, ttlMs: number): Promise<LeaseEnd> {
     this.checkDuration(ttlMs);
-    let { end, longestMs = this.shared.redlock.options.maxTtl } = leaseOf(lock);
+    let end = endOf(lock);
     if (leftMs(end) <= 0) throw new ExecutionError("Cannot extend an already-expired lock.", []);
-    longestMs = Math.max(longestMs, ttlMs);
-    const { value: token, fencingToken } = withLease(lock, { end, longestMs });
+    const { value: token, fencingToken } = lock;
     await this.#repeat(end, async (onAnswer) => {
       const result = await this.steps.extend({ token, fencingToken, ttlMs, end }, onAnswer);
       if (result.kind === "extended") end = result.end;
       if (result.kind === "lost") lock.expiration = 0;
       return result;
     });
-    return { end, longestMs: leaseOf(lock).longestMs ?? longestMs };
+    return end;
   }
 
   /** Adds the votes of an attempt that counts. */

@@ -7,17 +7,8 @@
  * ```
  *
  * Locks exclude the locks of node-redlock 4 and 5 and of the core on the same keys, and are excluded by them. While too
- * few clients are connected, `acquire` waits as long as their offline queues do.
- *
- * The differences to node-redlock are:
- * - A tie or a hanging client never blocks a call.
- * - A failed attempt leaves nothing behind.
- * - An expired lock is never returned.
- * - `using` settles like its routine.
- * - A released lock is handed over immediately.
- * - `error` is not emitted for contention.
- * - Releasing a lock that is gone rejects immediately.
- * - Custom scripts and settings of another type are refused.
+ * few clients are connected, `acquire` waits as long as their offline queues do. The guide "From node-redlock" lists
+ * every difference.
  */
 export { Lock, Redlock, Redlock as default } from "./redlock.ts";
 export type { CustomScripts } from "./settings.ts";

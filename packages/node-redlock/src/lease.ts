@@ -3,21 +3,10 @@ import { systemClock } from "@x/redlock-core";
 import { readClock } from "@x/redlock-core/kit";
 import { type LeaseEnd, remainingMs } from "@x/redlock-core/protocol";
 
-/** Facts about a lock that its public fields do not show. */
-export interface Lease {
-  /** End of the lease by all clocks. `expiration` only contains the wall clock. */
-  readonly end: LeaseEnd;
-  /**
-   * Longest duration requested for the lock's value, with or without an answer. The keys may live for this long.
-   * Undefined if the lock was constructed by the caller.
-   */
-  readonly longestMs: number | undefined;
-}
+let read: (lock: HeldLock) => LeaseEnd | undefined;
+let write: (lock: HeldLock, end: LeaseEnd) => void;
 
-let read: (lock: HeldLock) => Lease | undefined;
-let write: (lock: HeldLock, lease: Lease) => void;
-
-/** A lock with a private lease. A lock of another copy of this package has none. */
+/** A lock that knows its end by all clocks. A lock of another copy of this package does not. */
 export class HeldLock {
   value: string;
   /**
@@ -30,12 +19,12 @@ export class HeldLock {
    * `Lock.fencingToken` of the core). Undefined if the lock was constructed by the caller.
    */
   readonly fencingToken: number | undefined;
-  #lease: Lease | undefined;
+  #end: LeaseEnd | undefined;
 
   static {
-    read = (lock) => (#lease in lock ? lock.#lease : undefined);
-    write = (lock, lease) => {
-      if (#lease in lock) lock.#lease = lease;
+    read = (lock) => (#end in lock ? lock.#end : undefined);
+    write = (lock, end) => {
+      if (#end in lock) lock.#end = end;
     };
   }
 
@@ -46,23 +35,19 @@ export class HeldLock {
   }
 }
 
-/** Sets the lease of a lock, and its `expiration`. */
-export function withLease<Lock extends HeldLock>(lock: Lock, lease: Lease): Lock {
-  lock.expiration = lease.end.wallMs;
-  write(lock, lease);
+/** Sets the end of a lock, and its `expiration`, which only contains the wall clock. */
+export function withEnd<Lock extends HeldLock>(lock: Lock, end: LeaseEnd): Lock {
+  lock.expiration = end.wallMs;
+  write(lock, end);
   return lock;
 }
 
-/**
- * Returns the lease of a lock. If the caller has constructed the lock or set `expiration`, the end is known by the wall
- * clock only.
- */
-export function leaseOf(lock: HeldLock): Lease {
+/** Returns the end of a lock. If the caller has set `expiration`, the end is known by the wall clock only. */
+export function endOf(lock: HeldLock): LeaseEnd {
   const known = read(lock);
-  if (known?.end.wallMs === lock.expiration) return known;
+  if (known?.wallMs === lock.expiration) return known;
   const now = readClock(systemClock);
-  const end = { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
-  return { end, longestMs: known?.longestMs };
+  return { ...now, wallMs: lock.expiration, monotonicMs: now.monotonicMs + (lock.expiration - now.wallMs) };
 }
 
 export function leftMs(end: LeaseEnd): number {

@@ -3,7 +3,7 @@ import { systemClock } from "@x/redlock-core";
 import { callQuietly } from "@x/redlock-core/kit";
 import { AutoExtension, BY_THIRDS, batchScript } from "@x/redlock-core/protocol";
 import { Acquisition, Call } from "./calls.ts";
-import { HeldLock, leaseOf, leftMs, withLease } from "./lease.ts";
+import { endOf, HeldLock, leftMs, withEnd } from "./lease.ts";
 import { type CustomScripts, lockWith } from "./settings.ts";
 import { type Caller, newCaller, quitClients } from "./shared-engine.ts";
 import {
@@ -93,15 +93,8 @@ export class Redlock extends EventEmitter {
    */
   async acquire(resources: string[], duration: number, settings?: SomeSettings): Promise<Lock> {
     const call = new Acquisition(this.#caller, resources, settings);
-    try {
-      const { token, end, fencingToken } = await call.acquire(duration);
-      const lock = new Lock(this, resources, token, call.attempts, 0, fencingToken);
-      return withLease(lock, { end, longestMs: duration });
-    } catch (error) {
-      // The error was created in the callback of a reply or timer, so its stack does not contain the caller.
-      if (error instanceof ExecutionError) Error.captureStackTrace(error);
-      throw error;
-    }
+    const { token, end, fencingToken } = await call.acquire(duration);
+    return withEnd(new Lock(this, resources, token, call.attempts, 0, fencingToken), end);
   }
 
   /**
@@ -128,10 +121,10 @@ export class Redlock extends EventEmitter {
   async extend(existing: Lock, duration: number, settings?: SomeSettings): Promise<Lock> {
     LOCK.of("existing", existing);
     const call = new Call(this.#caller, existing.resources, settings);
-    const lease = await call.extend(existing, duration);
+    const end = await call.extend(existing, duration);
     existing.expiration = 0;
     const { value, fencingToken } = existing;
-    return withLease(new Lock(this, existing.resources, value, call.attempts, 0, fencingToken), lease);
+    return withEnd(new Lock(this, existing.resources, value, call.attempts, 0, fencingToken), end);
   }
 
   /**
@@ -171,7 +164,7 @@ export class Redlock extends EventEmitter {
     const extension = new AutoExtension(
       systemClock,
       {
-        remaining: () => leftMs(leaseOf(lock).end),
+        remaining: () => leftMs(endOf(lock)),
         keepAlive: true,
         expiredError: () => new ExecutionError("The lock expired before it could be extended.", []),
         extend: async () => {

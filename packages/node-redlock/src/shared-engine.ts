@@ -7,7 +7,7 @@
 
 import { Redlock } from "@x/redlock-core";
 import { onAbort } from "@x/redlock-core/kit";
-import { CallDeadline, databaseOf, protocolOf, type RedlockProtocol, untilNodes } from "@x/redlock-core/protocol";
+import { databaseOf, protocolOf, type RedlockProtocol } from "@x/redlock-core/protocol";
 import { type CustomScripts, clientsOf, ENGINE_SETTINGS, SCRIPTS, settingsOf } from "./settings.ts";
 import type { Client, EngineSettings, Settings, SomeSettings } from "./types.ts";
 
@@ -76,6 +76,8 @@ export class SharedEngine {
   readonly protocol: RedlockProtocol;
   readonly clients: readonly Client[];
   readonly settings: SharedSettings;
+  /** Longest duration of a call, in ms. A key may live this long, even if the call failed. */
+  longestMs = 0;
   /** Databases of the clients. Undefined for a client that has ended. */
   readonly #databases: (number | undefined)[];
   #isNew = true;
@@ -125,28 +127,17 @@ export class SharedEngine {
   readonly #hasQuorum = (): boolean =>
     this.protocol.nodes.filter(({ state }) => state === "ready").length >= this.redlock.quorum;
 
-  /**
-   * Waits for the first connections. If they are too few, waits until the clients answer or give up, and then until the
-   * engine's own connections are open.
-   */
   async #untilQuorum(): Promise<void> {
     const { nodes, closed } = this.protocol;
-    if (this.#isNew) await this.#untilNodes(() => nodes.every(({ state }) => state !== "connecting"), CONNECT_MS);
+    const areTried = (): boolean => nodes.every(({ state }) => state !== "connecting");
+    if (this.#isNew) await this.protocol.untilNodes(areTried, CONNECT_MS);
     this.#isNew = false;
     if (this.#hasQuorum() || closed.aborted) return;
     const down = this.clients.filter((_, index) => nodes[index]?.state !== "ready");
     // A connected client queues nothing. If its server hangs, the answer would never arrive.
     const answers = down.map(async (client) => (client.status === "ready" ? undefined : await client.ping()));
-    await this.#untilNodes(this.#hasQuorum, Number.POSITIVE_INFINITY, Promise.allSettled(answers));
-    if (down.some(({ status }) => status === "ready")) await this.#untilNodes(this.#hasQuorum, CONNECT_MS);
-  }
-
-  /** Resolves when `isDone` returns true, after `timeoutMs`, when `over` resolves, or when the engine is closed. */
-  async #untilNodes(isDone: () => boolean, timeoutMs: number, over?: Promise<unknown>): Promise<void> {
-    const { nodes, clock, closed } = this.protocol;
-    const deadline = new CallDeadline(clock, { timeoutMs, closed });
-    await untilNodes(nodes, isDone, deadline.until(over ?? new Promise(() => undefined)));
-    deadline.dispose();
+    await this.protocol.untilNodes(this.#hasQuorum, Number.POSITIVE_INFINITY, Promise.allSettled(answers));
+    if (down.some(({ status }) => status === "ready")) await this.protocol.untilNodes(this.#hasQuorum, CONNECT_MS);
   }
 
   #closeWithClient(client: Client, index: number): void {

@@ -4,7 +4,7 @@ import Bluebird from "bluebird";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
 import Redlock5, { type Lock as Lock5 } from "../src/index.ts";
-import Redlock, { Lock, LockError, type Options } from "../src/v4.ts";
+import { Lock, LockError, type Options, Redlock } from "../src/v4.ts";
 
 let server: RedisServer;
 beforeAll(async () => {

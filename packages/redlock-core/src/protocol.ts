@@ -23,7 +23,7 @@ export { databaseOf, type IoredisClient } from "./nodes/ioredis.ts";
 export { plainError, withoutCommand } from "./nodes/node.ts";
 export { addressOf, connectOptionsOf } from "./nodes/rules/url.ts";
 export type { RedlockProtocol } from "./redlock/redlock-protocol.ts";
-export { type NodeReply, type ScriptCall, type ScriptOptions, untilNodes } from "./rounds/run.ts";
+export { type NodeReply, type ScriptCall, type ScriptOptions } from "./rounds/run.ts";
 export { CLAMP_US } from "./rules/ballot.ts";
 export { NODE_KEYS, NODE_LINES, slotOf } from "./rules/keys.ts";
 export {

@@ -4,6 +4,7 @@
  * same in node-redlock-4-theirs.ts.
  */
 import { using } from "bluebird";
+// oxlint-disable-next-line import/no-named-as-default -- as in code that was written for node-redlock
 import Redlock from "../../src/v4.ts";
 // ---
 export const said: string[] = [];

@@ -78,7 +78,7 @@ export function untilGranted<Granted, Refused extends { readonly kind: "refused"
  * callback of a reply or timer. V8 finds the caller through the promise that follows the promise of this function, and
  * both are linked two microtasks later.
  */
-async function rejectAtCaller(failure: RedlockError): Promise<never> {
+async function rejectAtCaller(failure: Error): Promise<never> {
   await Promise.resolve();
   await Promise.resolve();
   Error.captureStackTrace(failure);
@@ -140,7 +140,7 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
       await wait;
       this.begin(readClock(this.#clock));
     } catch (error) {
-      this.#fail(error);
+      this.#fail(error, true);
     }
   }
 
@@ -220,22 +220,23 @@ class Loop<Granted, Refused extends { readonly kind: "refused" }, Held> implemen
     if (this.#hasEnded) return;
     const error = this.#acquirer.errorOf(end);
     const withHolder = this.#acquirer.errorWithHolder?.();
-    if (withHolder === undefined) this.#fail(error);
+    if (withHolder === undefined) this.#fail(error, true);
     else {
       this.#end();
-      void withHolder.then((named) => this.#rejectWith(named));
+      void withHolder.then((named) => this.#rejectWith(named, true));
     }
   }
 
-  #fail(error: unknown): void {
+  /** `isReport`: whether the error was created to report the outcome of the call, and not thrown by a step. */
+  #fail(error: unknown, isReport: boolean = error instanceof RedlockError): void {
     if (this.#hasEnded) return;
     this.#end();
-    this.#rejectWith(error);
+    this.#rejectWith(error, isReport);
   }
 
-  #rejectWith(error: unknown): void {
-    const isOurs = error instanceof RedlockError && error !== this.#deadline.signal?.reason;
-    if (isOurs && this.#acquirer.isTry !== true) this.#resolve(rejectAtCaller(error));
+  #rejectWith(error: unknown, isReport: boolean): void {
+    const seeksCaller = isReport && this.#acquirer.isTry !== true && error !== this.#deadline.signal?.reason;
+    if (seeksCaller && error instanceof Error) this.#resolve(rejectAtCaller(error));
     else this.#reject(error);
   }
 

@@ -31,6 +31,7 @@ import {
   type ScriptCall,
   type ScriptInput,
   type ScriptOptions,
+  untilNodes,
 } from "../rounds/run.ts";
 import { NODE_KEYS } from "../rules/keys.ts";
 import { resolveResource, resolveResources } from "../rules/resources.ts";
@@ -146,6 +147,17 @@ export class RedlockProtocol {
    */
   stepsOf(resources: string | readonly string[], driftFactor: number): LockSteps {
     return new LockSteps(this.#engine, this.#graces, resolveResources(resources, true), driftFactor);
+  }
+
+  /**
+   * Resolves when `isDone` returns true, which is asked after each change of a node's state. Also resolves after
+   * `timeoutMs`, when `over` resolves, and when the `Redlock` is closed.
+   */
+  async untilNodes(isDone: () => boolean, timeoutMs: number, over?: Promise<unknown>): Promise<void> {
+    const { nodes, clock, closed } = this.#engine;
+    const deadline = new CallDeadline(clock, { timeoutMs, closed });
+    await untilNodes(nodes, isDone, deadline.until(over ?? new Promise(() => undefined)));
+    deadline.dispose();
   }
 
   /** Events of the `Redlock`, for grants by siblings on its node. */
