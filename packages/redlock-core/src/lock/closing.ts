@@ -1,6 +1,6 @@
 /**
  * The end of a `Redlock`. `close()` refuses new calls, releases the locks that this process holds, waits for the calls
- * under way and for the last answers, and closes the connections. It happens once: later calls return the same promise.
+ * under way and for the last answers, and closes the connections. Later calls of `close()` return the same promise.
  */
 
 import { InFlight } from "../kit/in-flight.ts";

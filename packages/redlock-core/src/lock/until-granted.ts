@@ -47,7 +47,7 @@ export interface Acquirer<Granted, Refused extends { readonly kind: "refused" },
   untilNext(refused: Refused, deadline: CallDeadline): Promise<void>;
   /** Returns the error of a call that ends without a grant. */
   errorOf(end: CallEnd): unknown;
-  /** Whether the caller discards the errors of refusals. They then need no stack. */
+  /** Whether the caller discards the errors of refusals, which then need no stack. */
   readonly isTry?: boolean | undefined;
   /** Resolves with the error to use instead. Never rejects. Undefined if the error of `errorOf` is final. */
   errorWithHolder?(): Promise<unknown> | undefined;

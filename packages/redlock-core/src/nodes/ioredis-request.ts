@@ -64,7 +64,7 @@ interface Written {
 /** A batcher sends at most this number of requests in one turn. */
 const MAX_WRITTEN = 16;
 
-/** Requests that were serialized in this turn of the event loop. All nodes receive them one after another. */
+/** Requests that were serialized in this turn of the event loop. One node after another receives each request. */
 let written: Written[] = [];
 
 const onTurnEnd = (): void => {

@@ -26,8 +26,8 @@ interface BatchRequest {
   readonly args: readonly string[];
 }
 
-/** A batcher sends at most this number of requests in one turn, except to a Cluster. */
-const MAX_BUILT = 16;
+/** This number of requests keeps a connection busy. Beyond it, larger batches are cheaper than more requests. */
+export const MAX_IN_FLIGHT = 16;
 
 interface BuiltRequest {
   readonly operations: readonly BatchOperation[];
@@ -39,7 +39,10 @@ export class BatchRequests {
   readonly sender: BatchSender;
   readonly #clock: Pick<Clock, "defer">;
   readonly #settings: string;
-  /** Requests that were built in this turn of the event loop. */
+  /**
+   * Requests that were built in this turn of the event loop, at most `MAX_IN_FLIGHT`. A batcher sends no more in one
+   * turn, except to a Cluster.
+   */
   #built: BuiltRequest[] = [];
 
   constructor(sender: BatchSender, clock: Pick<Clock, "defer">) {
@@ -53,15 +56,15 @@ export class BatchRequests {
    * Builds the request. `greatestNumber` is the greatest number, of 16 digits, that the node has given a grant of this
    * client.
    *
-   * Several nodes receive the same operations one after another, in the same turn of the event loop. They share one
-   * request object, which adapters recognize.
+   * Several nodes receive the same operations one after another, in the same turn of the event loop. The nodes share
+   * one request object, which adapters recognize.
    */
   of(operations: readonly BatchOperation[], greatestNumber: string = NO_NUMBER): BatchRequest {
     if (this.sender.isAlone) return this.#make(operations, greatestNumber);
     const known = this.#built.find((built) => areSame(built.operations, operations));
     if (known !== undefined) return known.request;
     if (this.#built.length === 0) this.#clock.defer(this.#onTurnEnd);
-    if (this.#built.length === MAX_BUILT) this.#built = [];
+    if (this.#built.length === MAX_IN_FLIGHT) this.#built = [];
     const request = this.#make(operations, greatestNumber);
     this.#built.push({ operations, request });
     return request;

@@ -19,7 +19,7 @@ import { show } from "../kit/schema/show.ts";
 import { type LockNode, notConnected, requestError } from "../nodes/node.ts";
 import { digits, isAcquisition, isNumber, type Target } from "../rules/operation.ts";
 import { batchScript, isReadOnly, isRefused, operationError, parseReplies } from "../scripts/batch.lua.ts";
-import type { BatchOperation, BatchRequests } from "./batch-request.ts";
+import { type BatchOperation, type BatchRequests, MAX_IN_FLIGHT } from "./batch-request.ts";
 import { ConnectionWatch } from "./connection-watch.ts";
 import { GrantNumbers } from "./fencing-clock.ts";
 import { type UndeliveredOperation, UndeliveredRequests, type UndeliveredScript } from "./undelivered.ts";
@@ -47,9 +47,6 @@ export interface Request extends BatchOperation {
   onReply(node: number, reply: Reply): void;
   onError(node: number, error: Error): void;
 }
-
-/** This number of requests keeps a connection busy. Beyond it, larger batches are cheaper than more requests. */
-const MAX_IN_FLIGHT = 16;
 
 /**
  * Keeps one request, and so one run of the script on the node, below about a millisecond if each lock has one resource.

@@ -19,7 +19,7 @@ export interface Target {
   readonly slot: number;
 }
 
-/** What an operation does. */
+/** Kind of an operation. */
 export type OperationKind = "acquire" | "acquireNoted" | "extend" | "repair" | "release" | "leave" | "wait";
 
 /** Reports whether a grant of the operation has a number. */

@@ -215,9 +215,9 @@ export interface QueueOperators {
    * jobs as the key allows. Jobs that overlap already run to their end: `overlappingKeys` of `exclusion()` counts their
    * keys.
    *
-   * A queue in partitions first asks all partitions, and changes none if one refuses. It then changes each partition
-   * with a command of its own. If the call fails at this point, some partitions may have changed. Resolves with true if
-   * a partition has changed.
+   * A queue in partitions first asks all partitions, and changes none if one refuses. Otherwise each partition is
+   * changed by its own command. If the call fails at this point, some partitions may have changed. Resolves with true
+   * if a partition has changed.
    * @throws ExclusionRefusedError if a worker of the queue would not follow the change: a plain worker is connected or
    * runs a job (`"on"`), or a worker has `whenBusy: "merge"` (`"watch"`) or an older version. With `force` (default
    * false) the mode changes in any case. An idle plain worker is not found if Redis refuses `CLIENT LIST`.

@@ -52,7 +52,7 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   readonly #producer: PartitionedProducer<Data, Result, Name>;
 
   /**
-   * Creates the queues of all partitions, which connect immediately. BullMQ's `QueueOptions` apply to each of them.
+   * Creates the queues of all partitions, which connect immediately. BullMQ's `QueueOptions` apply to each queue.
    * @throws TypeError, RangeError for invalid options, before anything is sent.
    */
   constructor(name: string, given: PartitionedQueueOptions<Data, Name>) {
@@ -114,8 +114,8 @@ export class PartitionedQueue<Data = any, Result = any, Name extends string = st
   }
 
   /**
-   * Adds a flow. All its jobs of this queue must belong to one partition. Such jobs have the queue's name as
-   * `queueName`, or none. Jobs without a key are added to the partition of the others.
+   * Adds a flow. All its jobs of this queue must belong to one partition. The `queueName` of such a job is the queue's
+   * name, or is left out. Jobs without a key are added to the partition of the others.
    * @throws RangeError if the jobs belong to different partitions.
    */
   async addFlow(flow: Omit<FlowJob, "queueName"> & { readonly queueName?: string }): Promise<JobNode> {
